@@ -221,10 +221,8 @@ class AppDataKept(TypedDict):
     rollout_bytes: Any  # BIGINT
     oldest_at: Any  # TIMESTAMP WITH TIME ZONE
     newest_at: Any  # TIMESTAMP WITH TIME ZONE
-    folded: Any  # BIGINT
-    last_folded: Any  # BIGINT
-    sampled: Any  # BIGINT
-    sampled_from: Any  # BIGINT
+    frozen: Any  # BIGINT
+    last_frozen: Any  # BIGINT
     summed: Any  # BIGINT
 
 def app_data_kept(source: Source, /) -> Rows[AppDataKept]: ...
@@ -433,7 +431,7 @@ class AppTokensSides(TypedDict):
     sequences: Any  # BIGINT
     kept: Any  # BIGINT
     reduced: Any  # BIGINT
-    folded: Any  # BOOLEAN
+    frozen_at: Any  # TIMESTAMP WITH TIME ZONE
 
 def app_tokens_sides(source: Source, /, *, run: Any, step: Any) -> Rows[AppTokensSides]: ...
 
@@ -546,7 +544,6 @@ class ArchiveWaiting(TypedDict):
     raw_file: Any  # VARCHAR
 
 def archive_waiting(source: Source, /, *, run: Any) -> Rows[ArchiveWaiting]: ...
-def attempts_folded(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class CliAttempts(TypedDict):
     run: Any  # VARCHAR
@@ -1215,59 +1212,43 @@ class ExportWeightRecords(TypedDict):
     reason: Any  # VARCHAR
 
 def export_weight_records(source: Source, /, *, run: Any) -> Rows[ExportWeightRecords]: ...
+def freeze_covered(source: Any, incoming: Any = ..., /, *, run: Any, steps: Any) -> Rows[dict[str, Any]]: ...
 
-class FoldDue(TypedDict):
+class FreezeDue(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
     sequences: Any  # BIGINT
-    again: Any  # BOOLEAN
     revision: Any  # BIGINT
 
-def fold_due(source: Source, /, *, most: Any, only_again: Any, protected: Any, quiet_since: Any) -> Rows[FoldDue]: ...
+def freeze_due(source: Source, /, *, most: Any, protected: Any, quiet_since: Any) -> Rows[FreezeDue]: ...
+def freeze_known(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
-class FoldKept(TypedDict):
-    folded: Any  # BIGINT
-    first_folded: Any  # BIGINT
-    last_folded: Any  # BIGINT
-    sampled: Any  # BIGINT
-    sampled_from: Any  # BIGINT
-
-def fold_kept(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[FoldKept]: ...
-def fold_pairs(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
-
-class FoldProducts(TypedDict):
-    step: Any  # BIGINT
-    pair: Any  # VARCHAR
-    c_nn: Any  # DOUBLE
-    c_dd: Any  # DOUBLE
-    c_dn: Any  # DOUBLE
-    c_aa: Any  # DOUBLE
-    c_an: Any  # DOUBLE
-    c_qq: Any  # DOUBLE
-    c_qn: Any  # DOUBLE
-
-def fold_products(source: Source, /, *, run: Any, steps: Any) -> Rows[FoldProducts]: ...
-def fold_profiles(source: Any, incoming: Any = ..., /, *, width: Any) -> Rows[dict[str, Any]]: ...
-
-class FoldRevisions(TypedDict):
+class FreezeRevisions(TypedDict):
     step: Any  # BIGINT
     revision: Any  # BIGINT
 
-def fold_revisions(source: Source, /, *, run: Any, steps: Any) -> Rows[FoldRevisions]: ...
+def freeze_revisions(source: Source, /, *, run: Any, steps: Any) -> Rows[FreezeRevisions]: ...
 
-class FoldRolloutsDue(TypedDict):
+class FreezeRolloutsDue(TypedDict):
     run: Any  # VARCHAR
     segment_id: Any  # VARCHAR
     row: Any  # INTEGER
 
-def fold_rollouts_due(source: Source, /, *, run: Any, steps: Any) -> Rows[FoldRolloutsDue]: ...
+def freeze_rollouts_due(source: Source, /, *, run: Any, steps: Any) -> Rows[FreezeRolloutsDue]: ...
+def freeze_rows(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
-class FoldSize(TypedDict):
+class FreezeSize(TypedDict):
     bytes: Any  # BIGINT
     free_bytes: Any  # BIGINT
 
-def fold_size(source: Source, /) -> Rows[FoldSize]: ...
-def fold_steps(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+def freeze_size(source: Source, /) -> Rows[FreezeSize]: ...
+
+class FreezeSpan(TypedDict):
+    frozen: Any  # BIGINT
+    first_frozen: Any  # BIGINT
+    last_frozen: Any  # BIGINT
+
+def freeze_span(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[FreezeSpan]: ...
 
 class ImportSegments(TypedDict):
     writer: Any  # VARCHAR
@@ -1533,6 +1514,12 @@ class PastEnds(TypedDict):
 
 def past_ends(source: Source, /, *, run: Any) -> Rows[PastEnds]: ...
 def past_files(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+
+class PastFrozen(TypedDict):
+    step: Any  # BIGINT
+    time: Any  # BIGINT
+
+def past_frozen(source: Source, /, *, run: Any) -> Rows[PastFrozen]: ...
 def past_keyed(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
 
 class PastLabels(TypedDict):
@@ -1616,7 +1603,6 @@ class PastSteps(TypedDict):
     newest: Any  # BIGINT
     met: Any  # BOOLEAN
     by_tokens: Any  # BOOLEAN
-    folded: Any  # BOOLEAN
 
 def past_steps(source: Source, /, *, run: Any) -> Rows[PastSteps]: ...
 def past_told(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
@@ -1869,7 +1855,6 @@ class SliceWorstSequences(TypedDict):
     raw_kept: Any  # BOOLEAN
     segment_id: Any  # VARCHAR
     row: Any  # INTEGER
-    of_sample: Any  # BOOLEAN
 
 def slice_worst_sequences(
     source: Source, /, *, count: Any, first: Any, last: Any, pair: Any, run: Any, sample: Any
@@ -1901,21 +1886,6 @@ def slice_worst_tokens(
     rollout_files: Any = ...,
     training_files: Any = ...,
 ) -> Rows[SliceWorstTokens]: ...
-def step_scalars(
-    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
-) -> Rows[dict[str, Any]]: ...
-def step_sequences(
-    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
-) -> Rows[dict[str, Any]]: ...
-def step_spans(
-    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
-) -> Rows[dict[str, Any]]: ...
-def step_stated(
-    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
-) -> Rows[dict[str, Any]]: ...
-def step_statistics(
-    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
-) -> Rows[dict[str, Any]]: ...
 
 class StepWeights(TypedDict):
     version: Any  # VARCHAR
@@ -1924,7 +1894,6 @@ class StepWeights(TypedDict):
     source: Any  # VARCHAR
 
 def step_weights(source: Source, /, *, run: Any) -> Rows[StepWeights]: ...
-def step_weights_of(source: Any, incoming: Any = ..., /, *, versions: Any, whole: Any) -> Rows[dict[str, Any]]: ...
 
 class VersionConflicts(TypedDict):
     run: Any  # VARCHAR

@@ -28,7 +28,7 @@ Where = str | os.PathLike[str] | None
 
 _SEQUENCES_AT_ONCE: Final = 100_000
 _TOKENS_AT_ONCE: Final = 1_000_000
-# Steps that were not computed yet have sequences only, folded ones a summary only.
+# Steps that were not computed yet have sequences only, frozen ones a summary only.
 _COUNTED: Final = """
     SELECT step, max({n}) AS n FROM (
         SELECT step, count(*) AS sequences, sum(n_total) AS tokens FROM training_sequences WHERE run = $run GROUP BY step

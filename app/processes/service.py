@@ -38,7 +38,7 @@ from logprobe.monitor.service import deleting, heap
 from logprobe.monitor.service.jobs import PartMaker
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.shipped import part as shipped_part
-from logprobe.monitor.store.folding import StoreBudget
+from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
 
 

@@ -16,7 +16,7 @@ def store_of(progress: Mapping[str, Any]) -> str:
     limit = progress["max_bytes"]
     words = data_size(progress["bytes"]) + (" in use, no limit" if limit is None else f" of {data_size(limit)} in use")
     if progress["over"]:
-        words += "; nothing more can be folded"
+        words += "; nothing more can be frozen"
     if progress.get("free_bytes"):
         words += f"; {data_size(progress['free_bytes'])} free in its file"
     if (growth := progress.get("growth")) is not None:

@@ -5,15 +5,15 @@ The JSON forms are public API, one document each, what is unknown or not finite 
 
     {"run": …, "steps": [
       {"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
-    {"run": …, "dimension": "weight_lag", "folded_steps": n, "slices": [
+    {"run": …, "dimension": "weight_lag", "frozen_steps": n, "slices": [
       {"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
     {"run": …, "profile": "position", "pair": "backend", "buckets": [
       {"step": …, "bucket": 0, "label": "0–10 %", "tokens": n,
        "logprob_abs_diff_mean": …, "log_ratio_mean": …, "k3_kl": …}]}
     {"run": …, "as": "verl", "steps": [{"step": n, "sequences": n, "seen": n, "metrics": {"rollout_corr/kl": …}}]}
 
-Without ``--per-step`` every ``step`` of a slice or bucket is null, the whole window. Steps that were folded have no
-sequences to slice (``logprobe up --keep-store-gib``): ``folded_steps`` of the window are left out. A ``bucket`` of null
+Without ``--per-step`` every ``step`` of a slice or bucket is null, the whole window. Frozen steps have no
+sequences to slice (``logprobe up --keep-store-gib``): ``frozen_steps`` of the window are left out. A ``bucket`` of null
 are broken tokens; the profile ``log_ratio`` has ``quantiles`` of |d| besides, and ``relative_error``, within which they
 are right: its table shows these, since its buckets are a thousand and more. ``seen`` of a step's ``sequences`` still
 have raw tokens with log-probs of both sides; the numbers of another framework are of these.
@@ -191,14 +191,14 @@ def _slice(arguments: Arguments) -> None:
         table = slices.by(
             reader, arguments.name, arguments.slice, steps=(first, last), metrics=keys, per_step=arguments.per_step
         )
-        folded = queries.fold_kept(reader, run=arguments.name, first=first, last=last).to_pylist()[0]
+        frozen = queries.freeze_span(reader, run=arguments.name, first=first, last=last).to_pylist()[0]
     if arguments.json:
-        head = {"run": arguments.name, "dimension": arguments.slice, "folded_steps": folded["folded"]}
+        head = {"run": arguments.name, "dimension": arguments.slice, "frozen_steps": frozen["frozen"]}
         sys.stdout.write(tables.dump_rows(head, "slices", map(_sliced, table.to_pylist())))
         return
-    if folded["folded"]:
-        words = "{folded:,} steps ({first_folded} to {last_folded}) are folded and not in these slices"
-        print(words.format(**folded), file=sys.stderr)
+    if frozen["frozen"]:
+        words = "{frozen:,} steps ({first_frozen} to {last_frozen}) are frozen and not in these slices"
+        print(words.format(**frozen), file=sys.stderr)
     if not table.num_rows:
         print("no sequences in these steps", file=sys.stderr)
         return

@@ -75,7 +75,7 @@ class RecordsDocument(TypedDict):
     alerts: list[Firing]
     alerts_seen_step: int | None
     judged: JudgedDocument | None
-    kept: queries.FoldKept
+    kept: queries.FreezeSpan
     sudden_ends: list[queries.CliEnds]
     name_clashes: list[queries.CliNameClashes]
     stray_marks: list[queries.CliStrayMarks]
@@ -118,7 +118,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "alerts": _firing(reader, run),
         "alerts_seen_step": _seen_step(reader, run),
         "judged": None if judged is None else judged.document(),
-        "kept": queries.fold_kept(reader, run=run, first=None, last=None).to_pylist()[0],
+        "kept": queries.freeze_span(reader, run=run, first=None, last=None).to_pylist()[0],
         "sudden_ends": queries.cli_ends(reader, run=run, now=now, silent=SILENT_SECONDS).to_pylist(),
         "name_clashes": queries.cli_name_clashes(reader, run=run).to_pylist(),
         "stray_marks": queries.cli_stray_marks(reader, run=run).to_pylist(),
@@ -250,18 +250,11 @@ def _recorded(document: RecordsDocument) -> str:
     return "{steps:,} steps, {sequences:,} sequences, {tokens:,} tokens under the mask".format(**document)
 
 
-def _kept(kept: queries.FoldKept) -> str:
-    if not kept["folded"]:
+def _kept(kept: queries.FreezeSpan) -> str:
+    if not kept["frozen"]:
         return "all sequences of every step"
-    sample = (
-        "no sequences"
-        if not kept["sampled"]
-        else "{sampled:,} sequences from step {sampled_from} on, as a sample".format(**kept)
-    )
-    return (
-        "metrics of every step; of {folded:,} folded steps ({first_folded} to {last_folded}) sums and {sample}".format(
-            **kept, sample=sample
-        )
+    return "metrics of every step; no sequences of {frozen:,} frozen steps ({first_frozen} to {last_frozen})".format(
+        **kept
     )
 
 

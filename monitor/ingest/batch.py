@@ -8,7 +8,7 @@ take as long as all that a small batch writes, and in almost every batch all rec
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -30,6 +30,9 @@ from logprobe.monitor.store.store import Store
 _ORDER: Final = ("training", "statistics", "rollout", "step", "weights", "config", "health")
 
 
+_HEALTH: Final = pa.schema(
+    [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int32()), *HEALTH, ("writer", pa.string())]
+)
 Read = tuple[Segment, SoundRows]
 # Statement → what reads the newest times there are, and the column that, beside run and time, is the same for the same
 # record.
@@ -105,6 +108,8 @@ def write_batch(store: Store, live: Live, parts: Sequence[Part], newest: NewestT
                 if any(part.rows.bad_rows for part in parts):
                     to.execute("insert_bad_rows", _bad_rows(parts))
                 write(to, outcome, newest)
+                if outcome.late and parts[0].place is None:
+                    to.execute("insert_health_records", _late_records(outcome.late))
         except BaseException:
             live.forget(runs)
             raise
@@ -142,10 +147,33 @@ def _bad_rows_record(part: Part) -> pa.Table:
         "details": json.dumps({"segment": part.segment.segment_id, "reasons": rows.reasons}),
     }
     key = {"run": where.run, "segment_id": part.segment.segment_id, "row": -1, "writer": part.segment.writer}
-    schema = pa.schema(
-        [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int32()), *HEALTH, ("writer", pa.string())]
-    )
-    return pa.Table.from_pylist([key | values], schema=schema)
+    return pa.Table.from_pylist([key | values], schema=_HEALTH)
+
+
+def _late_records(late: Mapping[tuple[str, int], int]) -> pa.Table:
+    """Say of each run how many records came too late to count."""
+    by_run: dict[str, dict[int, int]] = {}
+    for (run, step), count in late.items():
+        by_run.setdefault(run, {})[step] = count
+    rows = [
+        {
+            "run": run,
+            "segment_id": "",
+            "row": -1,
+            "writer": "",
+            "time": datetime.now(UTC),
+            "component": "ingest",
+            "event": "late_records",
+            "severity": "warning",
+            "message": f"{sum(steps.values())} sequences came for frozen steps ({min(steps)} to {max(steps)}) and were "
+            "not counted: retention had removed the others",
+            "count": 1,
+            "sequences": sum(steps.values()),
+            "step": min(steps),
+        }
+        for run, steps in by_run.items()
+    ]
+    return pa.Table.from_pylist(rows, _HEALTH)
 
 
 def _whole(tables: Sequence[pa.Table]) -> pa.Table:

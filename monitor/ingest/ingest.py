@@ -36,11 +36,11 @@ from logprobe.monitor import queries
 from logprobe.monitor.ingest.batch import NewestTimes, Part, sound_parts, write_batch
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
-from logprobe.monitor.ingest.restoring import StepKey, compute, restore_sequences
+from logprobe.monitor.ingest.restoring import StepKey, compute, restore_frozen, restore_sequences
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.live.store import live_of
 from logprobe.monitor.plain_text import printable
-from logprobe.monitor.store.archive_file import SEQUENCES, Merged
+from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged
 from logprobe.monitor.store.archiving import FOLDER
 from logprobe.monitor.store.store import Store
 
@@ -139,7 +139,7 @@ class Ingester:
             for file in archive.new_files():
                 steps |= self._take_in(file, report)
                 beat()
-            compute(self._store, steps)
+            compute(self._store, self._live, steps, self._newest)
             archive.note()
             for problem in archive.problems():
                 LOGGER.warning("%s", problem)
@@ -151,9 +151,12 @@ class Ingester:
     def _take_in(self, file: Merged, report: IngestReport) -> set[StepKey]:
         """Takes in the segments of a file that the store does not know; → steps whose metrics are to be computed."""
         unknown = file.segments - self._in_ledger(sorted(file.segments))
-        if not unknown:
+        if not unknown and file.kind != FROZEN:
             return set()
         try:
+            if file.kind == FROZEN:
+                restore_frozen(self._store, file, self._store.archive.table(file), unknown)
+                return set()
             if file.kind == SEQUENCES:
                 return restore_sequences(self._store, file, self._store.archive.table(file), unknown)
             segments = [each for each in self._store.archive.segments(file) if each.segment_id in unknown]

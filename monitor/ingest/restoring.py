@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.live.store import Within
-from logprobe.monitor.live.writing import write_stored
+from logprobe.monitor.live.tick import STEPS_PER_BATCH, Live
+from logprobe.monitor.live.writing import Doubles, write
+from logprobe.monitor.store import frozen
 from logprobe.monitor.store.archive_file import Merged
 from logprobe.monitor.store.store import Store
 
@@ -22,7 +24,6 @@ _TRAINED: Final = (
     "restore_older",
     "restore_older_statistics",
     "restore_made",
-    "insert_training_parts",
 )
 _LEDGER: Final = pa.schema(
     [(name, pa.string()) for name in ("segment_id", "run", "writer", "kind")]
@@ -36,43 +37,64 @@ def restore_sequences(store: Store, file: Merged, table: pa.Table, unknown: Coll
 
     Raises `StoreError`.
     """
-    table = table.filter(pc.is_in(table["segment_id"], pa.array(sorted(unknown), pa.string()))).combine_chunks()
+    table = table.filter(pc.is_in(table["segment_id"], pa.array(sorted(unknown), pa.string())))
+    if "step" in table.column_names:
+        steps = store.read("past_frozen", run=file.run)["step"].combine_chunks()
+        table = table.filter(pc.invert(pc.is_in(table["step"], steps)))
+    table = table.combine_chunks()
     is_trained = "statistics" in table.column_names
     tokens = "n_total" if is_trained else "n_tokens"
     with store.standing_still():
         with store.transaction() as cursor:
             to = Within(store, cursor)
-            to.execute("insert_segments", _ledger(store, file, table, tokens, unknown))
+            to.execute("insert_segments", _ledger(store, file, _counts(table, tokens), unknown))
             for name in _TRAINED if is_trained else ("restore_rollouts",):
                 to.execute(name, table)
         store.rewritten.note([file.run])
     return {(file.run, step) for step in table["step"].unique().to_pylist()} if is_trained else set()
 
 
-def compute(store: Store, steps: Iterable[StepKey]) -> None:
+def restore_frozen(store: Store, file: Merged, table: pa.Table, unknown: Collection[str]) -> None:
+    """Take in frozen steps, and the segments that the file stands for. Raises `StoreError`."""
+    with store.standing_still(), store.transaction() as cursor:
+        frozen.write(store, cursor, file.run, table)
+        if unknown:
+            store.execute(cursor, "insert_segments", _ledger(store, file, {}, unknown))
+
+
+def compute(store: Store, live: Live, steps: Iterable[StepKey], doubles: Doubles) -> None:
     """Compute the metrics of steps from what the store has of their sequences. Raises `StoreError`."""
     wanted = sorted(steps)
-    if wanted:
-        with store.standing_still(), store.transaction() as cursor:
-            write_stored(Within(store, cursor), wanted, datetime.now(UTC))
+    for first in range(0, len(wanted), STEPS_PER_BATCH):
+        with store.standing_still():
+            live.forget(store.rewritten.take())
+            outcome = live.again(wanted[first : first + STEPS_PER_BATCH])
+            with store.transaction() as cursor:
+                write(Within(store, cursor), outcome, doubles)
+            outcome.written()
+            live.keep()
 
 
-def _ledger(store: Store, file: Merged, table: pa.Table, tokens: str, segments: Collection[str]) -> pa.Table:
-    counts = table.group_by("segment_id").aggregate([(tokens, "sum"), (tokens, "count")])
-    by_segment = {row["segment_id"]: row for row in counts.to_pylist()}
+def _counts(table: pa.Table, tokens: str) -> dict[str, tuple[int, int]]:
+    """Return rows and tokens by segment."""
+    counts = table.group_by("segment_id").aggregate([(tokens, "count"), (tokens, "sum")])
+    return {row["segment_id"]: (row[f"{tokens}_count"], row[f"{tokens}_sum"]) for row in counts.to_pylist()}
+
+
+def _ledger(store: Store, file: Merged, counts: Mapping[str, tuple[int, int]], segments: Collection[str]) -> pa.Table:
     now = datetime.now(UTC)
 
     def row(segment: str) -> dict[str, Any]:
         where = SegmentPath.parse(store.home.spool / segment)
-        found = by_segment.get(segment, {})
+        rows, tokens = counts.get(segment, (0, 0))
         return {
             "segment_id": segment,
             "run": file.run,
             "writer": where.writer,
             "sequence": where.sequence,
             "kind": where.kind,
-            "rows": found.get(f"{tokens}_count", 0),
-            "tokens": found.get(f"{tokens}_sum", 0),
+            "rows": rows,
+            "tokens": tokens,
             "bytes": 0,  # of the segment, which is gone
             "ingested_at": now,
         }

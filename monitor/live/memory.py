@@ -64,7 +64,6 @@ class Step:
     labels: frozenset[str] = frozenset()  # versions of the trainer and of tokens
     met: bool = False  # a sample's name, or those of its parts, are those of rollout records
     by_tokens: bool = False  # records may belong to rollout records by their tokens alone
-    folded: bool = False  # the store has sums of earlier records of it, and those records no more
     fresh: set[int] = field(default_factory=set)  # training records that the store does not have yet
     touched: set[int] = field(default_factory=set)  # those that belong to another rollout record since
     aside: dict[int, tuple[str, int]] = field(default_factory=dict)  # those that the store has as an older attempt's
@@ -115,6 +114,7 @@ class Run:
     begun: Sequence[Sign] = ()
     last: dict[str, int] = field(default_factory=dict)  # writer → when it recorded training last
     respanned: set[int] = field(default_factory=set)  # rollout records whose versions are other ones since
+    frozen: dict[int, int] = field(default_factory=dict)  # steps whose sequences are gone → time of the newest record
     past: Past | None = None  # records that only the store has; None: there are none
     recall: set[int] = field(default_factory=set)  # steps of the past that news concern
     asked: list[str] = field(default_factory=list)  # names of training records whose rollout records may be in the past
@@ -144,7 +144,7 @@ class Run:
         """Let go of all records, which the store has."""
         past = self.past = self.past or Past()
         for number, step in self.steps.items():
-            past.steps[number] = PastStep(begun(step), newest(step), step.met, step.by_tokens, step.folded)
+            past.steps[number] = PastStep(begun(step), newest(step), step.met, step.by_tokens)
             past.label(number, step.labels)
         names = [(name, number) for name, numbers in self.wanted.items() for number in numbers]
         past.trained.add([name for name, _ in names], [number for _, number in names])
@@ -344,27 +344,36 @@ class Memory:
             strict=True,
         )
         for name, number, rank, time, scalars, correction in rows:
+            if number in self.run(name).frozen:
+                continue
             self.run(name).step(number).told.append(Told(rank, time, scalars, correction))
             dirty.add((name, number))
         return dirty
 
     def _signs(self, arrived: Arrived) -> set[StepKey]:
         """A beginning may replace records of any step from there on, and be the first sign of a second attempt."""
-        table = arrived.stored.filter(pc.is_in(arrived.stored["event"], pa.array(EVENTS)))
         dirty: set[StepKey] = set()
-        times = whole_numbers(table["time"]).tolist()
-        for time, row in zip(
-            times, table.select(["run", "writer", "event", "step", "details"]).to_pylist(), strict=True
-        ):
-            run = self.run(row["run"])
-            run.signs.append(Sign(row["writer"], row["event"], time, row["step"], rank_of(row["details"])))
-            dirty |= {(run.name, number) for number in run.steps}
-        for name in {row_run for row_run, _ in dirty} | set(table["run"].to_pylist()):
+        signs = signs_of(arrived.stored)
+        for name, sign in signs:
+            self.run(name).signs.append(sign)
+            dirty |= {(name, number) for number in self.run(name).steps}
+        for name in {name for name, _ in signs}:
             run = self.run(name)
             before, run.begun = run.begun, beginnings(run.signs)
             if (past := run.past) is not None:
                 run.recall.update(*(past.since(sign.step, sign.time) for sign in run.begun if sign not in before))
         return dirty
+
+
+def signs_of(table: pa.Table) -> list[tuple[str, Sign]]:
+    """Return what health records say of where trainers begin, with the run of each."""
+    table = table.filter(pc.is_in(table["event"], pa.array(EVENTS)))
+    times = whole_numbers(table["time"]).tolist()
+    rows = table.select(["run", "writer", "event", "step", "details"]).to_pylist()
+    return [
+        (row["run"], Sign(row["writer"], row["event"], time, row["step"], rank_of(row["details"])))
+        for time, row in zip(times, rows, strict=True)
+    ]
 
 
 def groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple[str, int, slice]]:

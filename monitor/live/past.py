@@ -74,7 +74,6 @@ class PastStep:
     newest: int
     met: bool
     by_tokens: bool
-    folded: bool = False
 
 
 @dataclass(eq=False)

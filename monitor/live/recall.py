@@ -94,10 +94,11 @@ def _learn(run: Run, source: Source) -> None:
     run.begun = beginnings(run.signs)
     for row in source.read("past_last", run=run.name).to_pylist():
         run.last[row["writer"]] = NONE if row["last"] is None else row["last"]
+    run.frozen = {row["step"]: row["time"] for row in source.read("past_frozen", run=run.name).to_pylist()}
     run.past = past = Past()
     for row in source.read("past_steps", run=run.name).to_pylist():
         begun, newest = (NONE if row[name] is None else int(row[name]) for name in ("begun", "newest"))
-        past.steps[row["step"]] = PastStep(begun, newest, row["met"], row["by_tokens"], row["folded"])
+        past.steps[row["step"]] = PastStep(begun, newest, row["met"], row["by_tokens"])
     for row in source.read("past_labels", run=run.name).to_pylist():
         past.label(row["step"], [row["version"]])
     (ends,) = source.read("past_ends", run=run.name).to_pylist()
@@ -243,7 +244,8 @@ def _take_steps(run: Run, source: Source, numbers: Sequence[int]) -> list[_Link]
         for number, *fields in zip(told["step"].to_pylist(), ranks, times, values, corrections, strict=True):
             run.step(number).told.append(Told(*fields))
     for number in numbers:
-        run.step(number).folded = past.steps.pop(number).folded
+        run.step(number)
+        del past.steps[number]
     run.recall -= set(numbers)
     return links
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.live.attempts import Older, older
+from logprobe.monitor.live.frozen import without_frozen
 from logprobe.monitor.live.memory import Memory, Run, Step, StepKey
 from logprobe.monitor.live.recall import meet, names_met_elsewhere, recall
 from logprobe.monitor.live.records import Arrived
@@ -43,6 +44,8 @@ class Outcome:
     steps: Sequence[Step]
     runs: Sequence[Run]
     computed: Sequence[Computed]
+    late: Mapping[StepKey, int] = field(default_factory=dict)  # records of frozen steps that came too late
+    thawed: Sequence[StepKey] = ()  # frozen steps that a later attempt trains again
 
     def written(self) -> None:
         """Note that the store has it all."""
@@ -80,7 +83,22 @@ class Live:
         """Take in usable rows by record kind, and compute the steps that they change."""
         names = sorted({name for some in arrived.values() for name in some.stored["run"].unique().to_pylist()})
         meet(self.memory, names)
-        dirty = self.memory.add(arrived)
+        arrived, late, thawed = without_frozen(self.memory, arrived)
+        outcome = self._outcome(names, arrived, self.memory.add(arrived))
+        return replace(outcome, late=late, thawed=thawed)
+
+    def again(self, steps: Iterable[StepKey]) -> Outcome:
+        """Compute steps once more from what the store has of their records."""
+        wanted = sorted(steps)
+        names = sorted({name for name, _ in wanted})
+        meet(self.memory, names)
+        self.memory.placed = {}
+        for name, number in wanted:
+            if (run := self.memory.runs.get(name)) is not None and run.past is not None:
+                run.recall.add(number)
+        return self._outcome(names, {}, set(wanted))
+
+    def _outcome(self, names: Sequence[str], arrived: Mapping[str, Arrived], dirty: set[StepKey]) -> Outcome:
         self.ticks += 1
         runs = [run for name in names if (run := self.memory.runs.get(name)) is not None]
         for run in runs:
@@ -88,15 +106,16 @@ class Live:
         changed: set[Step] = set()
         while True:
             dirty |= recall(self.memory, runs)
-            steps = {step for name, number in dirty if (step := self.memory.runs[name].steps.get(number)) is not None}
+            known = [(run, number) for name, number in dirty if (run := self.memory.runs.get(name)) is not None]
+            steps = {step for run, number in known if (step := run.steps.get(number)) is not None}
             steps = steps.union(changed, *map(_attempts_changed, runs))
             settle(steps)
             changed.update(link(self.memory, sorted(steps, key=_key), runs))
             if not any(names_met_elsewhere(run) for run in runs):
                 break
-        some = [step for step in sorted(changed, key=_key) if not step.folded]
+        some = sorted(changed, key=_key)
         computed = [_computed(some[first : first + STEPS_PER_BATCH]) for first in range(0, len(some), STEPS_PER_BATCH)]
-        return Outcome(arrived, self.memory.placed, sorted(changed, key=_key), runs, computed)
+        return Outcome(arrived, self.memory.placed, some, runs, computed)
 
 
 def _oldest(sizes: Mapping[Run, int], most: int) -> Iterator[Run]:

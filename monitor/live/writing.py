@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS, PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.schema import SPAN
-from logprobe.monitor.analysis import step_tables
 from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
 from logprobe.monitor.live.rows import NONE
-from logprobe.monitor.live.tick import STEPS_PER_BATCH, Computed, Outcome
+from logprobe.monitor.live.tick import Computed, Outcome
 from logprobe.monitor.live.trajectories import as_dicts, made_of_parts
 from logprobe.monitor.metrics.catalog import KEYS
 
@@ -37,7 +36,7 @@ _SOURCES: Final = np.array(SOURCES, object)
 _ALIGNMENTS: Final = np.array([*ALIGNMENTS, None], object)
 _COUNTS: Final = ("routes_expected", "routes_compared", "routes_equal")
 _TRAINED: Final = ("training", "statistics")
-_NEEDED: Final = {"insert_training_parts": "part_ids", "insert_weight_readings": "fingerprint"}
+_NEEDED: Final = {"insert_weight_readings": "fingerprint"}
 _PLAIN: Final[Mapping[str, Sequence[str]]] = {
     "step": ("insert_step_records",),
     "weights": ("insert_weight_records", "insert_weight_readings"),
@@ -49,7 +48,7 @@ _VERSIONS: Final = pa.schema(
 )
 _BRING_BACK: Final = ("attempts_bring_back", "attempts_bring_back_statistics", "attempts_bring_back_records")
 _SET_ASIDE: Final = ("attempts_statistics", "attempts_forget_statistics", "attempts_records", "attempts_forget_records")
-_FOLDED: Final = ("folded_steps", "folded_pairs", "folded_spans", "folded_joins", "sampled_sequences")
+_THAWED: Final = ("frozen_steps", "frozen_pairs", "profiled_steps")
 _ASIDE: Final = pa.schema(
     [(name, pa.string()) for name in ("run", "segment_id", "writer", "repeated_by")]
     + [("step", pa.int64()), ("row", pa.int64()), ("began", pa.timestamp("us", "UTC"))]
@@ -88,6 +87,10 @@ class _Rows:
 
 def write(to: Transaction, outcome: Outcome, doubles: Doubles, *, now: datetime | None = None) -> None:
     """Write what a tick has brought and found out; see `Outcome.written`."""
+    if outcome.thawed:
+        keys = pa.table([pa.array(column) for column in zip(*outcome.thawed, strict=True)], ["run", "step"])
+        for table in _THAWED:
+            to.execute("forget_steps", keys, table=table)
     _rollouts(to, outcome, doubles)
     _trained(to, outcome, doubles)
     for kind, names in _PLAIN.items():
@@ -99,7 +102,6 @@ def write(to: Transaction, outcome: Outcome, doubles: Doubles, *, now: datetime 
     at = now or datetime.now(UTC)
     for computed in outcome.computed:
         write_computed(to, computed, at)
-    write_stored(to, [(step.run.name, step.number) for step in outcome.steps if step.folded], at)
 
 
 def _insert(to: Transaction, names: Iterable[str], table: pa.Table) -> None:
@@ -120,7 +122,7 @@ def _trained(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
         for name, column in _found(some).items():
             table = table.append_column(name, column)
         table = table.combine_chunks()
-        _insert(to, ("live_training", "insert_training_parts"), table)
+        to.execute("live_training", table)
         if doubles.needs("find_doubled_training", table):
             to.execute("find_doubled_training", table)
         if (statistics := _statistics(some, PAIRS)).num_rows:
@@ -321,34 +323,6 @@ def _moved(step: Step, row: int, writer: str, began: int) -> dict[str, Any]:
         "repeated_by": writer,
         "began": began,
     }
-
-
-def write_stored(to: Transaction, steps: Sequence[tuple[str, int]], now: datetime) -> None:
-    """Compute some steps, ascending, from the tables, which have sums of their earlier records, and write them."""
-    if not steps:
-        return
-    keys = step_tables.chosen(steps)
-    if (again := to.read("attempts_folded", keys)).num_rows:
-        to.execute("attempts_set_aside_sample", again)
-        for table in _FOLDED:
-            to.execute("forget_steps", again, table=table)
-        for name in _SET_ASIDE:
-            to.execute(name, again)
-    for first in range(0, len(steps), STEPS_PER_BATCH):
-        some = steps[first : first + STEPS_PER_BATCH]
-        write_computed(to, step_tables.computed(_About(to, step_tables.chosen(some)), some), now)
-
-
-@dataclass(frozen=True, slots=True)
-class _About:
-    """Stored statements about some steps, which they know as ``incoming``."""
-
-    to: Transaction
-    steps: pa.Table
-
-    def read(self, name: str, /, **params: Any) -> pa.Table:
-        """Return the rows of one."""
-        return self.to.read(name, self.steps, **params)
 
 
 def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:

@@ -1,14 +1,13 @@
 """Sums that are rounded once: the same, in every bit, in whatever order and parts the values came.
 
 A sum per group of float64 values is the exact sum, rounded to nearest: 0 for an empty group, NaN with a NaN or with
-infinities of both signs. What rounding left can be asked for, so that a sum that was stored continues as if it had
-never been rounded.
+infinities of both signs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
@@ -17,25 +16,24 @@ from numpy.typing import NDArray
 
 _FEW: Final = 256  # values below which lists are faster than arrays
 _HUGE: Final = 2.0**900  # values from which on an intermediate sum may overflow
-_PARTS: Final = 64  # that what rounding left can have at most: doubles span 2,098 bits
 Floats = NDArray[np.float64]
 
 
-def parts(index: NDArray[np.intp], values: Floats, size: int, before: Sequence[Floats]) -> list[list[float]]:
-    """Numbers of each group [G] whose exact sum is that of its values and of every `before` [G]; few where there are
-    many values.
+def sums(index: NDArray[np.intp], values: Floats, size: int) -> Floats:
+    """Return the sum per group [G]. `index`: the group of each value [S], in [0, `size`)."""
+    return np.array([rounded(numbers) for numbers in _parts(index, values, size)])
 
-    `index`: the group of each value [S], in [0, `size`).
-    """
+
+def _parts(index: NDArray[np.intp], values: Floats, size: int) -> list[list[float]]:
+    """Return numbers of each group whose exact sum is that of its values; few where there are many values."""
     if len(values) > _FEW and (largest := float(np.abs(values).max())) < _HUGE:
-        columns = [*_levels(index, values, size, largest), *before]
+        columns = _levels(index, values, size, largest)
         return [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-    of_group: list[list[float]] = [values.tolist()] if size == 1 else [[] for _ in range(size)]
-    for group, value in zip(index.tolist(), values.tolist(), strict=True) if size > 1 else ():
+    if size == 1:
+        return [values.tolist()]
+    of_group: list[list[float]] = [[] for _ in range(size)]
+    for group, value in zip(index.tolist(), values.tolist(), strict=True):
         of_group[group].append(value)
-    for column in before:
-        for numbers, value in zip(of_group, column.tolist(), strict=True):
-            numbers.append(value)
     return of_group
 
 
@@ -73,19 +71,3 @@ def rounded(numbers: list[float]) -> float:
             return float(total)
         except OverflowError:
             return math.inf if total > 0 else -math.inf
-
-
-def left(numbers: list[float], total: float) -> list[float]:
-    """Return the rest of the exact sum beyond `total` as descending numbers: few, as each has the leading bits of the
-    rest.
-
-    >>> left([1e16, 1.0], rounded([1e16, 1.0]))
-    [1.0]
-    """
-    rests: list[float] = []
-    while math.isfinite(total) and len(rests) < _PARTS:
-        rest = rounded([*numbers, -total, *(-part for part in rests)])
-        if rest == 0:
-            break
-        rests.append(rest)
-    return rests

@@ -298,7 +298,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="away from 0",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(-pair.mean_log_ratio, "−d"),
+        value=lambda pair: pair.sequences.mean(-pair.mean_log_ratio),
     ),
     PairMetric(
         key="log_ppl_abs_diff",
@@ -309,7 +309,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(np.abs(pair.mean_log_ratio), "|d|"),
+        value=lambda pair: pair.sequences.mean(np.abs(pair.mean_log_ratio)),
     ),
     PairMetric(
         key="log_ppl_diff_max",
@@ -320,7 +320,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="higher",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.max(-pair.mean_log_ratio, "max −d"),
+        value=lambda pair: pair.sequences.max(-pair.mean_log_ratio),
     ),
     PairMetric(
         key="log_ppl_diff_min",
@@ -331,7 +331,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="lower",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.min(-pair.mean_log_ratio, "min −d"),
+        value=lambda pair: pair.sequences.min(-pair.mean_log_ratio),
     ),
     PairMetric(
         key="ppl_ratio",
@@ -341,7 +341,7 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         worse="away from 1",
         grain="sequence",
         source="ms-swift",
-        value=lambda pair: pair.sequences.mean(exp_clamped(-pair.mean_log_ratio), "ppl ratio"),
+        value=lambda pair: pair.sequences.mean(exp_clamped(-pair.mean_log_ratio)),
     ),
     PairMetric(
         key="clip_fraction_high",

@@ -48,26 +48,26 @@ def ess(pair: PairSums) -> Floats:
 def ess_seq(pair: PairSums) -> Floats:
     """Effective sample size of the sequences' geometric mean ratios."""
     weights = exp_clamped(pair.mean_log_ratio)
-    total, squares = pair.sequences.sum(weights, "ratio"), pair.sequences.sum(weights**2, "ratio²")
+    total, squares = pair.sequences.sum(weights), pair.sequences.sum(weights**2)
     return divide(total**2, pair.sequences.count() * squares)
 
 
 def chi2_seq(pair: PairSums) -> Floats:
     """χ² of the sequences' geometric mean ratios."""
-    return pair.sequences.mean(np.expm1(2 * np.clip(pair.mean_log_ratio, -CLAMP, CLAMP)), "chi2")
+    return pair.sequences.mean(np.expm1(2 * np.clip(pair.mean_log_ratio, -CLAMP, CLAMP)))
 
 
 def chi2_seq_product(pair: PairSums) -> Floats:
     """χ² of the products of the sequences' ratios."""
-    return pair.sequences.mean(np.expm1(2 * np.clip(pair.column("sum_d"), -CLAMP, CLAMP)), "chi2 product")
+    return pair.sequences.mean(np.expm1(2 * np.clip(pair.column("sum_d"), -CLAMP, CLAMP)))
 
 
 def calibration_z(pair: PairSums) -> Floats:
     """Z of a ratio of sums whose clusters are sequences: residuals of Σ(ρ − 1) about its mean, from sums of
     products."""
     mean_m1, total, n = pair.token_mean("sum_ratio_m1"), pair.column("sum_ratio_m1"), pair.lengths
-    squares = pair.sequences.sum(total * total, "ratio_m1²")
-    products, lengths = pair.sequences.sum(total * n, "ratio_m1·n"), pair.sequences.sum(n * n, "n²")
+    squares = pair.sequences.sum(total * total)
+    products, lengths = pair.sequences.sum(total * n), pair.sequences.sum(n * n)
     residuals = squares - 2 * mean_m1 * products + mean_m1**2 * lengths
     clusters = pair.sequences.count()
     variance = np.where(residuals < ROUNDING * squares, 0.0, residuals) * divide(clusters, clusters - 1)
@@ -98,20 +98,18 @@ def abs_diff_max(pair: PairSums) -> Floats:
 
 def ppl(pair: PairSums, column: str) -> Floats:
     """Mean over sequences of the perplexity of one side."""
-    return pair.sequences.mean(exp_clamped(-pair.per_token(column)), f"ppl {column}")
+    return pair.sequences.mean(exp_clamped(-pair.per_token(column)))
 
 
 def clamped_indicator(pair: PairSums) -> Floats:
     """Mean over sequences of the fraction of ρ outside the bounds."""
-    return pair.sequences.mean(pair.per_token("n_above") + pair.per_token("n_below"), "clamped")
+    return pair.sequences.mean(pair.per_token("n_above") + pair.per_token("n_below"))
 
 
 def gspo_indicator(pair: PairSums, bounds: Bounds) -> Floats:
     """Fraction of sequences whose geometric ratio is outside `bounds`."""
     ratio = exp_clamped(pair.mean_log_ratio)
-    return pair.sequences.mean(
-        (ratio < bounds.lower) | (ratio > bounds.upper), f"outside {bounds.lower}…{bounds.upper}"
-    )
+    return pair.sequences.mean((ratio < bounds.lower) | (ratio > bounds.upper))
 
 
 def pg_clip_fraction(pair: PairSums) -> Floats:

@@ -213,7 +213,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         grain="sequence",
         source="PipelineRL",
         needs=("rewards",),
-        value=lambda step: step.reported(step.known_mean(step.reward, "reward"), "reward"),
+        value=lambda step: step.reported(step.known_mean(step.reward), "reward"),
     ),
     StepMetric(
         key="advantage_abs_mean",
@@ -223,7 +223,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         worse="neither",
         source="PipelineRL",
         needs=("advantages",),
-        value=lambda step: step.known_ratio(step.advantage_abs_sum, step.n_expected, "advantage"),
+        value=lambda step: step.known_ratio(step.advantage_abs_sum, step.n_expected),
     ),
     StepMetric(
         key="is_weight_mean",
@@ -267,7 +267,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         grain="sequence",
         source="slime article",
         needs=("rollout records",),
-        value=lambda step: 1.0 - step.known_mean(step.token_match, "token_match"),
+        value=lambda step: 1.0 - step.known_mean(step.token_match),
     ),
     StepMetric(
         key="length_mismatch_frac",
@@ -279,7 +279,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         grain="sequence",
         source="slime article",
         needs=("rollout records",),
-        value=lambda step: 1.0 - step.known_mean(step.length_match, "length_match"),
+        value=lambda step: 1.0 - step.known_mean(step.length_match),
     ),
     StepMetric(
         key="routing_agreement",
@@ -291,9 +291,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         worse="lower",
         source="slime article",
         needs=("routes", "rollout records"),
-        value=lambda step: step.known_ratio(
-            step.routed("routes_equal"), step.routed("routes_compared"), "routes equal"
-        ),
+        value=lambda step: step.known_ratio(step.routed("routes_equal"), step.routed("routes_compared")),
     ),
     StepMetric(
         key="routing_coverage",
@@ -304,9 +302,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         unit="fraction",
         worse="lower",
         needs=("routes", "rollout records"),
-        value=lambda step: step.known_ratio(
-            step.routed("routes_compared"), step.routed("routes_expected"), "routes compared"
-        ),
+        value=lambda step: step.known_ratio(step.routed("routes_compared"), step.routed("routes_expected")),
     ),
     StepMetric(
         key="routing_mismatch_frac",
@@ -318,7 +314,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         worse="higher",
         grain="sequence",
         needs=("routes", "rollout records"),
-        value=lambda step: 1.0 - step.known_mean(step.routed("routes_match"), "routes match"),
+        value=lambda step: 1.0 - step.known_mean(step.routed("routes_match")),
     ),
     *_lag_metrics("versions", "", "version"),
     *_lag_metrics("steps", "_steps", "optimizer step"),
@@ -354,7 +350,7 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         worse="higher",
         needs=("rollout_versions", "spans"),
         value=lambda step: step.known_ratio(
-            step.version_count("versions_differing"), step.version_count("versions_compared"), "versions"
+            step.version_count("versions_differing"), step.version_count("versions_compared")
         ),
     ),
     *PUBLISH_METRICS,

@@ -3,9 +3,8 @@
 A group is a step, or a slice of one. All groups are reduced at once, so a value function maps arrays [G] to an array
 [G]; NaN stands for null ("cannot be measured") until the value is written.
 
-Sequences of old steps are folded (see `logprobe.monitor.store.folding`): only sums over them are kept, each under a
-name, in a `Ledger`. Sums are exact until they are rounded once, and the ledger has what rounding left: a step has the
-same value, in every bit, in whatever order its sequences came and whichever of them were folded.
+Sums are exact until they are rounded once: a step has the same value, in every bit, in whatever order its sequences
+came.
 
 Dimensions: ``_S`` sequences, ``_V`` sequences with a valid token, ``_G`` groups.
 """
@@ -13,7 +12,7 @@ Dimensions: ``_S`` sequences, ``_V`` sequences with a valid token, ``_G`` groups
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -40,109 +39,49 @@ def exp_clamped(values: Floats) -> Floats:
     return np.exp(np.clip(values, -CLAMP, CLAMP))
 
 
-@dataclass
-class Ledger:
-    """Sums over sequences by name. `before` [G]: of those that were folded, and `folded` [G] where there are any;
-    `after` [G]: of all.
-
-    A sum that a folded step lacks, because it was folded by an earlier logprobe, is unknown: NaN. What rounding left of
-    a sum has its name and a number; `after` has it only where the sums are `to_be_kept`.
-    """
-
-    folded: NDArray[np.bool_]
-    before: Mapping[str, Floats]
-    after: dict[str, Floats] = field(default_factory=dict)
-    to_be_kept: bool = False
-
-    def begin(self, name: str, identity: float) -> Floats:
-        """Return the value that a sum or extreme continues from [G]: `identity` where nothing was folded."""
-        begun = self.before.get(name)
-        return np.where(self.folded, np.nan if begun is None else begun, identity)
-
-    def sums_before(self, name: str) -> list[Floats]:
-        """A sum that was folded and what rounding left of it, each [G]; none where nothing was folded."""
-        if not self.folded.any():
-            return []
-        parts = [self.begin(name, 0.0)]
-        while (rest := self.before.get(_rest(name, len(parts)))) is not None:
-            parts.append(np.nan_to_num(rest))
-        return parts
-
-    def keep_rests(self, name: str, parts: list[list[float]], total: Floats) -> None:
-        """Note what rounding left of each group's `total`."""
-        left = [exact.left(numbers, value) for numbers, value in zip(parts, total.tolist(), strict=True)]
-        for number in range(max(map(len, left), default=0)):
-            values = [rests[number] if number < len(rests) else np.nan for rests in left]
-            self.after[_rest(name, number + 1)] = np.array(values)
-
-
-def _rest(name: str, number: int) -> str:
-    return f"{name} rest {number}"
-
-
 @dataclass(frozen=True)
 class Groups:
-    """Groups of sequences: `index` [S] in [0, size). With a `ledger` every sum needs a name, unique
-    below `name`."""
+    """Groups of sequences: `index` [S] in [0, size)."""
 
     index: NDArray[np.intp]
     size: int
-    ledger: Ledger | None = None
-    name: str = ""
 
-    def sum(self, values_S: ArrayLike, name: str = "") -> Floats:
+    def sum(self, values_S: ArrayLike) -> Floats:
         """Sum per group, 0 for an empty one."""
-        values, ledger, full = np.asarray(values_S), self.ledger, self._full(name)
-        before = [] if ledger is None else ledger.sums_before(full)
-        if values.dtype.kind in "biu" and not before:  # whole numbers need no rounding
-            return self._noted(name, np.bincount(self.index, values, self.size).astype(np.float64))
-        parts = exact.parts(self.index, values.astype(np.float64, copy=False), self.size, before)
-        total = np.array([exact.rounded(numbers) for numbers in parts])
-        if ledger is not None and ledger.to_be_kept:
-            ledger.keep_rests(full, parts, total)
-        return self._noted(name, total)
+        values = np.asarray(values_S)
+        if values.dtype.kind in "biu":  # whole numbers need no rounding
+            return np.bincount(self.index, values, self.size).astype(np.float64)
+        return exact.sums(self.index, values.astype(np.float64, copy=False), self.size)
 
     def count(self) -> Floats:
         """Sequences per group."""
-        return self.sum(np.ones(len(self.index), np.int64), "count")
+        return self.sum(np.ones(len(self.index), np.int64))
 
-    def mean(self, values_S: ArrayLike, name: str = "") -> Floats:
+    def mean(self, values_S: ArrayLike) -> Floats:
         """Mean per group, NaN for an empty one."""
-        return divide(self.sum(values_S, name), self.count())
+        return divide(self.sum(values_S), self.count())
 
-    def max(self, values_S: ArrayLike, name: str = "") -> Floats:
+    def max(self, values_S: ArrayLike) -> Floats:
         """Maximum per group, NaN for an empty one."""
-        return self._finite(self.extreme(np.maximum, values_S, -np.inf, name))
+        return self._finite(self.extreme(np.maximum, values_S, -np.inf))
 
-    def min(self, values_S: ArrayLike, name: str = "") -> Floats:
+    def min(self, values_S: ArrayLike) -> Floats:
         """Minimum per group, NaN for an empty one."""
-        return self._finite(self.extreme(np.minimum, values_S, np.inf, name))
+        return self._finite(self.extreme(np.minimum, values_S, np.inf))
 
-    def where(self, keep_S: NDArray[np.bool_], name: str = "") -> Groups:
-        """The same groups with only some of the sequences. `name`: of this choice, for the ledger."""
-        return replace(self, index=self.index[keep_S], name=self._full(name))
+    def where(self, keep_S: NDArray[np.bool_]) -> Groups:
+        """Return the same groups with only some of the sequences."""
+        return Groups(self.index[keep_S], self.size)
 
-    def extreme(self, ufunc: np.ufunc, values_S: ArrayLike, identity: float, name: str = "") -> Floats:
+    def extreme(self, ufunc: np.ufunc, values_S: ArrayLike, identity: float) -> Floats:
         """Extreme per group, `identity` for an empty one."""
-        result = np.full(self.size, identity) if self.ledger is None else self.ledger.begin(self._full(name), identity)
+        result = np.full(self.size, identity)
         ufunc.at(result, self.index, np.asarray(values_S, np.float64))
         result += 0.0  # no −0: which of two zeros is met first must not matter
-        return result if self.ledger is None else self._noted(name, result)
+        return result
 
     def _finite(self, values: Floats) -> Floats:
         return np.where(np.isfinite(values), values, np.nan)
-
-    def _full(self, name: str) -> str:
-        return f"{self.name}/{name}" if self.name else name
-
-    def _noted(self, name: str, result: Floats) -> Floats:
-        if self.ledger is not None:
-            if not name:
-                raise ValueError(
-                    "a sum over sequences of stored steps needs a name: it is kept after the sequences are removed"
-                )
-            self.ledger.after[self._full(name)] = result
-        return result
 
 
 class PairSums:
@@ -161,13 +100,8 @@ class PairSums:
     def _merged(self, column: Column) -> NDArray[Any]:
         values = np.asarray(self._statistics[column.name])
         if column.reduction == "sum":
-            return self._groups.sum(values, column.name)
-        return self._groups.extreme(column.ufunc, values, column.identity, column.name)
-
-    @property
-    def recorded(self) -> bool:
-        """True if any sequence of these steps, folded or not, has statistics of the pair."""
-        return self._groups.ledger is not None
+            return self._groups.sum(values)
+        return self._groups.extreme(column.ufunc, values, column.identity)
 
     @cached_property
     def measured(self) -> NDArray[np.bool_]:
@@ -181,7 +115,7 @@ class PairSums:
     @cached_property
     def sequences(self) -> Groups:
         """Groups of the sequences that have a valid token [V]."""
-        return self._groups.where(self._valid, "valid")
+        return self._groups.where(self._valid)
 
     def column(self, name: str) -> Floats:
         """A column of the sequences that have a valid token [V]."""
@@ -212,7 +146,7 @@ class PairSums:
 
     def sequence_mean(self, name: str) -> Floats:
         """Mean over sequences with a valid token of their means [G]."""
-        return self.sequences.mean(self.per_token(name), f"mean {name}")
+        return self.sequences.mean(self.per_token(name))
 
     def counted(self, *names: str) -> Floats:
         """Sum of counts [G], NaN where the pair has no statistics."""
@@ -284,30 +218,30 @@ class StepSums:
     @cached_property
     def expected(self) -> Floats:
         """Tokens under the mask [G], measurable or not."""
-        return self.groups.sum(self.n_expected, "n_expected")
+        return self.groups.sum(self.n_expected)
 
     @cached_property
     def entropy(self) -> Floats:
         """Mean entropy over tokens, or the trainer's scalar of that name [G]."""
-        return self.reported(self.known_ratio(self.entropy_sum, self.entropy_n, "entropy"), "entropy")
+        return self.reported(self.known_ratio(self.entropy_sum, self.entropy_n), "entropy")
 
-    def known_mean(self, values_S: Floats, name: str) -> Floats:
-        """Mean over the sequences that have the value [G]. `name`: of the sums."""
+    def known_mean(self, values_S: Floats) -> Floats:
+        """Mean over the sequences that have the value [G]."""
         given = ~np.isnan(values_S)
-        return self.groups.where(given, name).mean(values_S[given], "sum")
+        return self.groups.where(given).mean(values_S[given])
 
-    def known_ratio(self, numerator_S: Floats, denominator_S: Floats, name: str) -> Floats:
-        """Σ numerator / Σ denominator over the sequences that have the numerator [G]. `name`: of the sums."""
+    def known_ratio(self, numerator_S: Floats, denominator_S: Floats) -> Floats:
+        """Σ numerator / Σ denominator over the sequences that have the numerator [G]."""
         given = ~np.isnan(numerator_S)
-        groups = self.groups.where(given, name)
-        return divide(groups.sum(numerator_S[given], "numerator"), groups.sum(denominator_S[given], "denominator"))
+        groups = self.groups.where(given)
+        return divide(groups.sum(numerator_S[given]), groups.sum(denominator_S[given]))
 
     def routed(self, name: str) -> Floats:
         """A column of routes [S]; NaN throughout where none was recorded."""
         return self.routes.get(name, np.full(len(self.n_expected), np.nan))
 
     def version_count(self, name: str) -> Floats:
-        """A count of ``sql/macro_version_counts.sql`` [S]; NaN where the trainer said nothing of versions."""
+        """Return a count of tokens by weight version [S]; NaN where the trainer said nothing of versions."""
         return self.versions.get(name, np.full(len(self.n_expected), np.nan))
 
     def stated(self, name: str) -> Floats:

@@ -28,7 +28,7 @@ from logprobe.monitor.judging.judged import SECONDS
 from logprobe.monitor.service.jobs import INCOMPLETE, Progress
 from logprobe.monitor.service.status import Backlog, Ingested
 from logprobe.monitor.service.turns import Turns
-from logprobe.monitor.store.folding import Folder, StoreBudget
+from logprobe.monitor.store.freezing import Freezer, StoreBudget
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
@@ -66,7 +66,7 @@ class Pipeline:
         self._diagnosis = Turns(stage, stopping, paces=PACES if paced else None)
         self._retention = Retention(store, policy)
         self.clock = SteadyClock()
-        self._folder = Folder(store, budget, stopping)
+        self._freezer = Freezer(store, budget, stopping)
         self._stopping = stopping
 
     @property
@@ -119,9 +119,9 @@ class Pipeline:
         self._store.archive.forget_idle()
         return report | ({INCOMPLETE: True} if report["problems"] else {})
 
-    def fold(self) -> Progress:
-        """Keeps the store within its budget. Raises `StoreError` and `QueryError`."""
-        return asdict(self._folder.run_once())
+    def freeze(self) -> Progress:
+        """Keep the store within its budget. Raises `StoreError` and `QueryError`."""
+        return asdict(self._freezer.run_once())
 
 
 def _judged(report: Progress) -> Progress:

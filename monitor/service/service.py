@@ -46,7 +46,7 @@ from logprobe.monitor.service.jobs import (
 from logprobe.monitor.service.pipeline import Pipeline, backlog, note_spooled
 from logprobe.monitor.service.status import Backlog, Ingested, Status
 from logprobe.monitor.store.courtesy import Rank
-from logprobe.monitor.store.folding import StoreBudget
+from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
 from logprobe.monitor.store.sql import Desk, Limits
 from logprobe.monitor.store.store import Store
@@ -64,7 +64,7 @@ INGEST_MOST_REST: Final = 0.8  # seconds: a record is to be in the store within 
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 _DIAGNOSIS_SECONDS: Final = 1.0
 _RETENTION_SECONDS: Final = 60.0
-_FOLD_SECONDS: Final = 20.0
+_FREEZE_SECONDS: Final = 20.0
 _HEALTH_SECONDS: Final = 5.0
 _OF_EACH_RUN: Final = frozenset({"waiting_seconds", "newest_seconds"})  # of the backlog: too long for the account
 _HEALTH_PATIENCE: Final = 60.0
@@ -201,7 +201,7 @@ class Service:
         )
         profiles = Job("profiles", _DERIVE_SECONDS, lambda: pipeline.profile(profiles.beat))
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
-        folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
+        freezing = Job("store_budget", _FREEZE_SECONDS, pipeline.freeze)
         health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE, rank=Rank.JUDGEMENT)
         added = [job for part in parts for job in part.jobs]
         jobs = (
@@ -210,7 +210,7 @@ class Service:
             diagnosis,
             *added,
             retention,
-            folding,
+            freezing,
             health,
         )
         if self._patience is not None:

@@ -1,5 +1,5 @@
 -- heartbeats of $runs (a list), for the liveness test. Grain: run. Inputs: step_summaries, segments, health_records,
--- training_sequences, folded_joins, doubled, spooled. Times are of arrival where a clock of another machine could mislead.
+-- training_sequences, doubled, spooled. Times are of arrival where a clock of another machine could mislead.
 -- `writers`: the run's collectors. `spooled_at`: when the newest record was written that waits in the spool. `relies_on_engine`: trained steps whose sequences came without r as the trainer received it.
 WITH asked AS (
     SELECT unnest($runs::VARCHAR[]) AS run
@@ -32,8 +32,7 @@ WITH asked AS (
     SELECT run, max(step) AS last_step, median(seconds) AS step_seconds FROM paced GROUP BY run
 ), unreceived AS (
     SELECT run, count(DISTINCT step) AS relies_on_engine
-    FROM (SELECT run, step, rollout_source FROM training_sequences UNION ALL SELECT run, step, rollout_source FROM folded_joins)
-    SEMI JOIN asked USING (run)
+    FROM training_sequences SEMI JOIN asked USING (run)
     WHERE rollout_source = 'missing'
     GROUP BY run
 ), twice AS (

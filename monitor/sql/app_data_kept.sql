@@ -1,19 +1,14 @@
--- Of which steps raw tokens, and of which all sequences are kept. Grain: run. Inputs: training_sequences, sampled_sequences, segments,
--- raw_files, folded_steps, folded_joins. Parameters: none. Steps are the trainer's.
--- `with_raw`: sequences whose tokens can still be read one by one; `reduced`: that recorded as statistics only. `folded`: steps of which sums
--- over all sequences are kept, the last of them `last_folded`; of these `sampled` sequences are kept one by one, from `sampled_from` on, and `summed` are not.
+-- Of which steps raw tokens, and of which all sequences are kept. Grain: run. Inputs: training_sequences, segments, raw_files, frozen_steps.
+-- Parameters: none. Steps are the trainer's.
+-- `with_raw`: sequences whose tokens can still be read one by one; `reduced`: that recorded as statistics only. `frozen`: steps of which only
+-- metrics are kept, the last of them `last_frozen`; they had `summed` sequences.
 WITH reduced AS (
     SELECT run, sum(rows)::BIGINT AS reduced FROM segments WHERE kind = 'statistics' GROUP BY run
-), gone AS (
-    SELECT run, sum(sequences)::BIGINT AS sequences FROM folded_joins GROUP BY run
-), folded AS (
-    SELECT run, count(*) AS folded, max(step) AS last_folded FROM folded_steps GROUP BY run
-), sample AS (
-    SELECT run, count(*) AS sampled, min(step) AS sampled_from FROM sampled_sequences GROUP BY run
+), frozen AS (
+    SELECT run, count(*) AS frozen, max(step) AS last_frozen, sum(sequences)::BIGINT AS summed FROM frozen_steps GROUP BY run
 ), seen AS (
     SELECT run, step, raw_kept, 1 AS sequences FROM training_sequences
-    UNION ALL SELECT run, step, raw_kept, 0 FROM sampled_sequences
-    UNION ALL SELECT run, step, false, 0 FROM folded_steps
+    UNION ALL SELECT run, step, false, sequences FROM frozen_steps
 ), trained AS (
     SELECT run, sum(sequences)::BIGINT AS sequences, count(*) FILTER (raw_kept) AS with_raw, min(step) FILTER (raw_kept) AS first_step,
            max(step) FILTER (raw_kept) AS last_step, count(DISTINCT step) AS steps,
@@ -24,11 +19,9 @@ WITH reduced AS (
            sum(bytes) FILTER (kind = 'rollout')::BIGINT AS rollout_bytes, min(created_at) AS oldest_at, max(created_at) AS newest_at
     FROM raw_files WHERE kind IN ('training', 'rollout') GROUP BY run
 )
-SELECT run, trained.sequences + coalesce(gone.sequences, 0) AS sequences, with_raw, coalesce(reduced, 0) AS reduced, steps, steps_with_raw,
+SELECT run, trained.sequences, with_raw, coalesce(reduced, 0) AS reduced, steps, steps_with_raw,
        first_step, last_step, coalesce(files, 0) AS files, coalesce(bytes, 0) AS bytes, coalesce(training_bytes, 0) AS training_bytes,
        coalesce(rollout_bytes, 0) AS rollout_bytes, oldest_at, newest_at,
-       coalesce(folded, 0) AS folded, last_folded, coalesce(sampled, 0) AS sampled, sampled_from,
-       greatest(coalesce(gone.sequences, 0) - coalesce(sampled, 0), 0) AS summed
-FROM trained FULL JOIN files USING (run) LEFT JOIN reduced USING (run) LEFT JOIN gone USING (run) LEFT JOIN folded USING (run)
-LEFT JOIN sample USING (run)
+       coalesce(frozen, 0) AS frozen, last_frozen, coalesce(summed, 0) AS summed
+FROM trained FULL JOIN files USING (run) LEFT JOIN reduced USING (run) LEFT JOIN frozen USING (run)
 ORDER BY run

@@ -1,6 +1,6 @@
 -- The runs of this home: how much of each is stored, since what time, where it came from, and what of it is lost.
 -- Grain: run, newest first. Inputs: runs, health_records, quarantine, training_sequences, rollout_sequences, statistics,
--- step_metrics, profiles, folded_profiles, folded_pairs. Parameters: none.
+-- step_metrics, profiles. Parameters: none.
 -- `store_share`: the run's part of all rows in the store's file, which knows no sizes by run. `lost_tokens`: what collectors say they
 -- dropped, or kept as statistics only.
 WITH stored AS (
@@ -9,8 +9,6 @@ WITH stored AS (
     UNION ALL SELECT run, count(*) FROM statistics GROUP BY run
     UNION ALL SELECT run, count(*) FROM step_metrics GROUP BY run
     UNION ALL SELECT run, count(*) FROM profiles GROUP BY run
-    UNION ALL SELECT run, count(*) FROM folded_profiles GROUP BY run
-    UNION ALL SELECT run, count(*) FROM folded_pairs GROUP BY run
 ), shares AS (
     SELECT run, sum(n) / sum(sum(n)) OVER () AS store_share FROM stored GROUP BY run
 ), told AS (

@@ -9,25 +9,18 @@ WHERE run = $run AND step = $step AND segment_id = $segment AND row = $row
 ORDER BY position
 
 -- app_tokens_sides: Where the rollout log-probs of one step's sequences come from, and how the records fit. Grain: source and alignment.
--- Inputs: training_sequences, segments; of a folded step (`folded`) folded_joins and sampled_sequences,
--- without the alignment. Parameters: $run, $step. `kept`: sequences whose raw tokens are still there; `reduced`: that
--- were recorded as statistics only, and never had any here.
+-- Inputs: training_sequences, segments; of a frozen step frozen_steps, without source and alignment. Parameters: $run, $step. `kept`: sequences
+-- whose raw tokens are still there; `reduced`: that were recorded as statistics only, and never had any here. `frozen_at`: null: it is not.
 SELECT t.rollout_source, t.alignment, count(*) AS sequences, count(*) FILTER (t.raw_kept) AS kept,
-       count(*) FILTER (g.kind = 'statistics') AS reduced, false AS folded
+       count(*) FILTER (g.kind = 'statistics') AS reduced, NULL::TIMESTAMPTZ AS frozen_at
 FROM training_sequences AS t LEFT JOIN segments AS g USING (segment_id)
 WHERE t.run = $run AND t.step = $step
 GROUP BY t.rollout_source, t.alignment
 UNION ALL
-SELECT j.rollout_source, NULL, sum(j.sequences)::BIGINT,
-       (SELECT count(*) FILTER (raw_kept) FROM sampled_sequences AS s
-        WHERE s.run = $run AND s.step = $step AND s.rollout_source = j.rollout_source),
-       0, true
-FROM folded_joins AS j
-WHERE j.run = $run AND j.step = $step
-GROUP BY j.rollout_source
+SELECT NULL, NULL, sequences, 0, 0, frozen_at FROM frozen_steps WHERE run = $run AND step = $step
 ORDER BY sequences DESC, rollout_source, alignment
 
--- app_tokens_steps: Steps of $run as places to look for tokens. Grain: step. Inputs: step_summaries, step_metrics, training_sequences, sampled_sequences. Parameters: $run,
+-- app_tokens_steps: Steps of $run as places to look for tokens. Grain: step. Inputs: step_summaries, step_metrics, training_sequences. Parameters: $run,
 -- $pair. `k3_kl`, `broken` (tokens) of the pair, null where not measured; `kept`: sequences whose raw tokens are still there.
 WITH measured AS (
     SELECT step, any_value(value) FILTER (metric = $pair || '.k3_kl') AS k3_kl,
@@ -37,9 +30,7 @@ WITH measured AS (
     GROUP BY step
 ),
 kept AS (
-    SELECT step, count(*) FILTER (raw_kept) AS kept
-    FROM (SELECT run, step, raw_kept FROM training_sequences UNION ALL SELECT run, step, raw_kept FROM sampled_sequences)
-    WHERE run = $run GROUP BY step
+    SELECT step, count(*) FILTER (raw_kept) AS kept FROM training_sequences WHERE run = $run GROUP BY step
 )
 SELECT s.step, s.sequences, m.k3_kl, m.broken, coalesce(k.kept, 0) AS kept
 FROM step_summaries AS s LEFT JOIN measured AS m USING (step) LEFT JOIN kept AS k USING (step)

@@ -1,4 +1,4 @@
--- archive_again: Sequences whose tokens are there after all. {table}: training_sequences, or sampled_sequences of folded steps.
+-- archive_again: Sequences whose tokens are there after all. {table}: training_sequences, or older_sequences.
 -- Grain: training record. Inputs: incoming (Arrow: segment_id).
 UPDATE {table} SET raw_kept = true WHERE segment_id IN (SELECT segment_id FROM incoming) AND NOT raw_kept
 

@@ -1,11 +1,10 @@
 -- What each run lacks of the inputs that metrics need, as counts of sequences; and of its tokens under the mask, how many of them
 -- are broken and how many have no pair of log-probs at all.
--- `blank_tokens`: of sequences too short to count as broken in which every log-prob is exactly 0 on both sides; of folded
--- steps nobody can tell any more.
+-- `blank_tokens`: of sequences too short to count as broken in which every log-prob is exactly 0 on both sides.
+-- Of frozen steps, of which no sequences are kept, nothing is counted.
 -- `raw_sampled`: statistics only because a recorder was told to keep raw tokens of a sample (raw_fraction), which loses nothing;
 -- not part of `without_raw_tokens`. `framework`: as the trainer's configuration names it; null: not said.
--- Grain: run. Inputs: training_sequences, segments, rollout_sequences, statistics, health_records, config_records, and folded_joins, folded_rollouts,
--- folded_pairs for what was folded. Parameters: $run (null: all).
+-- Grain: run. Inputs: training_sequences, segments, rollout_sequences, statistics, health_records, config_records. Parameters: $run (null: all).
 WITH reduced AS (
     SELECT run, sum(rows)::BIGINT AS sequences FROM segments WHERE kind = 'statistics' AND run = coalesce($run, run) GROUP BY run
 ), reasons AS (
@@ -15,7 +14,7 @@ WITH reduced AS (
 ), chosen AS (
     SELECT run, greatest(sequences - under_pressure, 0)::BIGINT AS raw_sampled
     FROM reduced JOIN reasons USING (run) WHERE sampling
-), counted AS (
+), trained AS (
     SELECT run, count(*) AS trained,
            count(*) FILTER (rollout_source = 'missing') AS without_rollout_logprobs,
            count(*) FILTER (rollout_source = 'unaligned') AS unaligned,
@@ -30,42 +29,20 @@ WITH reduced AS (
            count(*) - count(DISTINCT (step, sample_id, token_hash)) AS repeated,
            sum(n_expected)::BIGINT AS tokens
     FROM training_sequences WHERE run = coalesce($run, run) GROUP BY run
-    UNION ALL
-    SELECT run, sum(sequences), sum(sequences) FILTER (rollout_source = 'missing'),
-           sum(sequences) FILTER (rollout_source = 'unaligned'), sum(sequences - seen_by_engine), sum(sequences - versioned), 0, 0, 0,
-           sum(sequences - with_entropy), sum(sequences - rewarded), sum(reduced), sum(repeated), sum(tokens)
-    FROM folded_joins WHERE run = coalesce($run, run) GROUP BY run
-), trained AS (
-    SELECT run, sum(trained)::BIGINT AS trained, coalesce(sum(without_rollout_logprobs), 0)::BIGINT AS without_rollout_logprobs,
-           coalesce(sum(unaligned), 0)::BIGINT AS unaligned, sum(without_rollout_record)::BIGINT AS without_rollout_record,
-           sum(without_trainer_version)::BIGINT AS without_trainer_version,
-           sum(with_stated_versions)::BIGINT AS with_stated_versions, sum(joined_by_tokens)::BIGINT AS joined_by_tokens,
-           sum(ambiguous)::BIGINT AS ambiguous, sum(without_entropy)::BIGINT AS without_entropy,
-           sum(without_reward)::BIGINT AS without_reward, sum(without_raw_tokens)::BIGINT AS without_raw_tokens,
-           sum(repeated)::BIGINT AS repeated, sum(tokens)::BIGINT AS tokens
-    FROM counted GROUP BY run
 ), sampled AS (
-    SELECT run, sum(rollouts)::BIGINT AS sampled, sum(unversioned)::BIGINT AS without_rollout_version
-    FROM (
-        SELECT run, 1 AS rollouts,
-               (len(list_filter(coalesce(spans, []), lambda span: span.version IS NOT NULL)) = 0)::INTEGER AS unversioned
-        FROM rollout_sequences WHERE parts IS NULL
-        UNION ALL SELECT run, rollouts, unversioned FROM folded_rollouts
-    )
-    WHERE run = coalesce($run, run) GROUP BY run
+    SELECT run, count(*) AS sampled,
+           count(*) FILTER (len(list_filter(coalesce(spans, []), lambda span: span.version IS NOT NULL)) = 0) AS without_rollout_version
+    FROM rollout_sequences WHERE parts IS NULL AND run = coalesce($run, run) GROUP BY run
 ), measured AS (
     SELECT run,
            coalesce(sum(n) FILTER (pair = 'backend'), 0)::BIGINT AS measured_tokens,
            coalesce(sum(nonfinite) FILTER (pair = 'backend'), 0)::BIGINT AS nonfinite_tokens,
            coalesce(sum(n_expected - n - nonfinite) FILTER (pair = 'backend'), 0)::BIGINT AS impossible_tokens,
            coalesce(sum(n) FILTER (pair = 'backend' AND blank), 0)::BIGINT AS blank_tokens,
-           coalesce(sum(sequences) FILTER (pair = 'update'), 0)::BIGINT AS with_current_logprobs
+           count(*) FILTER (pair = 'update') AS with_current_logprobs
     FROM (
-        SELECT run, pair, n, n_expected, n_nonfinite_behaviour + n_nonfinite_policy AS nonfinite, 1 AS sequences,
-               sum_behaviour2 = 0 AND sum_policy2 = 0 AS blank
+        SELECT run, pair, n, n_expected, n_nonfinite_behaviour + n_nonfinite_policy AS nonfinite, sum_behaviour2 = 0 AND sum_policy2 = 0 AS blank
         FROM statistics
-        UNION ALL
-        SELECT run, pair, n, n_expected, n_nonfinite_behaviour + n_nonfinite_policy, sequences, false FROM folded_pairs
     )
     WHERE run = coalesce($run, run) GROUP BY run
 ), frameworks AS (

@@ -1,12 +1,9 @@
 -- diagnosis_configs: Configuration documents of $run. Grain: fingerprint, with the number of rollout sequences that name it (sampling params and engine
--- configurations). `deciding`: see macro_deciding; null but of engines. Inputs: config_records, rollout_sequences, folded_rollouts.
-WITH rollouts AS (
-    SELECT sampling_id, engine_config_id, 1 AS rollouts FROM rollout_sequences WHERE run = $run AND parts IS NULL
-    UNION ALL SELECT sampling_id, engine_config_id, rollouts FROM folded_rollouts WHERE run = $run
-), used AS (
-    SELECT sampling_id AS fingerprint, sum(rollouts)::BIGINT AS sequences FROM rollouts GROUP BY ALL
+-- configurations). `deciding`: see macro_deciding; null but of engines. Inputs: config_records, rollout_sequences.
+WITH used AS (
+    SELECT sampling_id AS fingerprint, count(*) AS sequences FROM rollout_sequences WHERE run = $run AND parts IS NULL GROUP BY ALL
     UNION ALL
-    SELECT engine_config_id, sum(rollouts)::BIGINT FROM rollouts GROUP BY ALL
+    SELECT engine_config_id, count(*) FROM rollout_sequences WHERE run = $run AND parts IS NULL GROUP BY ALL
 )
 SELECT fingerprint, kind, document, time, sequences, CASE WHEN kind = 'engine_config' THEN deciding(document) END AS deciding
 FROM (
@@ -51,15 +48,11 @@ WHERE run = coalesce($run, run)
 ORDER BY run
 
 -- diagnosis_pairs: K3 of the pairs "update" (how far the optimizer moved within the step) and "reference", steps $first to $last of $run (both included; null: no
--- bound). Grain: pair and step, of those that recorded such log-probs. Inputs: statistics, folded_pairs.
-SELECT pair, step, sum(sum_k3) / sum(n) AS k3
-FROM (
-    SELECT run, step, pair, n, sum_k3 FROM statistics
-    UNION ALL SELECT run, step, pair, n, sum_k3 FROM folded_pairs
-)
+-- bound). Grain: pair and step, of those that recorded such log-probs. Inputs: step_pairs.
+SELECT pair, step, sum_k3 / n AS k3
+FROM step_pairs
 WHERE run = $run AND pair IN ('update', 'reference') AND n > 0
     AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
-GROUP BY pair, step
 ORDER BY pair, step
 
 -- diagnosis_touched: First step of $run that was computed since $revision; null: none. Grain: one row. Input: step_summaries.

@@ -1,7 +1,7 @@
 -- Where r came from, and whether both sides have the same tokens: steps $first to $last of $run (both included; null: no bound).
 -- Grain: rollout_source, token_match, length_match, `pending`. `reduced`: sequences whose raw tokens were not kept. `ambiguous`: they fit several
 -- records of the engine. `routed`: with routes of a mixture of experts.
--- `pending`: the engine's record may still be on its way. Inputs: training_sequences, steps_on_their_way; of folded steps folded_joins.
+-- `pending`: the engine's record may still be on its way. Inputs: training_sequences, steps_on_their_way. Nothing is known of frozen steps.
 WITH counted AS (
     SELECT
         rollout_source, token_match, length_match,
@@ -17,10 +17,6 @@ WITH counted AS (
     FROM training_sequences AS t
     WHERE run = $run AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
     GROUP BY ALL
-    UNION ALL
-    SELECT rollout_source, token_match, length_match, false, sequences, tokens, reduced, seen_by_engine, 0, 0, step
-    FROM folded_joins AS t
-    WHERE run = $run AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
 )
 SELECT rollout_source, token_match, length_match, pending, sum(sequences)::BIGINT AS sequences, sum(tokens)::BIGINT AS tokens,
        sum(reduced)::BIGINT AS reduced, sum(seen_by_engine)::BIGINT AS seen_by_engine, sum(ambiguous)::BIGINT AS ambiguous, sum(routed)::BIGINT AS routed,

@@ -16,12 +16,6 @@ INSERT INTO segments BY NAME SELECT * FROM incoming
 -- insert_step_records: Grain: one row per step record. Inputs: incoming (Arrow).
 INSERT INTO step_records BY NAME SELECT run, step, rank, time, scalars, correction FROM incoming
 
--- insert_training_parts: Engine requests that trained sequences were sampled in. Grain: one row per training record and part. Inputs: incoming (Arrow).
-INSERT INTO training_parts BY NAME
-SELECT run, unnest(part_ids) AS part_id, generate_subscripts(part_ids, 1) AS place, segment_id, row
-FROM incoming
-WHERE part_ids IS NOT NULL
-
 -- insert_trajectories: Grain: one row per trained sequence that was sampled in several engine requests. Inputs: incoming (Arrow): its parts as one record.
 INSERT INTO rollout_sequences BY NAME SELECT * FROM incoming
 

@@ -1,19 +1,22 @@
--- past_runs: Those of $runs that the store has records of. Grain: run. Inputs: segments.
-SELECT DISTINCT run FROM segments WHERE run IN (SELECT unnest($runs::VARCHAR[]))
+-- past_runs: Those of $runs that the store has records of. Grain: run. Inputs: segments, frozen_steps.
+SELECT DISTINCT run FROM (SELECT run FROM segments UNION ALL SELECT run FROM frozen_steps) WHERE run IN (SELECT unnest($runs::VARCHAR[]))
 
--- past_steps: Steps of $run that have records. Grain: step. `begun`: the oldest training record that counts; `newest`: of all records; microseconds.
--- Inputs: training_sequences, older_sequences, step_records, older_step_records, folded_steps.
-SELECT step, epoch_us(min(begun)) AS begun, epoch_us(max(newest)) AS newest, bool_or(met) AS met, bool_or(by_tokens) AS by_tokens, bool_or(folded) AS folded
+-- past_steps: Steps of $run that have records and are not frozen. Grain: step. `begun`: the oldest training record that counts; `newest`: of all
+-- records; microseconds. Inputs: training_sequences, older_sequences, step_records, older_step_records, frozen_steps.
+SELECT step, epoch_us(min(begun)) AS begun, epoch_us(max(newest)) AS newest, bool_or(met) AS met, bool_or(by_tokens) AS by_tokens
 FROM (
     SELECT step, time AS begun, time AS newest, coalesce(joined_by IN ('id', 'parts'), false) AS met,
-           coalesce(joined_by IN ('tokens', 'ambiguous'), false) AS by_tokens, false AS folded
+           coalesce(joined_by IN ('tokens', 'ambiguous'), false) AS by_tokens
     FROM training_sequences WHERE run = $run
-    UNION ALL SELECT step, NULL, time, false, false, false FROM older_sequences WHERE run = $run
-    UNION ALL SELECT step, NULL, time, false, false, false FROM step_records WHERE run = $run
-    UNION ALL SELECT step, NULL, time, false, false, false FROM older_step_records WHERE run = $run
-    UNION ALL SELECT step, NULL, time, false, false, true FROM folded_steps WHERE run = $run
+    UNION ALL SELECT step, NULL, time, false, false FROM older_sequences WHERE run = $run
+    UNION ALL SELECT step, NULL, time, false, false FROM step_records WHERE run = $run
+    UNION ALL SELECT step, NULL, time, false, false FROM older_step_records WHERE run = $run
 )
+WHERE step NOT IN (SELECT step FROM frozen_steps WHERE run = $run)
 GROUP BY step
+
+-- past_frozen: Frozen steps of $run, and when the newest record of each was made. Grain: step. Inputs: frozen_steps.
+SELECT step, coalesce(epoch_us(time), -9223372036854775808) AS time FROM frozen_steps WHERE run = $run
 
 -- past_names: Names of training records of $run and of the parts that their trainer named. Grain: name and step, some more than once. Inputs:
 -- training_sequences, older_sequences.
@@ -32,8 +35,7 @@ UNION ALL SELECT DISTINCT trajectory FROM rollout_sequences WHERE run = $run AND
 SELECT max(decisions[-1]."last") AS "last", max(decisions[-1]."last" + coalesce(clock_offset, 0)) AS wall
 FROM rollout_sequences WHERE run = $run AND len(decisions) > 0
 
--- past_labels: Versions that matter to steps of $run. Grain: step and version. Inputs: training_sequences, older_sequences, rollout_sequences,
--- folded_spans.
+-- past_labels: Versions that matter to steps of $run. Grain: step and version. Inputs: training_sequences, older_sequences, rollout_sequences.
 WITH trained AS (
     SELECT step, weight_version, rollout_versions, rollout_segment, rollout_row FROM training_sequences WHERE run = $run
     UNION ALL SELECT step, weight_version, rollout_versions, rollout_segment, rollout_row FROM older_sequences WHERE run = $run
@@ -44,8 +46,6 @@ SELECT DISTINCT step, version FROM (
     UNION ALL
     SELECT t.step, unnest(list_transform(r.spans, lambda s: s."version"))
     FROM trained AS t JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
-    UNION ALL SELECT step, trainer_version FROM folded_spans WHERE run = $run
-    UNION ALL SELECT step, version FROM folded_spans WHERE run = $run
 ) WHERE version IS NOT NULL
 
 -- past_weights: Weight records of $run. Grain: weight record. Inputs: weight_records.

@@ -1,10 +1,10 @@
 -- Raw tokens of the steps $first to $last as lists, for the sequences that have log-probs of both sides, and those without a token,
 -- which other frameworks count, too. Grain: one row per sequence of a training record, in the order of steps. Inputs: tokens_in (the
 -- run's files). Parameters: $run, $first, $last.
--- A folded step whose r came from the engine's records has only its sample left to compute from, and is left out.
+-- Of frozen steps nothing says which rollout record a sequence belongs to; they are left out.
 -- What is unknown is null; where the mask is 0 nobody looks, and it is 0.
-WITH sampled AS (
-    SELECT DISTINCT step FROM folded_joins WHERE run = $run AND rollout_source = 'joined'
+WITH frozen AS (
+    SELECT step FROM frozen_steps WHERE run = $run
 ),
 filled AS (
     SELECT
@@ -17,7 +17,7 @@ filled AS (
         rollout_logprob IS NOT NULL AS has_rollout,
         trainer_logprob IS NOT NULL AS has_trainer
     FROM tokens_in($training_files, $rollout_files)
-    WHERE run = $run AND step BETWEEN $first AND $last AND step NOT IN (FROM sampled) AND NOT older
+    WHERE run = $run AND step BETWEEN $first AND $last AND step NOT IN (FROM frozen) AND NOT older
 )
 SELECT
     step, segment_id, "row",
@@ -33,5 +33,5 @@ HAVING bool_or(has_rollout) AND bool_or(has_trainer)
 UNION ALL
 SELECT step, segment_id, "row", []::BOOLEAN[], []::DOUBLE[], []::DOUBLE[], []::DOUBLE[], []::DOUBLE[], []::DOUBLE[]
 FROM raw_training_in($training_files)
-WHERE run = $run AND step BETWEEN $first AND $last AND len(token_ids) = 0 AND step NOT IN (FROM sampled)
+WHERE run = $run AND step BETWEEN $first AND $last AND len(token_ids) = 0 AND step NOT IN (FROM frozen)
 ORDER BY step, segment_id, "row"

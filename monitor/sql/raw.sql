@@ -9,11 +9,9 @@ SELECT path FROM raw_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))
 
 -- raw_places: Where the raw files of $run lie that may hold steps $first to $last (null: no bound) and records of $segments (null: of any); a file with
 -- rollout records belongs to the steps that its records were joined with. Grain: file.
--- Inputs: raw_files, segments, training_sequences, sampled_sequences, rollout_sequences.
+-- Inputs: raw_files, segments, training_sequences, rollout_sequences.
 WITH joined AS (
     SELECT rollout_segment FROM training_sequences WHERE run = $run AND step BETWEEN $first::BIGINT AND $last::BIGINT
-    UNION
-    SELECT rollout_segment FROM sampled_sequences WHERE run = $run AND step BETWEEN $first::BIGINT AND $last::BIGINT
     UNION
     -- A sequence of several engine requests was joined with one record made of theirs.
     SELECT unnest(list_transform(r.parts, lambda p: p.segment_id))

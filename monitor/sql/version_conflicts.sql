@@ -1,7 +1,7 @@
 -- What engine and trainer say about the same tokens' weights, in tokens. Grain: run, where the trainer said anything. `compared`: tokens of which
 -- both say the version; `differing`: of these, where they say different ones; `engine_older`, `engine_newer`: of these, where the
--- versions are numbers, of sequences not folded. `first_step`, `last_step`: of those that differ. Inputs: training_sequences,
--- rollout_sequences, folded_steps. Parameters: $run, $first, $last (both steps included); null: all.
+-- versions are numbers. Nothing is known of frozen steps. `first_step`, `last_step`: of those that differ. Inputs: training_sequences,
+-- rollout_sequences. Parameters: $run, $first, $last (both steps included); null: all.
 WITH stated AS (
     SELECT t.run, t.step, version_pieces(r.spans, t.rollout_versions, t.alignment) AS pieces
     FROM training_sequences AS t
@@ -17,11 +17,6 @@ WITH stated AS (
     SELECT run, step, sum(tokens) AS compared, coalesce(sum(tokens) FILTER (engine <> stated), 0) AS differing,
            coalesce(sum(tokens) FILTER (ahead < 0), 0) AS engine_older, coalesce(sum(tokens) FILTER (ahead > 0), 0) AS engine_newer
     FROM pieces GROUP BY run, step
-    UNION ALL
-    SELECT run, step, sums['versions/denominator'], sums['versions/numerator'], 0, 0
-    FROM folded_steps
-    WHERE sums['versions/denominator'] > 0 AND run = coalesce($run, run)
-        AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
 )
 SELECT run, sum(compared)::BIGINT AS compared, sum(differing)::BIGINT AS differing, sum(engine_older)::BIGINT AS engine_older,
        sum(engine_newer)::BIGINT AS engine_newer, min(step) FILTER (differing > 0) AS first_step, max(step) FILTER (differing > 0) AS last_step

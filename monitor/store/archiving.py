@@ -24,9 +24,9 @@ from logprobe.collectors.locks import FileLock
 from logprobe.collectors.spool.segments import Segment, run_name
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import tiers
+from logprobe.monitor.store import frozen, tiers
 from logprobe.monitor.store.archive import Archive, Changes, MergeReport
-from logprobe.monitor.store.archive_file import Merged
+from logprobe.monitor.store.archive_file import FROZEN, Merged
 from logprobe.monitor.store.archive_identity import MARK
 from logprobe.monitor.store.merging import Merger, Refused, TakenIn
 from logprobe.monitor.store.raw_damage import DamagedFiles
@@ -42,7 +42,7 @@ _FORGET_SECONDS: Final = 600.0  # after which the files of a run that nobody mer
 _MOST_NAMED: Final = 10
 Forget = Callable[[str], object]
 Others = Callable[[str], Iterable[Path]]
-_SEQUENCES: Final = ("training_sequences", "older_sequences", "sampled_sequences")
+_SEQUENCES: Final = ("training_sequences", "older_sequences")
 _TOKENS: Final = re.compile(r"\b(raw_training|raw_rollout|raw_files|tokens)\b", re.IGNORECASE)
 _FILES: Final = pa.schema(
     [(name, pa.string()) for name in ("path", "run", "kind")]
@@ -301,6 +301,24 @@ class Archiving:
                 raise StoreError(f"files of run {run!r} could not be reduced ({error}); they stay") from error
             self.note()
 
+    def freeze(self, run: str, steps: Sequence[int]) -> None:
+        """Replace the sequences of steps by their metrics, and files with statistics of nothing else. Raises
+        `StoreError`."""
+        self.open()
+        keys = pa.table({"run": pa.repeat(run, len(steps)), "step": pa.array(steps, pa.int64())})
+        with self._store.standing_still():
+            rows = queries.freeze_rows(self._store, keys)
+            rollouts = queries.freeze_rollouts_due(self._store, run=run, steps=steps)
+            covered = queries.freeze_covered(self._store, rollouts, run=run, steps=steps)
+            segments = frozenset(covered["segment_id"].to_pylist())
+            try:
+                with self._turn:
+                    files = [file for file in self._archive.files(run) if file.kind in tiers.STATISTICS]
+                    tiers.freeze(self._archive, run, [file for file in files if file.segments <= segments], rows)
+            except OSError as error:
+                raise StoreError(f"steps of run {run!r} could not be frozen ({error}); they stay") from error
+            self.note()
+
     def delete(self, run: str, author: str, forget: Forget, others: Others) -> tuple[Tombstone, int]:
         """Delete a run; return its tombstone, and how many files were removed.
 
@@ -347,7 +365,7 @@ class Archiving:
     def _write(self, cursor: Any, changes: Changes) -> list[Merged]:
         """Write what changes, within a transaction; return the files that are in the index now."""
         known = self._known(cursor, changes.new)
-        new = [file for file in changes.new if file.segments <= known]
+        new = [file for file in changes.new if file.segments <= known and self._freeze(cursor, file)]
         if new:
             places = _places(file for file in new if file.tier == 0)
             self._again(cursor, places)
@@ -358,6 +376,15 @@ class Archiving:
             self._forget(cursor, gone)
             self._store.execute(cursor, "archive_forget", gone)
         return new
+
+    def _freeze(self, cursor: Any, file: Merged) -> bool:
+        """Write the steps of a frozen file; return False if it cannot be read. Other files have none."""
+        if file.kind == FROZEN:
+            try:
+                frozen.write(self._store, cursor, file.run, self.table(file))
+            except OSError:  # of the file: the next start names it, or reads it
+                return False
+        return True
 
     def _known(self, cursor: Any, files: Sequence[Merged]) -> set[str]:
         segments = sorted(set[str]().union(*(file.segments for file in files)))

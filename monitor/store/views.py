@@ -21,6 +21,7 @@ from logprobe.monitor.store.sql_files import statement
 VIEWS: Final = (
     "returns",
     "abandoned_steps",
+    "step_pairs",
     "sequences",
     "tokens",
     "metrics",

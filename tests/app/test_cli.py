@@ -25,7 +25,7 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.budgets import GIB
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics import KEYS
-from logprobe.monitor.store.folding import StoreBudget
+from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
 
 

@@ -28,8 +28,8 @@ def test_the_json_is_the_public_document(ingested: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert run(ingested, "--slice", "rank", "--steps", "1:", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert list(document) == ["run", "dimension", "folded_steps", "slices"]
-    assert document["folded_steps"] == 0
+    assert list(document) == ["run", "dimension", "frozen_steps", "slices"]
+    assert document["frozen_steps"] == 0
     assert (document["run"], document["dimension"]) == ("toy-run", "rank")
     (entry,) = document["slices"]
     assert {name: entry[name] for name in ("step", "slice", "sequences", "tokens")} == {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -206,9 +206,13 @@ class Service:
         self.done["merged again"] += self.archive.compact(run)
         self._note_changes()
 
+    def _oldest(self, run: str, kinds: Sequence[str], count: int) -> list[Merged]:
+        files = [file for file in self.archive.files(run) if file.kind in kinds]
+        return sorted(files, key=lambda file: (file.written, file.path))[:count]
+
     def reduce(self, run: str, count: int) -> None:
         """Replace the oldest token files of a run by statistics per sequence."""
-        files = tiers.tokens_due(self.archive.files(run), tiers.Policy(token_bytes=0), self.time.wall())[:count]
+        files = self._oldest(run, tiers.TOKENS, count)
         if not files:
             return
         rows = [number for file in files for number in numbers_of(self.archive.table(file))]
@@ -221,16 +225,23 @@ class Service:
         self._note_changes()
 
     def freeze(self, run: str, count: int) -> None:
-        """Replace the oldest statistics of a run by metrics of its steps."""
-        files = tiers.statistics_due(self.archive.files(run), tiers.Policy(sequence_bytes=0))[:count]
+        """Freeze the steps of the oldest files of a run; statistics of nothing else go, tokens stay."""
+        files = self._oldest(run, (*tiers.TOKENS, *tiers.STATISTICS), count)
         if not files:
             return
-        touched = {row["step"] for file in files for row in self.archive.table(file).to_pylist()}
-        steps = metrics(self.index.numbers(run), touched - self.index.frozen(run).keys())
+        frozen = self.index.frozen(run).keys()
+        touched = {step for file in files for step in self._steps(file)}
+        steps = metrics(self.index.numbers(run), touched - frozen)
         table = pa.table({"step": pa.array(steps, pa.int64()), "value": pa.array(steps.values(), pa.float64())})
-        tiers.freeze(self.archive, run, files, table)
+        statistics = [file for file in self.archive.files(run) if file.kind in tiers.STATISTICS]
+        covered = [file for file in statistics if self._steps(file) <= touched | frozen]
+        tiers.freeze(self.archive, run, covered, table)
         self.done["frozen"] += 1
+        self.done["frozen with tokens"] += not covered
         self._note_changes()
+
+    def _steps(self, file: Merged) -> set[int]:
+        return set(self.archive.table(file)["step"].to_pylist())
 
     def act(self, kind: str, what: dict[str, Any]) -> None:
         """Do something of which the index would be the only trace; when this returns, it is confirmed to the user."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from recorded_home import take_in
 from segments import RUN, at, records, sampled, trained
-from store_work import bring_in, fold
+from store_work import METRICS, bring_in, freeze
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
@@ -19,7 +19,6 @@ from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.judged import judged_runs
 from logprobe.monitor.service.turns import Turns
-from logprobe.monitor.store.folding import CHANCE, WORST
 from logprobe.monitor.store.store import Store
 
 SAMPLES = 4
@@ -281,57 +280,44 @@ def test_a_home_that_is_opened_again_knows_older_attempts(runs: Runs) -> None:
         assert Runs(store).sequences() == {1: SAMPLES}
 
 
-@pytest.mark.parametrize("attempts", [1, 2])
-def test_a_folded_step_that_is_trained_again_counts_as_it_was_trained_last(runs: Runs, attempts: int) -> None:
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_frozen_step_that_is_trained_again_counts_as_it_was_trained_last(runs: Runs, rebuilt: bool) -> None:
     store = runs.store
     runs.trainer("a", 0).begins(1).trains(*range(1, 11), samples=8)
     bring_in(store)
-    assert fold(store, protected=2).steps == 8
-    if attempts > 1:  # one that ended early, and of which the store hears together with the next
-        runs.trainer("c", 50).begins(3).trains(3)
+    assert freeze(store, protected=2).steps == 8
     again = runs.trainer("b", 100).begins(3).trains(3, 4)
     bring_in(store)
     counted = {row["step"]: row["sequences"] for row in runs.rows("SELECT step, sequences FROM step_summaries")}
     assert counted == {**dict.fromkeys(range(1, 11), 8), 3: SAMPLES, 4: SAMPLES}
-    assert runs.rows("SELECT step FROM folded_steps WHERE step IN (3, 4)") == []
-    assert runs.rows("SELECT step FROM sampled_sequences WHERE step IN (3, 4)") == []
-    assert runs.older() == ["a", *["c"] * (attempts - 1)], "what was kept of the first is its sample"
-    sql = "SELECT count(*) AS n, count(DISTINCT sample_id) AS samples FROM older_sequences WHERE writer = 'a' AND step = 3"
-    (kept,) = runs.rows(sql)
-    assert WORST <= kept["n"] == kept["samples"] <= WORST + CHANCE
-    assert runs.rows("SELECT step FROM returns") == [{"step": 3}]
-    left = runs.rows("SELECT step FROM abandoned_steps ORDER BY step")
-    assert [row["step"] for row in left] == [5, 6, 7, 8, 9, 10], "the run stands where the newest attempt does"
+    assert [row["step"] for row in runs.rows("SELECT step FROM frozen_steps ORDER BY step")] == [1, 2, 5, 6, 7, 8]
     (loss,) = runs.rows("SELECT value, ranks FROM scalars WHERE step = 3 AND name = 'loss'")
     assert loss == {"value": 100, "ranks": 1}
     again.trains(*range(5, 11))
     bring_in(store)
-    assert fold(store, protected=2).again == 0
+    expected = {1: 8, 2: 8, **dict.fromkeys(range(3, 11), SAMPLES)}
+    if rebuilt:
+        store.archive.merge(everything=True)
+        store.close()
+        store.home.database.unlink()
+        store = Store.open(store.home)
+        runs = Runs(store)
+        bring_in(store)
     counted = {row["step"]: row["sequences"] for row in runs.rows("SELECT step, sequences FROM step_summaries")}
-    assert counted == {1: 8, 2: 8, **dict.fromkeys(range(3, 11), SAMPLES)}
+    assert counted == expected
+    before = store.query(METRICS)
+    assert freeze(store, protected=2).steps == 6
+    assert store.query(METRICS).equals(before)
+    store.close()
 
 
-def test_a_folded_step_of_two_sessions_at_a_time_is_of_both(runs: Runs) -> None:
-    store = runs.store
-    first = runs.trainer("a", 0).begins(1).trains(*range(1, 11), samples=8)
-    bring_in(store)
-    fold(store, protected=2)
-    runs.trainer("b", 100).begins(3).trains(3, 4)
-    first.clock = 200  # it was at work all the time
-    first.trains(11)
-    bring_in(store)
-    counted = {row["step"]: row["sequences"] for row in runs.rows("SELECT step, sequences FROM step_summaries")}
-    assert (counted[3], counted[4], counted[5]) == (8 + SAMPLES, 8 + SAMPLES, 8)
-    assert runs.older() == []
-
-
-def test_late_records_of_a_folded_step_merge_with_it(runs: Runs) -> None:
+def test_late_records_of_a_frozen_step_are_not_of_another_attempt(runs: Runs) -> None:
     """The same session, and a beginning from before: nothing was trained again."""
     store = runs.store
     first = runs.trainer("a", 0).begins(1).trains(*range(1, 11), samples=8)
     bring_in(store)
-    fold(store, protected=2)
+    freeze(store, protected=2)
     first.trains(3)
     bring_in(store)
     (row,) = runs.rows("SELECT sequences FROM step_summaries WHERE step = 3")
-    assert row["sequences"] == 8 + SAMPLES
+    assert row["sequences"] == 8

@@ -1,4 +1,4 @@
-"""Metrics do not depend, in any bit, on the order in which records arrive, on how they are batched, or on when steps are folded."""
+"""Metrics do not depend, in any bit, on the order in which records arrive, or on how they are batched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from store_work import METRICS, bring_in, fold, recompute
+from store_work import METRICS, bring_in, recompute
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -112,26 +112,6 @@ def test_any_order_and_batching_gives_the_same_metrics(
         _same(store.query(METRICS), expected)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_folding_at_any_time_gives_the_same_metrics(
-    segments: Path, expected: pa.Table, tmp_path: Path, seed: int
-) -> None:
-    """Engines first: what is folded waits for no engine."""
-    home, rng = Home(tmp_path), np.random.default_rng(seed)
-    trained = [path for path in _files(segments) if ".training." in path.name]
-    with Store.open(home) as store:
-        _bring(home, segments, [path for path in _files(segments) if path not in trained])
-        bring_in(store)
-        for batch in _batches(trained, rng):
-            _bring(home, segments, batch)
-            bring_in(store)
-            fold(store, protected=0)
-        _same(store.query(METRICS), expected)
-        recompute(store)
-        _same(store.query(METRICS), expected)
-        assert store.query("SELECT count(*) AS n FROM training_sequences")["n"].to_pylist() == [0]
-
-
 def _same(found: pa.Table, expected: pa.Table) -> None:
     rows = [
         dict(zip(((r["step"], r["metric"]) for r in t.to_pylist()), t["value"].to_pylist(), strict=True))
@@ -144,29 +124,21 @@ def _same(found: pa.Table, expected: pa.Table) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 200, 257, 5_000])
-def test_sums_are_exact_in_any_order_and_in_parts(size: int) -> None:
+def test_sums_are_exact_in_any_order(size: int) -> None:
     rng = np.random.default_rng(size)
     values = rng.normal(size=size) * 10.0 ** rng.integers(-300, 300, size)
     values[::3] = rng.integers(-9, 9, len(values[::3]))
     index = rng.integers(0, 3, size)
     exactly = [sum(map(Fraction, values[index == group].tolist()), Fraction(0)) for group in range(4)]
     for order in (np.arange(size), rng.permutation(size)):
-        parts = exact.parts(index[order], values[order], 4, [])
-        assert [sum(map(Fraction, numbers), Fraction(0)) for numbers in parts] == exactly
-        totals = [exact.rounded(numbers) for numbers in parts]
-        assert totals == [float(total) for total in exactly]
-        left = [exact.left(numbers, total) for numbers, total in zip(parts, totals, strict=True)]
-        kept = [
-            Fraction(total) + sum(map(Fraction, rest), Fraction(0)) for total, rest in zip(totals, left, strict=True)
-        ]
-        assert kept == exactly
+        assert exact.sums(index[order], values[order], 4).tolist() == list(map(float, exactly))
 
 
 @pytest.mark.parametrize("copies", [1, 200])
 def test_sums_of_what_is_no_number_or_too_large(copies: int) -> None:
     def total(*values: float) -> float:
         given = np.array(values * copies)
-        return exact.rounded(exact.parts(np.zeros(len(given), np.intp), given, 1, [])[0])
+        return float(exact.sums(np.zeros(len(given), np.intp), given, 1)[0])
 
     assert math.isnan(total(1.0, math.nan))
     assert math.isnan(total(math.inf, -math.inf))

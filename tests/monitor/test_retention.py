@@ -135,7 +135,7 @@ def test_statistics_outlive_the_tokens_and_the_index(store: Store):
     writer.write("rollout", records("rollout", *parts))
     writer.write("step", records("step", {"step": 9, "scalars": [("reward", 1.0)]}))
     Ingester(store).run_once()
-    tables = ("training_sequences", "statistics", "rollout_sequences", "training_parts", "step_records", "step_metrics")
+    tables = ("training_sequences", "statistics", "rollout_sequences", "step_records", "step_metrics")
     sql = {name: f"SELECT * FROM {name} ORDER BY ALL" for name in tables}
     sql["training_sequences"] = "SELECT * EXCLUDE (raw_kept) FROM training_sequences ORDER BY ALL"
     sql["segments"] = "SELECT segment_id, run, writer, sequence, kind, rows, tokens FROM segments ORDER BY ALL"

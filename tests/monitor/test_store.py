@@ -50,7 +50,7 @@ def test_a_new_store_has_the_schema_and_stays_as_it_is(home: Path):
             assert values(store, "SELECT version FROM schema_versions") == [(VERSION,)]
 
 
-@pytest.mark.parametrize("table", ["statistics", "older_statistics", "folded_pairs"])
+@pytest.mark.parametrize("table", ["statistics", "older_statistics", "frozen_pairs"])
 def test_every_sum_has_its_column(store: Store, table: str):
     there = {row["column_name"]: row["column_type"] for row in store.query(f"DESCRIBE {table}").to_pylist()}
     assert {c.name: there.get(c.name) for c in COLUMN_SPECS} == {

@@ -28,7 +28,7 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import scrape
 from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.store.folding import StoreBudget
+from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.store import Store
 
 HIGH = (Threshold.model_validate({"name": "high", "metric": "k3_kl", "above": 1}),)
@@ -212,7 +212,7 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
             "alerts": watch.run_once,
             "controller": controller.run_once,
             "retention": pipeline.retain,
-            "folding": pipeline.fold,
+            "freezing": pipeline.freeze,
             "metrics": lambda: {"text": scrape.exposition(store, [], stuck=0)},
         }
         failed, problems = {}, {}
@@ -227,7 +227,7 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
                 problems[name] = report.get("problem")
             except Exception as error:
                 failed[name] = f"{type(error).__name__}: {str(error)[:300]}"
-        problems["folding"] = None  # its budget is nothing
+        problems["freezing"] = None  # its budget is nothing
         print(failed, {name: str(problem)[:2000] for name, problem in problems.items() if problem})
         assert failed == {}
         assert {name: problem for name, problem in problems.items() if problem} == {}

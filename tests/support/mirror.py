@@ -29,7 +29,6 @@ TABLES: Mapping[str, str] = {
             "statistics",
             "older_statistics",
             "rollout_sequences",
-            "training_parts",
             "step_records",
             "older_step_records",
             "weight_records",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from logprobe.monitor.live.store import Within
-from logprobe.monitor.live.writing import write_stored
+from logprobe.monitor.ingest.batch import NewestTimes
+from logprobe.monitor.ingest.restoring import compute
+from logprobe.monitor.live.store import live_of
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.service.status import StuckFile
-from logprobe.monitor.store.folding import Folder, FoldReport, StoreBudget
+from logprobe.monitor.store.freezing import Freezer, FreezeReport, StoreBudget
 from logprobe.monitor.store.store import Store
 
-KEPT = 4  # steps at the end that are not folded
+KEPT = 4  # steps at the end that are not frozen
 METRICS = "SELECT step, metric, value FROM step_metrics ORDER BY step, metric"
 
 
@@ -24,16 +25,15 @@ def bring_in(store: Store) -> list[StuckFile]:
     return pipeline.delays.document()
 
 
-def fold(store: Store, *, protected: int = KEPT) -> FoldReport:
-    return Folder(store, StoreBudget(0), quiet=timedelta(0), protected=protected).run_once()
+def freeze(store: Store, *, protected: int = KEPT) -> FreezeReport:
+    return Freezer(store, StoreBudget(0), quiet=timedelta(0), protected=protected).run_once()
 
 
 def compute_again(store: Store, sql: str = "SELECT run, step FROM step_summaries ORDER BY ALL") -> None:
     """Computes steps once more from what the tables have."""
     steps = [(row["run"], row["step"]) for row in store.query(sql).to_pylist()]
-    with store.transaction() as cursor:
-        write_stored(Within(store, cursor), steps, datetime.now(UTC))
-        store.rewritten.note({run for run, _ in steps})
+    compute(store, live_of(store), steps, NewestTimes(store))
+    store.rewritten.note({run for run, _ in steps})
 
 
 def recompute(store: Store) -> None:

@@ -14,14 +14,14 @@ import pytest
 from segments import records, sampled, trained
 
 from logprobe.collectors.clock import Time
-from logprobe.collectors.errors import ConfigurationError, RunDeletedError, SegmentError, StoreError
+from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.files import Disk
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter, read_segment, spool_dir
 from logprobe.monitor.store import archive as archives
 from logprobe.monitor.store import merging, tiers
 from logprobe.monitor.store.archive import Archive
-from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged
+from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES
 from logprobe.monitor.store.merging import Merger
 
 RUN = "a run/1"
@@ -385,43 +385,6 @@ def test_files_that_share_a_part_are_merged_and_each_segment_counts_once(tmp_pat
 # Tiers
 
 
-def merged(path: str, kind: str = "training", *, nbytes: int = 10, written: float = 0.0, run: str = "r") -> Merged:
-    return Merged(path, run, kind, frozenset({path}), 1, None, nbytes, written)
-
-
-FILES = [merged("a", written=1.0), merged("b", "rollout", written=2.0), merged("c", written=3.0, run="s"), merged("d", "step"), merged("e", SEQUENCES, written=9.0), merged("f", "statistics", written=4.0)]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("limits", "due"),
-    [
-        ({}, ""),
-        ({"token_bytes": 30}, ""),
-        ({"token_bytes": 29}, "a"),
-        ({"token_bytes": 0}, "abc"),
-        ({"token_seconds": 8.0}, "a"),
-        ({"token_bytes_of_a_run": 10}, "a"),
-        ({"token_bytes_of_a_run": 9}, "abc"),
-        ({"token_seconds": 8.0, "token_bytes": 10}, "ab"),
-        ({"sequence_bytes": 0}, ""),
-    ],
-)
-def test_which_tokens_are_due(limits: dict[str, Any], due: str) -> None:
-    found = tiers.tokens_due(reversed(FILES), tiers.Policy(**limits), now=10.0)
-    assert "".join(file.path for file in found) == due
-
-
-@pytest.mark.parametrize(("limit", "due"), [(None, ""), (20, ""), (19, "f"), (0, "fe")])
-def test_which_statistics_are_due(limit: int | None, due: str) -> None:
-    found = tiers.statistics_due(reversed(FILES), tiers.Policy(sequence_bytes=limit))
-    assert "".join(file.path for file in found) == due
-
-
-def test_a_negative_limit_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="token_bytes is -1"):
-        tiers.Policy(token_bytes=-1)
-
-
 def sums(*steps: int) -> pa.Table:
     return pa.table({"step": pa.array(steps, pa.int64()), "value": np.arange(len(steps), dtype=float)})
 
@@ -438,20 +401,11 @@ def test_tokens_become_statistics_and_statistics_become_metrics(tmp_path: Path) 
     assert not (archive.folder / tokens.path).exists()
     with pytest.raises(StoreError, match="have changed"):
         tiers.reduce(archive, RUN, [tokens], sums(0))
-    with pytest.raises(StoreError, match="have changed"):
-        tiers.freeze(archive, RUN, [], sums(0))
-    assert tiers.frozen(archive, RUN) == {}
     tiers.freeze(archive, RUN, [sequences], sums(0, 1))
     archive.noted(archive.changes())
     archive.sweep()
     (file,) = opened(tmp_path, time=clock).changes().new
     assert (file.kind, file.segments) == (FROZEN, tokens.segments)
-    found = tiers.frozen(archive, RUN)
-    assert found == {0: tiers.Frozen(0, clock.seconds), 1: tiers.Frozen(1, clock.seconds)}
-    assert (
-        str(found[0])
-        == "frozen since 2027-01-15: its sequences were removed by retention; late records are not counted"
-    )
     assert archive.holds(RUN, min(tokens.segments))  # what comes again is known
 
 
@@ -464,14 +418,6 @@ def test_files_that_were_reduced_in_part_are_not_reduced_again(tmp_path: Path) -
     with pytest.raises(StoreError, match="reduced already"):
         tiers.reduce(archive, RUN, [tokens], sums(0, 1))
     assert archive.changes().gone == []
-
-
-def test_records_for_frozen_steps_are_counted_and_left_out() -> None:
-    table = records("training", trained("a", step=1), trained("b", step=2), trained("c", step=2), trained("d", step=3))
-    left, late = tiers.without_frozen(table, {2, 7})
-    assert left["sample_id"].to_pylist() == ["a", "d"]
-    assert late == {2: 2}
-    assert tiers.without_frozen(records("health", {"event": "started"}), {2})[1] == {}
 
 
 # The minute

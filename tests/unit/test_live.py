@@ -56,6 +56,10 @@ def begins(writer: str, second: float, step: int) -> list[Piece]:
     return [says(writer, "started", second - 0.5), says(writer, "training_begins", second, step)]
 
 
+def spans(*some: tuple[int, int, str | None]) -> list[Row]:
+    return [{"start": start, "end": end, "version": version} for start, end, version in some]
+
+
 def steps_at(*seconds: float, decided: float | None = None) -> Row:
     times = [round(second * SECOND) for second in seconds]
     decisions = [{"end": len(times), "at": None if decided is None else round(decided * SECOND), "last": times[-1]}]
@@ -201,6 +205,16 @@ VERSIONS = [
          {"a": EXACT}, {(3, "weight_lag_mean"): 1.0}),
     Case("steps and seconds between versions", [KNOWN, rollout("a", version="1"), weights("1", 10, step=100), weights("3", 40, step=300)],
          {}, {(3, "weight_lag_steps_mean"): 200.0, (3, "weight_lag_seconds_mean"): 30.0}),
+    Case("versions count by tokens, and an unknown one has none",
+         [training("a", weight_version="10"), rollout("a", spans=spans((0, 1, "7"), (1, 3, "9"), (3, 4, None)))],
+         {}, {(3, "weight_lag_mean"): 5 / 3, (3, "weight_lag_max"): 3.0, (3, "weight_lag_min"): 1.0, (3, "unknown_version_frac"): 0.25}),
+    Case("spans beyond the tokens, and a gap", [KNOWN, rollout("a", spans=spans((-2, 1, "1"), (3, 99, "2")))],
+         {}, {(3, "weight_lag_mean"): 1.5, (3, "unknown_version_frac"): 0.5}),
+    Case("a label of unknown age has no lag", [training("a", weight_version="b"), rollout("a", version="who?"), weights("b", 0)],
+         {}, {(3, "weight_lag_mean"): None, (3, "unknown_version_frac"): 0.0}),
+    Case("a version without a step is not left out of the lag in steps",
+         [training("a", weight_version="1"), rollout("a", spans=spans((0, 2, "0"), (2, 4, "1"))), weights("0", 0), weights("1", 1, step=0)],
+         {}, {(3, "weight_lag_mean"): 0.5, (3, "weight_lag_seconds_mean"): 0.5, (3, "weight_lag_steps_mean"): None}),
     Case("what the trainer states", [training("a", weight_version="3", rollout_versions=[
             {"start": 0, "end": 4, "sampled_start": 0, "sampled_end": 4, "version": "2"}])], {}, {(3, "weight_lag_mean"): 1.0}),
     Case("the two disagree", [training("a", weight_version="3", rollout_versions=[

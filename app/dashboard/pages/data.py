@@ -349,7 +349,7 @@ def kept_line(kept: Row) -> Line:
         return Line([harmless(kept["run"]), "of rollouts only", "–", data_size(kept["bytes"]), when(kept["oldest_at"])])
     removed = sequences - with_raw - kept["reduced"] - kept["summed"]
     reasons = [
-        f"{kept['summed']:,} in folded steps" if kept["summed"] else "",
+        f"{kept['summed']:,} in frozen steps" if kept["summed"] else "",
         f"{kept['reduced']:,} recorded as statistics only" if kept["reduced"] else "",
         f"{removed:,} removed by the limits" if removed > 0 else "",
     ]

@@ -249,12 +249,8 @@ def notes(step: StepTokens, strip: Strip | None) -> list[str]:
     if step.asked is not None and step.sequences:
         said.append(f"Step {step.step:,} has no sequence called {_name(step.asked)}; showing the worst.")
     if not step.sequences:
-        folded = any(side.get("folded") for side in step.sides)
-        said.append(
-            f"No sequences of this step have statistics for the pair {step.pair}."
-            if folded
-            else "No sequences were recorded in this step."
-        )
+        if not any(side.get("frozen_at") for side in step.sides):
+            said.append("No sequences were recorded in this step.")
     elif all(sequence.get("share") is None and sequence.get("broken") is None for sequence in step.sequences):
         said.append(f"The pair {step.pair} was not measured in this step; {needed(step.pair)}.")
     if step.chosen is not None and strip is None:

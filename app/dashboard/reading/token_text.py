@@ -138,12 +138,12 @@ def _measure(config: CorrectionConfig) -> str:
 def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
     """What is left of a step's raw tokens; "" when all of them are."""
     total, kept, reduced = (sum(side[name] for side in sides) for name in ("sequences", "kept", "reduced"))
-    if any(side.get("folded") for side in sides):
-        return (
-            f"This step is folded (`--keep-store-gib`): its metrics cover all {total:,} sequences, the list is a "
-            "sample, "
-            f"and {kept:,} of the sample have raw tokens."
-        )
+    for side in sides:
+        if (frozen_at := side.get("frozen_at")) is not None:
+            return (
+                f"Frozen since {frozen_at:%Y-%m-%d} (`--keep-store-gib`): its metrics cover all {total:,} sequences, "
+                "which were removed by retention; late records are not counted."
+            )
     gone = total - kept - reduced
     parts = [
         f"{reduced:,} were recorded as statistics only" if reduced else "",
@@ -158,7 +158,7 @@ def sides_words(sides: Sequence[Mapping[str, Any]]) -> str:
     total = sum(side["sequences"] for side in sides)
     by_source: dict[str, int] = {}
     for side in sides:
-        name = "prefix" if side["alignment"] == "prefix" else side["rollout_source"]
+        name = "prefix" if side["alignment"] == "prefix" else side["rollout_source"] or "unknown"
         by_source[name] = by_source.get(name, 0) + side["sequences"]
     parts = ", ".join(f"{count:,} {name}" if count < total else name for name, count in by_source.items())
     return f"{total:,} sequences, rollout log-probs: {parts}" if total else ""

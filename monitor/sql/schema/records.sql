@@ -80,7 +80,7 @@ CREATE TABLE training_sequences (
     routes_expected BIGINT,               -- tokens under the mask × layers
     routes_compared BIGINT,               -- of these, with a route on both sides
     routes_equal    BIGINT,               -- of these, with the same set of experts
-    part_ids        VARCHAR[],            -- of a sequence made of several engine requests: see training_parts
+    part_ids        VARCHAR[],            -- of a sequence made of several engine requests, in the order of sampling
     joined_by       VARCHAR,              -- id | parts: how the rollout record was found; null: none was
     -- What the trainer knows of the weights that sampled its tokens: spans among all tokens and among those under the mask.
     rollout_versions STRUCT(
@@ -236,16 +236,6 @@ CREATE TABLE job_runs (
     failures    BIGINT NOT NULL,
     last_error  VARCHAR,
     progress    VARCHAR                   -- JSON: what the job did last and how far behind it is
-);
-
--- A trained sequence may be made of several engine requests: those that the trainer names. A tick makes one row of rollout_sequences of
--- them (`parts` is not null).
-CREATE TABLE training_parts (
-    run        VARCHAR NOT NULL,
-    part_id    VARCHAR NOT NULL,          -- sample id of a rollout record
-    place      INTEGER NOT NULL,          -- 1, 2, … in the order of sampling
-    segment_id VARCHAR NOT NULL,          -- of the training record
-    row        INTEGER NOT NULL
 );
 
 -- How far each node is behind with shipping each run, as the node said last. Grain: run and node.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from recorded_home import take_in
 from segments import RUN, Clock, at, records, sampled, trained
-from store_work import bring_in, fold
+from store_work import bring_in, freeze
 
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -204,9 +204,9 @@ def test_a_file_that_is_damaged_or_that_somebody_removed_and_put_back(run: Run) 
     assert gather(run.store, RUN, samples=run.samples).recorded is not None
 
 
-def test_folded_steps_have_no_sequences_any_more(run: Run) -> None:
-    bring_in(run.store)  # with the profiles that folding waits for
-    assert fold(run.store, protected=2).steps
+def test_frozen_steps_have_no_sequences_any_more(run: Run) -> None:
+    bring_in(run.store)
+    assert freeze(run.store, protected=2).steps
     run.looks()
     assert min(gather(run.store, RUN, samples=run.samples).recorded.step) == STEPS - 2
 

@@ -1,0 +1,108 @@
+-- freeze_due: Steps that may be frozen, those that were computed longest ago first: not among the newest $protected of their run, at rest since
+-- $quiet_since, and of no run that has steps of an older attempt still to train again. Grain: run and step, at most $most. Inputs:
+-- training_sequences, step_summaries, abandoned_steps.
+WITH present AS (
+    SELECT run, step, count(*) AS sequences FROM training_sequences
+    WHERE run NOT IN (SELECT run FROM abandoned_steps) GROUP BY run, step
+), placed AS (
+    SELECT run, step, p.sequences, s.computed_at, s.revision, row_number() OVER (PARTITION BY run ORDER BY step DESC) AS place
+    FROM present AS p JOIN step_summaries AS s USING (run, step)
+)
+SELECT run, step, sequences, revision
+FROM placed
+WHERE place > $protected AND computed_at <= $quiet_since::TIMESTAMPTZ
+ORDER BY computed_at, run, step
+LIMIT $most
+
+-- freeze_revisions: How the steps $steps of $run stand now. Grain: step. Inputs: step_summaries.
+SELECT step, revision FROM step_summaries WHERE run = $run AND list_contains($steps::BIGINT[], step)
+
+-- freeze_size: How much of the store's file is in use, in bytes; blocks that were freed are used again first. Grain: one row.
+SELECT (used_blocks * block_size)::BIGINT AS bytes, (free_blocks * block_size)::BIGINT AS free_bytes FROM pragma_database_size()
+
+-- freeze_rows: What is kept of steps. Grain: step of incoming (Arrow: run, step). Inputs: incoming, step_summaries, step_metrics, training_sequences,
+-- rollout_sequences, pair_sums.
+WITH counted AS (
+    SELECT t.step, count(*) FILTER (n_expected > 0) AS with_tokens,
+           count(*) FILTER (n_expected > 0 AND (rollout_source = 'joined' OR received_max_abs_diff IS NOT NULL)) AS independent,
+           list(DISTINCT r.engine_config_id) FILTER (r.engine_config_id IS NOT NULL) AS engines
+    FROM training_sequences AS t
+    LEFT JOIN rollout_sequences AS r ON r.run = t.run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+    WHERE (t.run, t.step) IN (SELECT (run, step) FROM incoming)
+    GROUP BY t.step
+), measured AS (
+    SELECT step, map(list(metric ORDER BY metric), list(value ORDER BY metric)) AS metrics
+    FROM step_metrics WHERE (run, step) IN (SELECT (run, step) FROM incoming) GROUP BY step
+), compared AS (
+    SELECT step, list(p ORDER BY pair) AS pairs FROM pair_sums AS p WHERE (run, step) IN (SELECT (run, step) FROM incoming) GROUP BY step
+)
+SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, coalesce(with_tokens, 0) AS with_tokens,
+       coalesce(independent, 0) AS independent, engines, metrics, pairs
+FROM incoming AS i JOIN step_summaries AS s ON s.run = i.run AND s.step = i.step
+LEFT JOIN counted AS c ON c.step = i.step LEFT JOIN measured AS m ON m.step = i.step LEFT JOIN compared AS p ON p.step = i.step
+ORDER BY s.step
+
+-- freeze_rollouts_due: Engine's records that no kept sequence needs once the steps $steps of $run are gone: those that only their sequences were joined
+-- with, and those older than an hour before the oldest kept sequence, which no step trained on. Grain: rollout record.
+-- Inputs: training_sequences, rollout_sequences.
+WITH joined AS (
+    SELECT rollout_segment AS segment_id, rollout_row AS row,
+           step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps)) AS goes
+    FROM training_sequences
+    WHERE run = $run AND rollout_segment IS NOT NULL
+), requests AS (  -- of a trajectory, the records that its row was made of
+    SELECT j.goes, unnest(r.parts) AS part
+    FROM joined AS j
+    JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = j.segment_id AND r.row = j.row AND r.parts IS NOT NULL
+), trained AS (
+    SELECT segment_id, row, bool_and(goes) AS goes
+    FROM (FROM joined UNION ALL SELECT part.segment_id, part.row, goes FROM requests)
+    GROUP BY ALL
+), oldest AS (
+    SELECT min(time) - INTERVAL 1 HOUR AS kept_since
+    FROM training_sequences
+    WHERE run = $run AND NOT (step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps)))
+)
+SELECT r.run, r.segment_id, r.row
+FROM rollout_sequences AS r
+LEFT JOIN trained AS t ON t.segment_id = r.segment_id AND t.row = r.row
+WHERE r.run = $run AND coalesce(t.goes, r.time < (SELECT kept_since FROM oldest), false)
+
+-- freeze_covered: Segments of $run no row of which is left once its steps $steps and the rollout records of incoming (Arrow: run, segment_id, row) are
+-- gone. Grain: segment. Inputs: incoming, segments, training_sequences, older_sequences, rollout_sequences.
+SELECT segment_id FROM segments WHERE run = $run AND kind IN ('training', 'statistics', 'rollout')
+EXCEPT SELECT segment_id FROM training_sequences WHERE run = $run AND NOT list_contains($steps::BIGINT[], step)
+EXCEPT SELECT segment_id FROM older_sequences WHERE run = $run
+EXCEPT SELECT r.segment_id FROM rollout_sequences AS r ANTI JOIN incoming AS i ON i.segment_id = r.segment_id AND i.row = r.row WHERE r.run = $run
+
+-- freeze_known: Steps of incoming (Arrow: run, step) that are frozen. Grain: step. `replaced`: as of older records than its own. Inputs: incoming,
+-- frozen_steps.
+SELECT i.step, f.time < i.time AS replaced FROM incoming AS i JOIN frozen_steps AS f ON f.run = i.run AND f.step = i.step
+
+-- freeze_steps: Grain: frozen step. Inputs: incoming (Arrow), as of freeze_rows.
+INSERT INTO frozen_steps BY NAME SELECT * EXCLUDE (metrics, pairs) FROM incoming
+
+-- freeze_pairs: Grain: frozen step and pair. Inputs: incoming (Arrow), as of freeze_rows.
+INSERT INTO frozen_pairs BY NAME SELECT unnest(p) FROM (SELECT unnest(pairs) AS p FROM incoming)
+
+-- freeze_metrics: Metrics of frozen steps that the index does not know. Grain: step and metric. Inputs: incoming (Arrow), as of freeze_rows,
+-- step_summaries.
+INSERT INTO step_metrics
+SELECT run, step, entry.key, entry.value
+FROM (SELECT run, step, unnest(map_entries(metrics)) AS entry FROM incoming ANTI JOIN step_summaries USING (run, step))
+
+-- freeze_summaries: To be run after freeze_metrics. Grain: step. Inputs: incoming (Arrow), as of freeze_rows, step_summaries.
+INSERT INTO step_summaries
+SELECT run, step, tokens, sequences, time, now(), nextval('revision') FROM incoming ANTI JOIN step_summaries USING (run, step)
+
+-- freeze_profiled: Frozen steps are not profiled again. Grain: step. Inputs: incoming (Arrow: run, step).
+INSERT OR REPLACE INTO profiled_steps SELECT run, step, 9223372036854775807, 0 FROM incoming
+
+-- freeze_forget_rollouts: Grain: rollout record. Inputs: incoming (Arrow: run, segment_id, row).
+DELETE FROM rollout_sequences AS r USING incoming AS i
+WHERE i.run = r.run AND i.segment_id = r.segment_id AND i.row = r.row
+
+-- freeze_span: Frozen steps of $run between $first and $last (both included; null: no bound). Grain: one row. Inputs: frozen_steps.
+SELECT count(*) AS frozen, min(step) AS first_frozen, max(step) AS last_frozen
+FROM frozen_steps
+WHERE run = $run AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)

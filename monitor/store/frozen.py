@@ -1,0 +1,39 @@
+"""Frozen steps in the index: what a file of the archive has of them takes the place of their sequences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from logprobe.monitor.store.store import Store
+
+_REPLACED: Final = ("frozen_steps", "frozen_pairs", "step_metrics", "step_summaries")
+_GOING: Final = ("training_sequences", "statistics", "profiles")
+
+
+def write(store: Store, cursor: Any, run: str, rows: pa.Table) -> None:
+    """Write what a frozen file has of steps, within a transaction. What the index knows already stays.
+
+    Of a step that was frozen again after a later attempt, the newer records count.
+    """
+    known = store.read_within(cursor, "freeze_known", rows.select(["run", "step", "time"]))
+    there = known.filter(pc.invert(pc.fill_null(known["replaced"], False)))["step"]
+    rows = rows.filter(pc.invert(pc.is_in(rows["step"], there.combine_chunks()))).combine_chunks()
+    if not rows.num_rows:
+        return
+    keys = rows.select(["run", "step"])
+    again = keys.filter(pc.is_in(keys["step"], known["step"].combine_chunks()))
+    for table in _REPLACED if again.num_rows else ():
+        store.execute(cursor, "forget_steps", again, table=table)
+    steps = keys["step"].to_pylist()
+    rollouts = store.read_within(cursor, "freeze_rollouts_due", run=run, steps=steps)
+    for name in ("freeze_steps", "freeze_pairs", "freeze_metrics", "freeze_summaries"):
+        store.execute(cursor, name, rows)
+    store.execute(cursor, "freeze_profiled", keys)
+    store.execute(cursor, "freeze_forget_rollouts", rollouts)
+    for table in _GOING:
+        store.execute(cursor, "forget_steps", keys, table=table)
+    store.rewritten.note([run])

@@ -1,0 +1,271 @@
+"""Old steps are frozen: metrics stay as they are in every bit, a new index has them too, and the store is bounded."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from processes import eventually, logprobe, service
+from store_contents import same
+from store_work import KEPT, METRICS, bring_in, freeze, recompute
+
+from logprobe.app.dashboard.reading.token_text import kept_words
+from logprobe.app.view import records
+from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor import worst
+from logprobe.monitor.analysis import slices
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import FileReader
+from logprobe.monitor.store.archiving import Archiving
+from logprobe.monitor.store.freezing import Freezer, StoreBudget
+from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
+
+RUN = "r"
+
+
+class Trainer:
+    """Records steps with everything that metrics read: three log-probs, broken tokens, lag, rewards, entropy, in every mixture."""
+
+    def __init__(self, home: Path, seed: int = 1) -> None:
+        self._recorder = Recorder(home, RUN, rank=0)
+        self._rng = np.random.default_rng(seed)
+
+    def record(self, steps: range, sequences: int = 6, *, name: str = "") -> None:
+        for step in steps:
+            self._record(step, [f"{name}{step}-{index}" for index in range(sequences)])
+        assert self._recorder.flush()
+
+    def close(self) -> None:
+        self._recorder.close()
+
+    def _record(self, step: int, samples: list[str]) -> None:
+        rng, shape = self._rng, (len(samples), 12)
+        r = -rng.exponential(0.7, shape).astype(np.float32)
+        t = np.minimum(r + rng.normal(0, 0.1, shape), -1e-9).astype(np.float32)
+        c = np.minimum(t + rng.normal(0, 0.05, shape), -1e-9).astype(np.float32)
+        if step % 5 == 0:
+            r[0, 0], t[1, 1] = np.nan, 0.5
+        ids = rng.integers(0, 1000, shape)
+        self._recorder.weights(step, step=step)
+        spans = [[(0, 5, str(step - 1)), (5, 12, str(step))]] * (len(samples) - 1)
+        self._recorder.rollout(
+            sample_ids=samples, token_ids=ids, logprobs=r, lengths=[12] * len(samples),
+            weight_version=[*spans, None],
+        )  # fmt: skip
+        self._recorder.training(
+            step=step,
+            sample_ids=samples,
+            token_ids=ids,
+            rollout_logprobs=None if step % 3 == 0 else r,
+            trainer_logprobs=t,
+            current_logprobs=c if step % 2 else None,
+            mask=rng.random(shape) < 0.9,
+            entropy=rng.random(shape),
+            advantages=rng.normal(size=shape),
+            rewards=rng.normal(size=len(samples)),
+            weight_version=step,
+        )
+        self._recorder.step(step, loss=1.0)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with 40 steps; the store is closed."""
+    home = tmp_path_factory.mktemp("freezing") / "home"
+    trainer = Trainer(home)
+    trainer.record(range(40))
+    trainer.close()
+    with Store.open(Home(home)) as store:
+        bring_in(store)
+    return home
+
+
+@pytest.fixture
+def home(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of that home."""
+    return Path(shutil.copytree(recorded, tmp_path / "home"))
+
+
+def window(**more: Any) -> dict[str, Any]:
+    return {"run": RUN, "first": None, "last": None, **more}
+
+
+# What is read of a run's whole past, and must not notice that it was frozen.
+READS: dict[str, dict[str, Any]] = {
+    "slice_identity": {"runs": [RUN], "first": [None], "last": [None]},
+    "diagnosis_steps": window(),
+    "diagnosis_pairs": window(),
+    "diagnosis_config_changes": {"run": RUN},
+    "alert_pulse": {"runs": [RUN]},
+}
+
+
+def reads(store: Store) -> dict[str, Any]:
+    return {name: store.read(name, **given).to_pylist() for name, given in READS.items()}
+
+
+def without_index(home: Path) -> None:
+    for path in home.glob("logprobe.duckdb*"):
+        path.unlink()
+
+
+def sequences_kept(store: Store) -> list[int]:
+    steps = store.query("SELECT DISTINCT step FROM training_sequences ORDER BY step")["step"].to_pylist()
+    assert steps == store.query("SELECT DISTINCT step FROM statistics ORDER BY step")["step"].to_pylist()
+    return steps
+
+
+@pytest.mark.parametrize("tokens", ["kept", "gone"])
+def test_freezing_changes_no_metric_and_a_new_index_has_them_too(home: Path, tokens: str) -> None:
+    with Store.open(Home(home)) as store:
+        if tokens == "gone":
+            assert Retention(store, RetentionPolicy(max_bytes=0)).run_once().removed_files
+        before, seen = store.query(METRICS), reads(store)
+        report = freeze(store)
+        assert (report.steps, report.sequences) == (36, 216)
+        assert store.query(METRICS).equals(before)
+        assert all(same(found, seen[name]) for name, found in reads(store).items())
+        assert sequences_kept(store) == [36, 37, 38, 39]
+        assert store.query("SELECT count(*) AS n FROM rollout_sequences")["n"].to_pylist() == [6 * KEPT]
+        assert freeze(store).steps == 0
+        recompute(store)
+        assert store.query(METRICS).equals(before)
+    without_index(home)
+    with Store.open(Home(home)) as store:
+        bring_in(store)
+        assert store.query(METRICS).equals(before)
+        found = reads(store)
+        for name in READS.keys() - {"alert_pulse"}:  # when segments were taken in is another time
+            assert same(found[name], seen[name]), name
+        assert sequences_kept(store) == [36, 37, 38, 39]
+
+
+def test_files_with_statistics_go_once_all_their_steps_are_frozen(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        Retention(store, RetentionPolicy(max_bytes=0)).run_once()
+        statement = "SELECT kind, count(*) AS n FROM raw_files WHERE kind IN ('sequences', 'frozen') GROUP BY kind ORDER BY kind"
+        freeze(store)
+        assert store.query(statement).to_pylist() == [{"kind": "frozen", "n": 1}, {"kind": "sequences", "n": 2}]
+        before = store.query(METRICS)
+        freeze(store, protected=0)
+        assert store.query(statement).to_pylist() == [{"kind": "frozen", "n": 2}]
+        assert not list((home / "archive").glob("*/sequences/*.parquet"))
+    without_index(home)
+    with Store.open(Home(home)) as store:
+        bring_in(store)
+        assert store.query(METRICS).equals(before)
+        assert store.query("SELECT sequences FROM runs")["sequences"].to_pylist() == [0]
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_late_records_of_frozen_steps_are_counted_and_not_computed(home: Path, rebuilt: bool) -> None:
+    with Store.open(Home(home)) as store:
+        before = store.query(METRICS)
+        freeze(store)
+    late = Trainer(home, seed=2)
+    late.record(range(0, 36, 7), 3, name="late ")
+    late.close()
+    if rebuilt:
+        without_index(home)
+    with Store.open(Home(home)) as store:
+        bring_in(store)
+        assert store.query(METRICS).equals(before)
+        assert sequences_kept(store) == [36, 37, 38, 39]
+        said = "SELECT sum(sequences)::BIGINT AS n FROM health_records WHERE event = 'late_records'"
+        assert store.query(said)["n"].to_pylist() == [6 * 3]
+        freeze(store, protected=0)
+        assert store.query(METRICS).equals(before)
+
+
+def test_a_process_that_ends_between_file_and_index_loses_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(Home(home)) as store:
+        before = store.query(METRICS)
+
+        def end(_: Archiving) -> None:
+            raise StoreError("the end")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Archiving, "note", end)
+            with pytest.raises(StoreError, match="the end"):
+                freeze(store)
+    with Store.open(Home(home)) as store:
+        bring_in(store)
+        assert store.query(METRICS).equals(before)
+        assert sequences_kept(store) == [36, 37, 38, 39]
+
+
+def test_what_needs_sequences_says_nothing_of_a_frozen_step(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        freeze(store)
+        steps = slices.by(store, RUN, "length", per_step=True, metrics=["backend.k3_kl"])["step"].to_pylist()
+        assert set(steps) == {36, 37, 38, 39}
+        assert set(worst.sequences(store, RUN)["step"].to_pylist()) == {36, 37, 38, 39}
+        assert set(store.read("peer_tokens", run=RUN, first=0, last=39)["step"].to_pylist()) == {36, 37, 38, 39}
+        said = kept_words(store.read("app_tokens_sides", run=RUN, step=1).to_pylist())
+        assert "Frozen since" in said
+        assert "all 6 sequences" in said
+        assert "Frozen" not in kept_words(store.read("app_tokens_sides", run=RUN, step=39).to_pylist())
+        # Raw tokens are still there: with r as the trainer received it, else null.
+        tokens = store.query("SELECT step, count(rollout_logprob) AS r, count(*) AS n FROM tokens GROUP BY step")
+        for row in tokens.to_pylist():
+            assert (row["r"] == row["n"]) == (row["step"] % 3 != 0 or row["step"] >= 36), row
+
+
+def test_a_step_that_was_computed_a_moment_ago_is_not_frozen(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        assert Freezer(store, StoreBudget(0)).run_once().steps == 0  # computed a moment ago
+
+
+def test_the_store_stays_within_its_budget_however_long_a_run_goes_on(tmp_path: Path) -> None:
+    """Rounds of steps with a limit that none of them fits into: what is in use grows by sums and metrics alone."""
+    home = tmp_path / "home"
+    trainer, used = Trainer(home), []
+    with Store.open(Home(home)) as store:
+        freezer = Freezer(store, StoreBudget(4 << 20), quiet=timedelta(0), protected=8)
+        for number in range(5):
+            trainer.record(range(60 * number, 60 * (number + 1)), 60)
+            bring_in(store)
+            used.append(freezer.run_once().bytes)
+            rows = store.query(
+                "SELECT count(*) AS n, (SELECT count(*) FROM rollout_sequences) AS r FROM training_sequences"
+            )
+            assert rows.to_pylist() == [{"n": 8 * 60, "r": 8 * 60}]
+        assert store.query("SELECT count(*) AS n FROM step_summaries")["n"].to_pylist() == [300]
+    trainer.close()
+    assert used[-1] <= used[0] + (4 << 20), used  # 240 steps and 14,400 sequences later
+
+
+def test_a_service_freezes_by_itself_and_says_what_it_keeps(home: Path) -> None:
+    with service(home, "--keep-store-gib", "0") as reader:
+
+        def measured() -> dict[str, Any] | None:
+            progress = reader.status()["jobs"]["store_budget"]["progress"]
+            return progress if "max_bytes" in progress else None
+
+        progress = eventually(measured, "it has looked at the store")
+        assert progress["max_bytes"] == 0
+        assert progress["over"] is True
+        assert "--keep-store-gib" in progress["problem"]
+
+
+def test_the_command_line_says_what_is_kept(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        freeze(store)
+    with FileReader(Home(home)) as reader:
+        document = records.describe(reader, RUN, now=datetime.now(UTC))
+    assert document["kept"] == {"frozen": 36, "first_frozen": 0, "last_frozen": 35}
+    assert (document["sequences"], document["measured"]["trained"]) == (240, 24)
+    assert "no sequences of 36 frozen steps (0 to 35)" in str(list(records.words(document)))
+    done = logprobe("show", "--metrics", RUN, "--home", home, "--slice", "length")
+    assert "36 steps (0 to 35) are frozen and not in these slices" in done.stderr
+
+
+def test_a_budget_is_not_negative() -> None:
+    with pytest.raises(ConfigurationError, match="must not be negative"):
+        StoreBudget(-1)
