@@ -16,7 +16,7 @@ from logprobe.collectors.errors import ConfigurationError, LogprobeError, Segmen
 from logprobe.collectors.spool.safe_read import read_regular
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import quarantine_actions
+from logprobe.monitor.live import quarantine_actions
 from logprobe.monitor.reader import open_reader
 
 _ASIDE: Final = ("path", "run", "reason", "bytes", "moved_at")

@@ -32,7 +32,7 @@ from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
 from logprobe.monitor.home import Home, apply_umask
-from logprobe.monitor.ingest import quarantine_actions
+from logprobe.monitor.live import quarantine_actions
 from logprobe.monitor.proof import storing
 from logprobe.monitor.service import deleting, heap
 from logprobe.monitor.service.jobs import PartMaker

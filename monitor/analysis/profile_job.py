@@ -29,14 +29,14 @@ from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
 from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.monitor import queries, ragged
 from logprobe.monitor.analysis.profiles import Accumulator, place
-from logprobe.monitor.ingest.backoff import RunBackoff
-from logprobe.monitor.ingest.sequence_rows import align, source_logprobs
+from logprobe.monitor.live.sequence_rows import align, source_logprobs
 from logprobe.monitor.store.store import Store
 from logprobe.monitor.store.token_lists import lists
 
 STEPS_PER_BATCH: Final = 256  # of one transaction
 TOKENS_PER_BATCH: Final = 8_000_000  # a second or two of work, after which the service may stop
 TOKENS_PER_READ: Final = 2_000_000
+_REST_SECONDS: Final = 15.0  # of a run whose raw tokens cannot be read
 _OF_TRAINER: Final = ("trainer_logprobs", "current_logprobs", "reference_logprobs")
 
 
@@ -50,12 +50,34 @@ class ProfileReport:
     problem: str | None = None  # which runs cannot be profiled now, and why; they are tried again
 
 
+class _Resting:
+    """Runs whose raw tokens could not be read: each is left alone for a while, so that it holds up no other."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, tuple[float, str]] = {}
+
+    def now(self) -> list[str]:
+        """Return the runs that rest. One whose rest ends during a piece of work is not done."""
+        moment = time.monotonic()
+        self._runs = {run: rest for run, rest in self._runs.items() if rest[0] > moment}
+        return list(self._runs)
+
+    def add(self, run: str, error: Exception) -> None:
+        """Have a run tried again after a rest."""
+        self._runs[run] = (time.monotonic() + _REST_SECONDS, f"{run}: raw tokens cannot be read ({error})")
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with those that rest, or None if none does."""
+        return "; ".join(words for _, words in self._runs.values()) or None
+
+
 class ProfileJob:
     """Profiles steps of a store. One per store, used by one thread at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._resting = RunBackoff()
+        self._resting = _Resting()
 
     def run_once(self) -> ProfileReport:
         """Profiles some of the steps that are due, if there are any.

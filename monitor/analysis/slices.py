@@ -36,7 +36,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor import queries
-from logprobe.monitor.ingest.sequence_rows import ROUTE_COLUMNS
+from logprobe.monitor.live.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.metrics.catalog import KEYS, evaluate, metric
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, PairSums, StepSums, divide

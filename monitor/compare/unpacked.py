@@ -9,7 +9,7 @@ from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.importing import Importer
 from logprobe.monitor.importers.reading import recorded_table
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 

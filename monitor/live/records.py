@@ -19,8 +19,8 @@ from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.monitor import ragged
-from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.live.rows import listed, nothing, objects, whole_numbers
+from logprobe.monitor.live.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.live.versions import Decided, Decision, Mark, Spans, Stated
 
 Columns = dict[str, NDArray[Any]]

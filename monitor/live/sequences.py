@@ -26,15 +26,6 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS
 from logprobe.monitor import ragged
-from logprobe.monitor.ingest.sequence_rows import (
-    ROUTE_COLUMNS,
-    align,
-    joined_statistics,
-    no_routes,
-    received_differences,
-    route_counts,
-    source_logprobs,
-)
 from logprobe.monitor.live.memory import Memory, Run, Step, begun
 from logprobe.monitor.live.records import (
     ALIGNMENTS,
@@ -52,6 +43,15 @@ from logprobe.monitor.live.records import (
     statistics_of,
 )
 from logprobe.monitor.live.rows import NONE
+from logprobe.monitor.live.sequence_rows import (
+    ROUTE_COLUMNS,
+    align,
+    joined_statistics,
+    no_routes,
+    received_differences,
+    route_counts,
+    source_logprobs,
+)
 from logprobe.monitor.live.trajectories import Parts, ambiguous_parts, choose_parts, place_parts
 
 CLOCK: Final = 10_000_000  # microseconds by which clocks of machines may differ

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
-from logprobe.monitor.ingest.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.live.attempts import older
 from logprobe.monitor.live.memory import Run, Step, Told
 from logprobe.monitor.live.records import ALIGNMENTS, BY_PARTS, HAS, SCALARS, UNBOUNDED
 from logprobe.monitor.live.rows import NONE, nothing
+from logprobe.monitor.live.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.live.versions import Order, Spans, by_version, counts, known_spans, pieces
 from logprobe.monitor.metrics.lag import is_number
 from logprobe.monitor.metrics.publications import publication_rows

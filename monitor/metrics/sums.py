@@ -200,7 +200,7 @@ class StepSums:
     publications: Publications | None = None
     routes: Mapping[str, Floats] = field(
         default_factory=dict
-    )  # columns of `logprobe.monitor.ingest.sequence_rows`, where known
+    )  # columns of `logprobe.monitor.live.sequence_rows`, where known
     versions: Mapping[str, Floats] = field(default_factory=dict)  # tokens of which engine and trainer say the version
     scalars: Mapping[str, Floats] = field(default_factory=dict)  # what the trainer reported for the whole step [G]
     pairs: dict[str, PairSums] = field(default_factory=dict)

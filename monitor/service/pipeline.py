@@ -19,12 +19,12 @@ from typing import Final
 
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.delays import Delays
-from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
-from logprobe.monitor.ingest.spool_scan import scan
 from logprobe.monitor.judging.accepted import accepted
 from logprobe.monitor.judging.job import PACES, DiagnosisStage
 from logprobe.monitor.judging.judged import SECONDS
+from logprobe.monitor.live.delays import Delays
+from logprobe.monitor.live.ingest import BATCH_BYTES, Ingester, IngestReport
+from logprobe.monitor.live.scan import scan
 from logprobe.monitor.service.jobs import INCOMPLETE, Progress
 from logprobe.monitor.service.status import Backlog, Ingested
 from logprobe.monitor.service.turns import Turns

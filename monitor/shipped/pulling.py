@@ -21,7 +21,7 @@ from logprobe.collectors.shipping.bucket import SPOOL, Bucket, Entry
 from logprobe.collectors.spool.segments import run_name
 from logprobe.monitor import limits
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.spool_scan import scan
+from logprobe.monitor.live.scan import scan
 from logprobe.monitor.service.jobs import INCOMPLETE, Progress
 from logprobe.monitor.shipped.landing import land
 

@@ -25,8 +25,8 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.judging.result import Diagnosis, Verdict
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 LAST = 69  # step; tokens are missing from step 60 on

@@ -21,7 +21,7 @@ from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.service.pipeline import backlog, note_spooled
 from logprobe.monitor.store.store import Store
 

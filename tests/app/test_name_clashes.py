@@ -12,7 +12,7 @@ from logprobe.app.text.gaps import faults_of, name_clashes
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.vllm.ids import response_sample_id, sample_id
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 

@@ -16,10 +16,10 @@ from figure import Figure
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
 from logprobe.collectors.spool.segments import SpoolWriter, read_segment
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.sequence_rows import reduce_training
-from logprobe.monitor.ingest.soundness import sound_rows
-from logprobe.monitor.ingest.spool_scan import scan
+from logprobe.monitor.live.ingest import Ingester
+from logprobe.monitor.live.scan import scan
+from logprobe.monitor.live.sequence_rows import reduce_training
+from logprobe.monitor.live.soundness import sound_rows
 from logprobe.monitor.store.archive_file import parquet
 from logprobe.monitor.store.store import Store
 

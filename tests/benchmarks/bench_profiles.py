@@ -11,7 +11,7 @@ from figure import Figure
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 ROUNDS = 3

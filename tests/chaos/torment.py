@@ -25,7 +25,7 @@ from faultfs.faultfs import FaultyDisk, Rule
 from killed_processes import length
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 RECORDERS: Final = 2

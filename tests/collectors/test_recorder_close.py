@@ -12,7 +12,7 @@ from spool_contents import by_sample, health_events, rows, segments
 
 from logprobe.app.cli import main
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 FLOOD = """

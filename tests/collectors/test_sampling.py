@@ -19,8 +19,8 @@ from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.recorder.sampling import sample_hash
 from logprobe.collectors.spool.schema import STATISTICS
-from logprobe.monitor.ingest.sequence_rows import reduce_training
-from logprobe.monitor.ingest.soundness import sound_rows
+from logprobe.monitor.live.sequence_rows import reduce_training
+from logprobe.monitor.live.soundness import sound_rows
 
 
 def sequence(arguments: dict, name: str, row: int) -> np.ndarray:

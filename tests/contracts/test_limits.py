@@ -27,9 +27,9 @@ from logprobe.app.text.scores import _sequences
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.delays import SHOWN, Delays
 from logprobe.monitor.judging.judged import JudgedAsOf
 from logprobe.monitor.judging.weight_readings import Mismatch
+from logprobe.monitor.live.delays import SHOWN, Delays
 from logprobe.monitor.liveness import Writer
 from logprobe.monitor.service import healthz
 from logprobe.monitor.store.raw_damage import DamagedFiles
@@ -61,7 +61,7 @@ SAID = {
     "collectors/directives.py _MOST_ENTRIES": "tests/collectors/test_directives.py::test_the_257th_switch",
     "collectors/vllm/config.py _LONGEST": "tests/collectors/test_vllm_config.py::test_what_differs_beyond_the_cut",
     "monitor/judging/weight_readings.py _NAMED": "tests/contracts/test_limits.py::test_names_in_a_sentence",
-    "monitor/ingest/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
+    "monitor/live/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
     "monitor/service/healthz.py _MOST_NAMED": "tests/contracts/test_limits.py::test_late_runs",
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
     "monitor/store/raw_damage.py _MOST_NAMED": "tests/contracts/test_limits.py::test_damaged_files",
@@ -147,7 +147,7 @@ GUARDS = {
     "monitor/judging/growth.py _FEWEST_BLOCKS": "least",
     "monitor/judging/parity/judging.py _SHOWN": "said",
     "monitor/judging/proven.py _FEWEST": "least",
-    "monitor/ingest/ingest.py BATCH_SEGMENTS": "batch",
+    "monitor/live/ingest.py BATCH_SEGMENTS": "batch",
     "monitor/metrics/exact.py _FEW": "least",
     "monitor/proof/departing.py _FEWEST": "least",
     "monitor/proof/scale.py _FEWEST_LIKELY": "least",

@@ -28,8 +28,8 @@ from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.importing import Importer
-from logprobe.monitor.ingest import ingest
-from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
+from logprobe.monitor.live import ingest
+from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.loggers import wandb_id
 from logprobe.monitor.proof import storing
 from logprobe.monitor.service import deleting

@@ -17,9 +17,9 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter, read_segment, spool_dir
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.sequence_rows import reduce_training
-from logprobe.monitor.ingest.soundness import sound_rows
+from logprobe.monitor.live.ingest import Ingester
+from logprobe.monitor.live.sequence_rows import reduce_training
+from logprobe.monitor.live.soundness import sound_rows
 from logprobe.monitor.store.store import Store
 
 Rows = list[dict[str, Any]]

@@ -15,9 +15,9 @@ from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import SpoolWriter, read_segment
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import ingest
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live import ingest
 from logprobe.monitor.live import records as live_records
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 # Content
@@ -183,8 +183,8 @@ def test_statistics_reduced_next_to_the_collector_equal_those_of_raw_tokens(
     writer.write("training", raw)
     ingester = Ingester(store)
     ingester.run_once()
-    from logprobe.monitor.ingest.sequence_rows import reduce_training
-    from logprobe.monitor.ingest.soundness import sound_rows
+    from logprobe.monitor.live.sequence_rows import reduce_training
+    from logprobe.monitor.live.soundness import sound_rows
 
     again = writer.write("training", raw)
     reduced = reduce_training(sound_rows(read_segment(again)).table).select(STATISTICS.names).cast(STATISTICS)
@@ -386,7 +386,7 @@ from segments import records, trained
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 disk = Path(sys.argv[1])

@@ -13,8 +13,8 @@ from segments import RUN, at, records, sampled, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.live import sequences
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 

@@ -16,7 +16,7 @@ from logprobe.app.cli import main
 from logprobe.app.doctor import examine
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 LONG = list(range(100, 112))

@@ -11,7 +11,7 @@ from processes import logprobe, record
 
 from logprobe.collectors.errors import StoreDamagedError, StoreError
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.store.schema import VERSION

@@ -9,7 +9,7 @@ from recorded_home import take_in
 from segments import RUN, at, records, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.metrics import KEYS
 from logprobe.monitor.store.store import Store
 

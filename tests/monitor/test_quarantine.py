@@ -15,9 +15,9 @@ from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
-from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
-from logprobe.monitor.ingest.quarantine import quarantine
-from logprobe.monitor.ingest.spool_scan import ABANDONED_SECONDS, STALE_SECONDS
+from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
+from logprobe.monitor.live.quarantine import quarantine
+from logprobe.monitor.live.scan import ABANDONED_SECONDS, STALE_SECONDS
 from logprobe.monitor.store.store import Store
 
 

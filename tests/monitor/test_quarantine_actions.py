@@ -13,8 +13,8 @@ from segments import RUN, records, trained
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
-from logprobe.monitor.ingest.quarantine_actions import DROP, RETRY, part, perform
+from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
+from logprobe.monitor.live.quarantine_actions import DROP, RETRY, part, perform
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.store.store import Store
 

@@ -13,7 +13,7 @@ from store_contents import rows
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store import archive, retention
 from logprobe.monitor.store.retention import Kept, Retention, RetentionPolicy, expired
 from logprobe.monitor.store.store import Store

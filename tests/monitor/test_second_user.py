@@ -22,7 +22,7 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.exporters.table_files import replaced
 from logprobe.monitor.home import Home, ServiceInfo, apply_umask
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 RUN = "run"

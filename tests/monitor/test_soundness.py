@@ -10,7 +10,7 @@ import pytest
 from segments import RUN, records, sampled, trained
 
 from logprobe.collectors.spool.segments import Segment, SegmentPath
-from logprobe.monitor.ingest.soundness import sound_rows, sound_together
+from logprobe.monitor.live.soundness import sound_rows, sound_together
 
 
 def segment(kind: str, number: int, *rows: dict[str, Any]) -> Segment:

@@ -21,14 +21,14 @@ from segments import records, sampled, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.reader import FlightReader
 from logprobe.monitor.store.store import Store
 
 PATIENCE = 5.0  # seconds, of /healthz; a service has minutes
 SERVICE = f"""
 import sys
-from logprobe.monitor.ingest import quarantine_actions
+from logprobe.monitor.live import quarantine_actions
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.service import Service
 Service(Home(sys.argv[1]), patience={PATIENCE}, parts=[quarantine_actions.part]).run()

@@ -9,7 +9,7 @@ from pathlib import Path
 from processes import record
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.service.pipeline import Pipeline, SteadyClock
 from logprobe.monitor.store.retention import RetentionPolicy
 from logprobe.monitor.store.store import Store

@@ -13,7 +13,7 @@ from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store import schema
 from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store

@@ -14,7 +14,7 @@ from segments import RUN, records, sampled, trained
 from logprobe.collectors import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.live.placing import Part, trajectory
 from logprobe.monitor.store.store import Store
 

@@ -11,9 +11,9 @@ import pytest
 from logprobe.collectors import Recorder
 from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.judging.weight_readings import Reading, Readings
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 KEYS = ("q", "k", "norm")

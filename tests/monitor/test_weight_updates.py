@@ -12,7 +12,7 @@ from segments import RUN, at, records, sampled, trained
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.weight_updates import Lane, lag_by_replica, lanes
 from logprobe.monitor.event_study import contrasts
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 

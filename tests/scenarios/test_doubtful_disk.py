@@ -21,7 +21,7 @@ from faultfs.faultfs import FaultyDisk
 from processes import record
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 CALLS, SEQUENCES, TOKENS = 60, 100, 64

@@ -30,7 +30,7 @@ from logprobe.collectors.spool.segments import SpoolWriter, is_temporary
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.collectors.versions import MarkFile
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.shipped import landing, mirror, part, pulling
 from logprobe.monitor.shipped.pulling import Puller

@@ -13,7 +13,7 @@ from training_calls import call
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 STEPS, SEQUENCES = 20, 100

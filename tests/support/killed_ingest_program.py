@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import ingest
+from logprobe.monitor.live import ingest
 from logprobe.monitor.store.store import Store
 
 AT_A_TIME = 5  # segments

@@ -12,9 +12,9 @@ import pyarrow as pa
 from segments import records
 
 from logprobe.collectors.spool.segments import Segment, SegmentPath
-from logprobe.monitor.ingest.soundness import sound_rows
 from logprobe.monitor.live.memory import Memory
 from logprobe.monitor.live.records import Arrived
+from logprobe.monitor.live.soundness import sound_rows
 from logprobe.monitor.live.tick import Live, Outcome
 from logprobe.monitor.live.writing import write
 from logprobe.monitor.store.sql_files import schema, statement

@@ -17,7 +17,7 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import Directives
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester, IngestReport
+from logprobe.monitor.live.ingest import Ingester, IngestReport
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 

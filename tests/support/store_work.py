@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from logprobe.monitor.ingest.batch import NewestTimes
-from logprobe.monitor.ingest.restoring import compute
+from logprobe.monitor.live.batch import NewestTimes
+from logprobe.monitor.live.restoring import compute
 from logprobe.monitor.live.store import live_of
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.service.status import StuckFile

@@ -28,7 +28,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.ingest.quarantine_actions import DROP, RETRY
+from logprobe.monitor.live.quarantine_actions import DROP, RETRY
 from logprobe.monitor.reader import connect
 from logprobe.monitor.store.queries import MORE
 

@@ -25,7 +25,7 @@ from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 RUN = "run"

@@ -11,8 +11,8 @@ from diagnosis_simulation import Columns, Simulation, log_softmax, noisy, temper
 from segments import RUN, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.judging import diagnose, gather
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 HOT = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0}

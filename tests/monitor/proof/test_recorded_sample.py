@@ -15,7 +15,7 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.weights import mark
-from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
 from logprobe.monitor.proof.setup import Setup
 from logprobe.monitor.reader import open_reader

@@ -33,11 +33,11 @@ from logprobe.collectors.errors import QueryError, RunDeletedError, SegmentError
 from logprobe.collectors.files import remove_tree
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
 from logprobe.monitor import queries
-from logprobe.monitor.ingest.batch import NewestTimes, Part, sound_parts, write_batch
-from logprobe.monitor.ingest.delays import Delays
-from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
-from logprobe.monitor.ingest.restoring import StepKey, compute, restore_frozen, restore_sequences
-from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
+from logprobe.monitor.live.batch import NewestTimes, Part, sound_parts, write_batch
+from logprobe.monitor.live.delays import Delays
+from logprobe.monitor.live.quarantine import forget_the_lost, quarantine
+from logprobe.monitor.live.restoring import StepKey, compute, restore_frozen, restore_sequences
+from logprobe.monitor.live.scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.live.store import live_of
 from logprobe.monitor.plain_text import printable
 from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged

@@ -19,8 +19,8 @@ import pyarrow as pa
 from logprobe.collectors.errors import QueryError, StoreError
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment
-from logprobe.monitor.ingest.soundness import SoundRows, sound_rows, sound_together
 from logprobe.monitor.live.records import Arrived, reduced
+from logprobe.monitor.live.soundness import SoundRows, sound_rows, sound_together
 from logprobe.monitor.live.store import Within
 from logprobe.monitor.live.tick import Live
 from logprobe.monitor.live.writing import write

@@ -1,1 +1,0 @@
-"""Spool to store, exactly once: reading and checking segments, joining both sides."""
