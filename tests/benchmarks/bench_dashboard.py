@@ -1,8 +1,8 @@
-"""The dashboard on a run of 1,000 steps × 1,000 series, live and in a real browser: first chart, refresh, what the servers pay.
+"""The dashboard in a real browser: first chart of a short and a long run, a live run's refresh, many runs, and a long sequence.
 
-A real `logprobe up`; the run is recorded, ingested and computed as every run is (`wide_run.py`), and goes on being recorded while
-pages look at it. Browser and servers share the machine's cores, so times are those of a person who looks at a dashboard on the very
-machine that serves it.
+Two real `logprobe up`, one of a few runs and one of 2,000. Runs are recorded and computed as every run is; the long one and the many
+are stored rows again (`copied_runs.py`). Browser and servers share the machine's cores, so times are those of a person who looks at a
+dashboard on the very machine that serves it.
 """
 
 from __future__ import annotations
@@ -10,150 +10,151 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import copied_runs
 import numpy as np
 from figure import Figure
 from playwright.sync_api import Browser, sync_playwright
 
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
+from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
-import wide_run
+from bench_sizes import record, rest
 from dashboard_process import chromium, dashboard
+from synthetic_run import SyntheticRun
 from timed_page import TimedPage, cpu_seconds, server_of
 
-VISITS = 7
-STEPS = 15
-TOGETHER = 4
-FIRST_CHART_S, REFRESH_S, CPU_S = 2.0, 0.2, 0.15
-POLL_S = 2.0  # how often a page of a live run asks for news
-WIDE = f"{wide_run.STEPS:,} steps × {wide_run.SERIES:,} series"
+STEPS, TIMES, RUNS, TOKENS = 300, 34, 2000, 32_768
+VISITS, NEWS = 7, 15
+FIRST_CHART_S, LONG_CHART_S, REFRESH_S, LONG_REFRESH_S, RUNS_S, STRIP_S, CPU_S = 1.6, 1.8, 0.3, 0.4, 2.0, 1.5, 0.12
 
 
 @dataclass(frozen=True)
 class Live:
-    """What it took to follow `STEPS` new steps, in seconds.
-
-    Attributes:
-        refresh: per step and page, from asking for news until the step was drawn.
-        latency: per step and page, from the flush of the step until it was drawn.
-        app_cpu: of the dashboard's process, per time that a page asked.
-        service_cpu: of the service's process, per step.
-    """
+    """Seconds that `NEWS` new steps took: from the page's question to the step on its chart, from the step's flush to it,
+    and of the dashboard's processor per question."""
 
     refresh: Sequence[float]
     latency: Sequence[float]
-    app_cpu: float
-    service_cpu: float
+    cpu: float
 
 
 def measure() -> list[Figure]:
     """All figures of this module."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "home"
-        points = wide_run.make(home)
-        if points < wide_run.STEPS * wide_run.SERIES:
-            raise RuntimeError(f"only {points} points are stored")
-        with dashboard("up", "--home", str(home), "--port", "0") as address, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-            visits = [visit(browser, address) for _ in range(1 + VISITS)]
-            alone, together = follow(browser, address, home)
-            browser.close()
-    return [*first_charts(visits), *refreshes(alone, together), *costs(alone, together)]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        homes = few, many = Path(folder) / "few", Path(folder) / "many"
+        fill(few, many)
+        addresses = [
+            stack.enter_context(dashboard("up", "--home", str(home), "--port", "0", seconds=900)) for home in homes
+        ]
+        for home, address in zip(homes, addresses, strict=True):
+            rest(home, address)
+        browser = stack.enter_context(sync_playwright()).chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox"]
+        )
+        ways: Sequence[Callable[[], float]] = (
+            lambda: first_chart(browser, f"{addresses[0]}/?run=short"),
+            lambda: first_chart(browser, f"{addresses[0]}/?run=long"),
+            lambda: first_sight(browser, f"{addresses[1]}/runs", "[data-testid=stDataFrame] canvas"),
+            lambda: first_sight(browser, f"{addresses[0]}/tokens?run=sequences", ".lp-strip [role=option]"),
+        )
+        visits = np.array([[visit() for visit in ways] for _ in range(1 + VISITS)])
+        live = [follow(browser, addresses[0], few, run, steps) for run, steps in (("short", STEPS), ("long", STEPS * TIMES))]
+        browser.close()
+    return [*first_views(visits), *refreshes(*live)]
 
 
-def visit(browser: Browser, address: str) -> float:
+def fill(few: Path, many: Path) -> None:
+    """A home of a short run, a long one and one of long sequences; and a home of many runs."""
+    record(few, "short", STEPS)
+    with Recorder(few, "sequences") as recorder:
+        rng = np.random.default_rng(3)
+        rollout = -rng.exponential(1.0, (4, TOKENS))
+        recorder.training(
+            step=0, sample_ids=list("abcd"), token_ids=rng.integers(0, 1000, (4, TOKENS)), rollout_logprobs=rollout,
+            trainer_logprobs=rollout - 0.01, mask=np.ones((4, TOKENS), bool), weight_version="0",
+        )  # fmt: skip
+    record(many, "base", 20)
+    with Store.open(Home(few)) as store:
+        copied_runs.as_longer_run(store, "short", "long", STEPS, TIMES)
+    with Store.open(Home(many)) as store:
+        copied_runs.as_other_runs(store, "base", "run-{:04d}", RUNS - 1)
+
+
+def first_chart(browser: Browser, address: str) -> float:
     """Seconds until a browser that was never here shows the chart."""
-    page = TimedPage(browser, f"{address}/?run={wide_run.RUN}")
+    page = TimedPage(browser, address)
     seconds = page.first_chart()
     page.close()
     return seconds
 
 
-def follow(browser: Browser, address: str, home: Path) -> tuple[Live, Live]:
-    """A live run as one page sees it, and as several do at once."""
-    app = server_of(address)
-    with connect(home) as reader:
-        service = int(reader.status()["pid"])
-    with Recorder(home, wide_run.RUN, component="trainer") as recorder:
-        run = wide_run.WideRun(recorder, first_step=wide_run.STEPS)
-        pages: list[TimedPage] = []
-        found = []
-        for number in (1, TOGETHER):
-            while len(pages) < number:
-                pages.append(TimedPage(browser, f"{address}/?run={wide_run.RUN}"))
-                pages[-1].first_chart()
-            settle(pages, run)
-            found.append(watch(pages, run, app, service))
-    return found[0], found[1]
+def first_sight(browser: Browser, address: str, selector: str) -> float:
+    """Seconds until a browser that was never here shows an element."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    begun = time.perf_counter()
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector(selector, timeout=120_000)
+    seconds = time.perf_counter() - begun
+    context.close()
+    return seconds
 
 
-def settle(pages: Sequence[TimedPage], run: wide_run.WideRun) -> None:
-    """The run counts as live, and every page follows it."""
-    for _ in range(2):
-        step = run.record(1)
-        for page in pages:
-            page.drawn(step)
-
-
-def watch(pages: Sequence[TimedPage], run: wide_run.WideRun, app: int, service: int) -> Live:
-    """One new step after the other, each once all pages have drawn the one before."""
-    rng = np.random.default_rng(5)
-    before = cpu_seconds(app), cpu_seconds(service), sum(page.asked() for page in pages)
+def follow(browser: Browser, address: str, home: Path, run: str, steps: int) -> Live:
+    """One new step of a run after the other, each once the page has drawn the one before."""
+    app, rng = server_of(address), np.random.default_rng(5)
     refresh, latency = [], []
-    for _ in range(STEPS):
-        time.sleep(float(rng.uniform(0, 1)))  # no step with the pages' clock
-        step, flushed = run.record(1), time.time()
-        for page in pages:
-            drawn, waited = page.drawn(step)
-            refresh.append(waited)
-            latency.append(drawn - flushed)
-    after = cpu_seconds(app), cpu_seconds(service), sum(page.asked() for page in pages)
-    spent_app, spent_service, asked = (late - early for late, early in zip(after, before, strict=True))
-    return Live(refresh, latency, spent_app / asked, spent_service / STEPS)
+    with Recorder(home, run) as recorder:
+        synthetic = SyntheticRun(recorder, onset=steps)
+        synthetic.next_step = steps
+        page = TimedPage(browser, f"{address}/?run={run}")
+        page.first_chart()
+        for at in range(-2, NEWS):  # the run has to count as live, and the page has to follow it
+            if at == 0:
+                before = cpu_seconds(app), page.asked()
+            time.sleep(float(rng.uniform(0, 1)))  # no step with the page's clock
+            synthetic.record(1)
+            flushed = time.time()
+            drawn, waited = page.drawn(synthetic.next_step - 1)
+            if at >= 0:
+                refresh.append(waited)
+                latency.append(drawn - flushed)
+        spent = (cpu_seconds(app) - before[0]) / (page.asked() - before[1])
+        page.close()
+    return Live(refresh, latency, spent)
 
 
-def first_charts(visits: Sequence[float]) -> list[Figure]:
-    """The first visit of all apart: it finds a server that has drawn nothing yet."""
-    cold, warm = visits[0], float(np.median(visits[1:]))
-    note = f"{WIDE}; a new browser context each, nothing cached"
+def first_views(visits: np.ndarray) -> list[Figure]:
+    """Medians; of each page the first visit apart: it finds a server that has drawn nothing of it yet."""
+    names = (f"first chart, {STEPS} steps", f"first chart, {STEPS * TIMES:,} steps", f"page of {RUNS:,} runs", f"strip of a sequence of {TOKENS:,} tokens")  # fmt: skip
+    note = f"p50 of {VISITS} visits in turns, a new browser context each; the first visit took {{:.2f}} s"
     return [
-        Figure("dashboard: first chart, p50", warm, "s", f"≤ {FIRST_CHART_S:g} s", warm <= FIRST_CHART_S, note=note),
-        Figure("dashboard: first chart after start", cold, "s", baseline="p50", baseline_value=warm, note="server cold, too"),
-    ]  # fmt: skip
+        Figure(f"dashboard: {name}", seconds, "s", f"≤ {most:g} s", bool(seconds <= most), note=note.format(cold))
+        for name, seconds, most, cold in zip(
+            names, np.median(visits[1:], axis=0), (FIRST_CHART_S, LONG_CHART_S, RUNS_S, STRIP_S), visits[0], strict=True
+        )
+    ]
 
 
-def refreshes(alone: Live, together: Live) -> list[Figure]:
-    """From asking to drawn, and from the flush of a step to drawn."""
-    p50, p95 = np.percentile(alone.refresh, [50, 95])
-    many50, many95 = np.percentile(together.refresh, [50, 95])
-    beside = {"unit": "s", "baseline": "one page", "note": f"all {TOGETHER} pages redraw the same step on this machine"}
-    return [
-        Figure("dashboard: refresh, p50", float(p50), "s", f"≤ {REFRESH_S:g} s", bool(p50 <= REFRESH_S),
-               note="from the page's question to the new step on its chart"),
-        Figure("dashboard: refresh, p95", float(p95), "s"),
-        Figure(f"dashboard: refresh of {TOGETHER} pages, p50", float(many50), baseline_value=float(p50), **beside),
-        Figure(f"dashboard: refresh of {TOGETHER} pages, p95", float(many95), target=f"≤ {POLL_S:g} s",
-               met=bool(many95 <= POLL_S), baseline_value=float(p95), **beside),
-        Figure("dashboard: step flushed to drawn, p50", float(np.median(alone.latency)), "s", baseline="polling interval",
-               baseline_value=POLL_S, note="ingest and metrics are part of it"),
-    ]  # fmt: skip
-
-
-def costs(alone: Live, together: Live) -> list[Figure]:
-    """Processor time of both servers."""
-    met = max(alone.app_cpu, together.app_cpu) <= CPU_S
-    return [
-        Figure("dashboard: server CPU per refresh", alone.app_cpu, "s", f"≤ {CPU_S:g} s", met, note="the dashboard's process"),
-        Figure(f"dashboard: server CPU per refresh, {TOGETHER} pages", together.app_cpu, "s", baseline="one page",
-               baseline_value=alone.app_cpu),
-        Figure(f"service: CPU per step, {TOGETHER} pages", together.service_cpu, "s", baseline="one page",
-               baseline_value=alone.service_cpu, note="ingest, metrics, diagnosis, alerts and the pages' questions"),
-    ]  # fmt: skip
+def refreshes(short: Live, long: Live) -> list[Figure]:
+    """What new steps cost."""
+    found = []
+    for live, steps, most in ((short, STEPS, REFRESH_S), (long, STEPS * TIMES, LONG_REFRESH_S)):
+        name, (p50, p95) = f"dashboard: {{}}, {steps:,} steps", np.percentile(live.refresh, [50, 95])
+        found += [
+            Figure(name.format("refresh"), float(p50), "s", f"≤ {most:g} s", bool(p50 <= most), note=f"p95 {p95:.2f} s"),
+            Figure(name.format("step flushed to drawn"), float(np.median(live.latency)), "s"),
+            Figure(name.format("processor per refresh"), live.cpu, "s", f"≤ {CPU_S:g} s", live.cpu <= CPU_S),
+        ]
+    return found
 
 
 if __name__ == "__main__":
