@@ -190,22 +190,6 @@ class AlertValues(TypedDict):
 
 def alert_values(source: Source, /, *, first: Any, last: Any, metrics: Any, runs: Any) -> Rows[AlertValues]: ...
 
-class AppDataCollectors(TypedDict):
-    writer: Any  # VARCHAR
-    component: Any  # VARCHAR
-    closed: Any  # BOOLEAN
-    last_sign: Any  # TIMESTAMP WITH TIME ZONE
-    started: Any  # VARCHAR
-    counters: Any  # VARCHAR
-    self_test: Any  # VARCHAR
-    self_test_severity: Any  # VARCHAR
-    failed: Any  # VARCHAR
-    segments: Any  # BIGINT
-    tokens: Any  # BIGINT
-    last_segment: Any  # TIMESTAMP WITH TIME ZONE
-
-def app_data_collectors(source: Source, /, *, run: Any) -> Rows[AppDataCollectors]: ...
-
 class AppDataKept(TypedDict):
     run: Any  # VARCHAR
     sequences: Any  # BIGINT
@@ -253,7 +237,6 @@ class AppDataRuns(TypedDict):
     last_ingested_at: Any  # TIMESTAMP WITH TIME ZONE
     raw_files: Any  # BIGINT
     raw_bytes: Any  # BIGINT
-    store_share: Any  # DOUBLE
     imported: Any  # BOOLEAN
     lost_sequences: Any  # BIGINT
     lost_tokens: Any  # BIGINT

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, Final
 
+import polars as pl
 import pyarrow as pa
 import streamlit as st
 
@@ -21,13 +21,14 @@ from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text import nodes
 from logprobe.app.text.files import store_of
-from logprobe.app.text.gaps import doubled, faults_of, gaps_of, measured, raw_sampled, sent
+from logprobe.app.text.gaps import faults_of, gaps_of
 from logprobe.app.text.lost_records import about_event, about_file
 from logprobe.app.text.numbers import counted, data_size, duration, number, when
+from logprobe.app.view import records
+from logprobe.app.view.records import RecordsDocument
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
-from logprobe.monitor.analysis import identity
 from logprobe.monitor.live.quarantine_actions import DROP, RETRY
 from logprobe.monitor.reader import connect
 from logprobe.monitor.store.queries import MORE
@@ -38,16 +39,11 @@ FILES: Final = 100  # of the quarantine, the newest
 _PACE: Final = 1.0
 _LOW: Final = 20  # rows that are shown without scrolling
 _QUICK: Final = 0.4  # seconds within which most queries end; longer ones are looked after by the page
-_TWICE: Final = "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in logprobe"
 _OUTCOMES: Final = {
     "returned": "moved back to the spool",
     "dropped": "deleted",
     "gone": "no change, no longer in quarantine",
 }
-_QUIET: Final = frozenset(
-    {"seconds", "problems", "incomplete", "max_bytes", "max_run_bytes", "max_age_seconds", "place", "waiting_seconds"}
-)  # said elsewhere
-_UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,8 @@ def draw(look: Look, run: Run | None) -> None:
             _sql(None if run is None else run.name)
         return
     with ui.guarded("account of the home"):
-        version = tuple(map(data.version_of, (look.runs or {}).values()))
+        runs = look.runs or {}
+        version = tuple(map(data.version_of, runs.values()))
         stored = data.kept("stored", (version, st.session_state.get("quarantine")), _stored, pace=_PACE)
         room = data.kept(
             "room",
@@ -77,33 +74,20 @@ def draw(look: Look, run: Run | None) -> None:
         )
         ui.facts(ingest_facts(look.status, stored, room))
         ui.title("Runs", "newest first; times are UTC")
-        head = ("run", "state", "steps", "trained on", "recorded", "raw tokens", "lost or quarantined")
-        whole = store_bytes(stored.store["database_size"])
-        lines = [
-            run_line(
-                each,
-                (look.runs or {}).get(each["run"]),
-                whole,
-                tone="info" if run is not None and each["run"] == run.name else "",
-            )
-            for each in stored.runs
-        ]
-        ui.table(
-            "runs", head, lines, empty="Nothing has been recorded here yet; see the Overview to get started.", fold=True
-        )
+        if stored.runs:
+            _table("runs", runs_of(stored, runs))
+        else:
+            st.caption("Nothing has been recorded here yet; see the Overview to get started.")
         if run is not None:
             with ui.guarded("account of the run"):
                 _run(run)
         _quarantine(look, stored)
-        _retention(look, stored)
+        _retention(look)
         ui.title("Jobs of the service", "each is retried at its next turn")
-        lines = [job_line(name, job) for name, job in _jobs(look.status).items()]
-        ui.table(
-            "jobs",
-            ("job", "last run", "runs", "last result"),
-            lines,
-            empty="The service does not answer, so nothing is ingested, computed or sent.",
-        )
+        if jobs := _jobs(look.status):
+            _table("jobs", jobs_of(jobs))
+        else:
+            st.caption("The service does not answer, so nothing is ingested, computed or sent.")
         _installed()
 
 
@@ -114,6 +98,13 @@ def _stored() -> Stored:
         quarantine=queries.app_data_quarantine(data.reader(), limit=FILES).to_pylist(),
         store=queries.app_data_store(data.reader()).to_pylist()[0],
     )
+
+
+def _table(name: str, rows: pl.DataFrame) -> None:
+    sizes = {
+        column: st.column_config.NumberColumn(column, format="bytes") for column in rows.columns if "bytes" in column
+    }
+    st.dataframe(rows, hide_index=True, placeholder="–", alt=name, key=f"table {name}", column_config=sizes)
 
 
 # --- The home ---
@@ -145,79 +136,53 @@ def waiting(backlog: Row | None) -> str:
     return f"{backlog['segments']:,} files, {data_size(backlog['bytes'])}, the oldest {oldest} old{unseen}"
 
 
-def run_line(of_run: Row, run: Run | None, whole: float | None, *, tone: str = "") -> Line:
-    """Return a run as a line of the table; `whole`: bytes of the store."""
-    state = "no data" if run is None else f"{run.liveness.state.value.replace('_', ' ')}: {run.liveness.reason}"
-    first, last, share = of_run["first_step"], of_run["last_step"], of_run["store_share"]
-    statistics = "–" if whole is None or share is None else f"about {data_size(whole * share)}"
-    losses = _losses(of_run)
-    cells = [
-        f"{harmless(of_run['run'])}{', imported' if of_run['imported'] else ''}",
-        state,
-        "–" if first is None else f"{of_run['steps']:,} ({first:,} to {last:,})",
-        f"{of_run['tokens']:,} tokens in {of_run['sequences']:,} sequences; {of_run['rollouts']:,} rollouts",
-        _span(of_run["first_time"], of_run["last_time"]),
-        f"raw {data_size(of_run['raw_bytes'])} in {counted(of_run['raw_files'], 'file')}; statistics {statistics}",
-        losses or "nothing",
-    ]
-    return Line(cells, "warning" if losses else tone)
-
-
-def _span(first: datetime | None, last: datetime | None) -> str:
-    """From when to when; the day once where it is the same."""
-    if first is None or last is None:
-        return "–"
-    same = first.date() == last.date()
-    return f"{when(first)} to {last.strftime('%H:%M:%S') if same else when(last)}"
-
-
-def _losses(of_run: Row) -> str:
-    losses = [
-        f"{of_run['lost_tokens']:,} tokens" if of_run["lost_tokens"] else "",
-        f"{of_run['lost_sequences']:,} sequences" if of_run["lost_sequences"] else "",
-        counted(of_run["quarantined"], "file") + " quarantined" if of_run["quarantined"] else "",
-    ]
-    return ", ".join(filter(None, losses))
-
-
-def store_bytes(size: str) -> float | None:
-    """Return DuckDB's words for a size as bytes.
-
-    >>> store_bytes("45.5 KiB"), store_bytes("many")
-    (46592.0, None)
-    """
-    value, _, unit = size.partition(" ")
-    try:
-        return float(value) * _UNITS[unit]
-    except (ValueError, KeyError):
-        return None
+def runs_of(stored: Stored, known: Mapping[str, Run]) -> pl.DataFrame:
+    """Return a row per run: what is stored of it, what was lost, and of how many sequences single tokens are kept."""
+    kept = {row["run"]: row for row in stored.kept}
+    rows = []
+    for each in stored.runs:
+        run, raw = known.get(each["run"]), kept.get(each["run"], {})
+        state = "no data" if run is None else f"{run.liveness.state.value.replace('_', ' ')}: {run.liveness.reason}"
+        rows.append(
+            {
+                "run": harmless(each["run"]) + (", imported" if each["imported"] else ""),
+                "state": state,
+                "lost tokens": each["lost_tokens"],
+                "lost sequences": each["lost_sequences"],
+                "quarantined files": each["quarantined"],
+                "steps": each["steps"],
+                "first step": each["first_step"],
+                "last step": each["last_step"],
+                "tokens": each["tokens"],
+                "sequences": each["sequences"],
+                "of these with raw tokens": raw.get("with_raw"),
+                "raw bytes": each["raw_bytes"],
+                "rollouts": each["rollouts"],
+                "first record": each["first_time"],
+                "last record": each["last_time"],
+            }
+        )
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def _jobs(status: Row) -> Mapping[str, Any]:
     return status.get("jobs") or {}
 
 
-def job_line(name: str, job: Row) -> Line:
-    """Return a job of the service as a line of the table."""
-    progress = job.get("progress") or {}
-    seconds, problems = progress.get("seconds"), progress.get("problems") or []
-    figures = [
-        f"{key.replace('_', ' ')} {_value(value)}" for key, value in progress.items() if key not in _QUIET and value
+def jobs_of(jobs: Mapping[str, Row]) -> pl.DataFrame:
+    """Return a row per job of the service."""
+    rows = [
+        {
+            "job": name.replace("_", " "),
+            "last run": when(job["finished_at"]),
+            "runs": job["runs"],
+            "failures": job["failures"],
+            "last error": harmless(job["last_error"] or ""),
+            "last result": harmless(", ".join(f"{key} {value}" for key, value in job["progress"].items() if value)),
+        }
+        for name, job in jobs.items()
     ]
-    cells = [
-        name.replace("_", " "),
-        when(job["finished_at"]) + ("" if seconds is None else f", took {number(seconds)} s"),
-        f"{job['runs']:,}, {job['failures']:,} failed"
-        + (f": {harmless(job['last_error'])}" if job["last_error"] else ""),
-        harmless(", ".join([*figures, *map(str, problems)])) or "nothing to do",
-    ]
-    return Line(cells, "critical" if job["last_error"] else "warning" if problems else "")
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return number(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 @cache
@@ -301,13 +266,11 @@ def _stuck(file: Row) -> Line:
     return Line(cells, "warning")
 
 
-def _retention(look: Look, stored: Stored) -> None:
+def _retention(look: Look) -> None:
     done = (_jobs(look.status).get("retention") or {}).get("progress") or {}
     ui.title("Retention", "of single tokens and of sequences; metrics and events are never removed")
     store = store_of((_jobs(look.status).get("store_budget") or {}).get("progress") or {})
     ui.facts([("limits", limits(done)), ("kept now", kept_now(done)), ("last look", _removed(done)), ("store", store)])
-    head = ("run", "tokens can be read", "of steps", "raw tokens", "since")
-    ui.table("kept", head, list(map(kept_line, stored.kept)), empty="No run has trained on anything yet.", fold=True)
 
 
 def limits(done: Row) -> str:
@@ -342,124 +305,41 @@ def _removed(done: Row) -> str:
     return f"{gone}, {done['merged_files']:,} merged{missing}"
 
 
-def kept_line(kept: Row) -> Line:
-    """Return until when a run's raw tokens are kept."""
-    sequences, with_raw = kept["sequences"], kept["with_raw"]
-    if sequences is None:
-        return Line([harmless(kept["run"]), "of rollouts only", "–", data_size(kept["bytes"]), when(kept["oldest_at"])])
-    removed = sequences - with_raw - kept["reduced"] - kept["summed"]
-    reasons = [
-        f"{kept['summed']:,} in frozen steps" if kept["summed"] else "",
-        f"{kept['reduced']:,} recorded as statistics only" if kept["reduced"] else "",
-        f"{removed:,} removed by the limits" if removed > 0 else "",
-    ]
-    part = f"{with_raw:,} of {sequences:,} sequences; {', '.join(filter(None, reasons))}"
-    first, last = kept["first_step"], kept["last_step"]
-    span = "none" if first is None else f"{first:,} to {last:,}, {kept['steps_with_raw']:,} of {kept['steps']:,}"
-    size = f"{data_size(kept['training_bytes'] or 0)} trainer, {data_size(kept['rollout_bytes'] or 0)} engine"
-    every = with_raw == sequences
-    return Line(
-        [
-            harmless(kept["run"]),
-            f"all {sequences:,} sequences" if every else part,
-            span,
-            size,
-            when(kept["oldest_at"]),
-        ],
-        "" if every else "warning",
-    )
-
-
 # --- The run ---
 
 
-@dataclass(frozen=True)
-class Account:
-    """What is known of one run's records: rows of stored queries, and the on-policy verdict in words.
-
-    `gaps`: None: nothing was ingested; `doubled`: None: nothing is in the store twice; `nodes`: none: the run shares a
-    disk with the service.
-    """
-
-    gaps: queries.CliGaps | None
-    problems: Sequence[queries.CliProblems]
-    collectors: Sequence[queries.AppDataCollectors]
-    on_policy: str
-    doubled: queries.CliDoubled | None = None
-    sent: queries.CliSent | None = None
-    nodes: Sequence[queries.NodesOf] = ()
-
-
 def _run(run: Run) -> None:
+    """What `logprobe show` says of its records; then what is missing, and what to do about it."""
     name = run.name
-    account = data.kept(
-        ("account", name), (data.version_of(run), data.look().status.get("backlog")), lambda: _account(name), pace=_PACE
-    )
-    firing = None if run.judgement.verdict is None else tuple(alert.rule for alert in run.judgement.alerts)
+    version = (data.version_of(run), data.look().status.get("backlog"))
+    now = datetime.now(UTC)
+    account = data.kept(("account", name), version, lambda: records.describe(data.reader(), name, now=now), pace=_PACE)
+    ui.title(f"Records of {harmless(name)}", account["reason"])
+    ui.facts([(what, harmless(str(value))) for what, value in records.words(account) if value is not None])
     ui.title(f"Missing inputs of {harmless(name)}", "and the metrics they affect")
-    ui.facts(account_facts(account, firing))
     ui.table("lacks", ("what", "what to do"), list(lacks(account)), empty="None: everything can be measured.")
     ui.title("Drops and problems", "as reported by the run's collectors and ingest")
     head = ("complaint", "times", "lost", "last", "message", "what to do")
-    ui.table(
-        "problems",
-        head,
-        list(map(problem_line, account.problems)),
-        empty="Nothing dropped, no problems reported.",
-        fold=True,
-    )
+    lines = list(map(problem_line, account["problems"]))
+    ui.table("problems", head, lines, empty="Nothing dropped, no problems reported.", fold=True)
     ui.title(f"Collectors of {harmless(name)}", "most recent first; engines with the plugin have a self-test")
-    columns = ("collector", "process", "state", "self-test", "recorded", "lost", "queue and cost")
-    ui.table(
-        "collectors",
-        columns,
-        list(map(collector_line, account.collectors)),
-        empty="No collector has reported.",
-        fold=True,
-    )
-    if account.nodes:
+    if account["collectors"]:
+        _table("collectors", pl.DataFrame(account["collectors"], infer_schema_length=None))
+    else:
+        st.caption("No collector has reported.")
+    if account["nodes"]:
         ui.title(f"Nodes of {harmless(name)}", "that ship to this service; the one furthest behind first")
-        ui.table(
-            "nodes", ("node", "behind", "clock", "logprobe", "problem"), list(map(_node, account.nodes)), fold=True
-        )
+        columns = ("node", "behind", "clock", "logprobe", "problem")
+        ui.table("nodes", columns, list(map(_node, account["nodes"])), fold=True)
 
 
-def _account(run: str) -> Account:
-    judged = identity.judge(
-        identity.facts_of(queries.slice_identity(data.reader(), runs=[run], first=[None], last=[None]))
-    )
-    return Account(
-        gaps=next(iter(queries.cli_gaps(data.reader(), run=run).to_pylist()), None),
-        problems=queries.cli_problems(data.reader(), run=run).to_pylist(),
-        doubled=next(iter(queries.cli_doubled(data.reader(), run=run).to_pylist()), None),
-        sent=next(iter(queries.cli_sent(data.reader(), run=run).to_pylist()), None),
-        collectors=queries.app_data_collectors(data.reader(), run=run).to_pylist(),
-        nodes=queries.nodes_of(data.reader(), run=run, now=datetime.now(UTC)).to_pylist(),
-        on_policy=f"{judged.verdict}: {judged.reason}",
-    )
-
-
-def account_facts(account: Account, firing: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Return what a run's records allow to be measured. `firing`: alerts, or None while they were not evaluated."""
-    alerts = "the alerts have not looked yet" if firing is None else ", ".join(firing) or "none fires"
-    stated = [("on-policy", account.on_policy), ("alerts", alerts)]
-    if account.gaps is not None:
-        sampled = raw_sampled(account.gaps)
-        stated = [("measured", measured(account.gaps)), *([("sampling", sampled)] if sampled else []), *stated]
-    if account.sent is not None and (words := sent(account.sent)):
-        stated = [("sent", words), *stated]
-    return stated
-
-
-def lacks(account: Account) -> Iterator[Line]:
+def lacks(account: RecordsDocument) -> Iterator[Line]:
     """Yield what is missing, and what to do."""
-    if account.gaps is None:
+    if account["measured"] is None:
         yield Line(["none of it has been ingested yet", "check the spool"])
         return
-    if account.doubled is not None:
-        yield Line([harmless(doubled(account.doubled)), _TWICE], "critical")
-    yield from (Line([words, remedy], "critical") for words, remedy in faults_of(account.gaps))
-    yield from (Line([words, remedy], "warning") for words, remedy in gaps_of(account.gaps))
+    yield from (Line([words, remedy], "critical") for words, remedy in faults_of(account["measured"]))
+    yield from (Line([words, remedy], "warning") for words, remedy in gaps_of(account["measured"]))
 
 
 def problem_line(problem: queries.CliProblems) -> Line:
@@ -477,96 +357,6 @@ def problem_line(problem: queries.CliProblems) -> Line:
         about_event(problem["event"]) or "–",
     ]
     return Line(cells, "critical" if problem["severity"] == "error" else "warning")
-
-
-def collector_line(collector: queries.AppDataCollectors) -> Line:
-    """Return who records a run, and how it is."""
-    started, counters = _document(collector["started"]), _document(collector["counters"])
-    dropped = counters.get("dropped") or {}
-    failed = collector["failed"] or (collector["self_test"] if collector["self_test_severity"] == "error" else None)
-    word = "closed cleanly" if collector["closed"] else "last heard"
-    heard = (
-        harmless(collector["failed"])
-        if collector["failed"]
-        else f"{word} {when(collector['last_sign'] or collector['last_segment'])}"
-    )
-    cells = [
-        f"{collector['component'] or '–'} {harmless(collector['writer'])}",
-        _process(started),
-        heard,
-        harmless(collector["self_test"] or "none"),
-        _recorded(collector, counters),
-        _dropped(dropped, counters),
-        _load(counters),
-    ]
-    return Line(cells, "critical" if failed else "warning" if dropped else "")
-
-
-def _document(content: str | None) -> Mapping[str, Any]:
-    """What a collector says of itself; it comes from outside, and may be anything."""
-    try:
-        parsed = json.loads(content or "{}")
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
-
-
-def _process(started: Row) -> str:
-    if not started:
-        return "–"
-    versions = started.get("versions")
-    known = versions.items() if isinstance(versions, dict) else ()
-    parts = [
-        f"pid {started.get('pid', '–')} on {started.get('host', '–')}",
-        "" if started.get("rank") is None else f"rank {started['rank']}",
-        "" if started.get("replica") is None else f"replica {started['replica']}",
-        ", ".join(f"{name} {version}" for name, version in known if version and name in {"logprobe", "torch", "vllm"}),
-    ]
-    return harmless("; ".join(filter(None, parts)))
-
-
-def _recorded(collector: queries.AppDataCollectors, counters: Row) -> str:
-    written = counters.get("written") or {}
-    amounts = (
-        [f"{_whole(written.get('tokens'))} tokens in {_whole(written.get('sequences'))} sequences"] if written else []
-    )
-    arrived = [] if collector["segments"] is None else [f"{counted(collector['segments'], 'file')} arrived"]
-    return "; ".join([*amounts, *arrived]) or "–"
-
-
-def _whole(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else "–"
-
-
-def _dropped(dropped: Row, counters: Row) -> str:
-    if not counters:
-        return "–"
-    losses = [f"{reason.replace('_', ' ')}: {_loss(loss)}" for reason, loss in dropped.items()]
-    last = counters.get("last_error")
-    return harmless("; ".join([*losses, *([str(last)] if last and not losses else [])]) or "nothing")
-
-
-def _loss(loss: object) -> str:
-    if not isinstance(loss, dict):
-        return str(loss)
-    parts = [
-        counted(count, str(noun).removesuffix("s")) for noun, count in loss.items() if isinstance(count, int) and count
-    ]
-    return ", ".join(parts) or "0"
-
-
-def _load(counters: Row) -> str:
-    """How full its queue is, what its disk says, and what it costs the host per call."""
-    if not counters:
-        return "–"
-    queue, cost = counters.get("queue") or {}, counters.get("cost") or {}
-    parts = []
-    if isinstance(queue.get("limit_bytes"), int) and queue["limit_bytes"]:
-        parts.append(f"queue {queue.get('bytes', 0) / queue['limit_bytes']:.0%} of {data_size(queue['limit_bytes'])}")
-    parts.append(f"disk {counters.get('disk', '–')}")
-    if cost.get("calls"):
-        parts.append(f"{number(1e6 * cost.get('caller_seconds', 0.0) / cost['calls'])} µs a call")
-    return harmless("; ".join(parts))
 
 
 def _node(node: queries.NodesOf) -> Line:

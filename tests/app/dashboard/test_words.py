@@ -542,7 +542,7 @@ def test_every_state_and_rule_has_words() -> None:
 
 RUN: dict[str, Any] = {
     "run": "r", "first_step": 0, "last_step": 9, "steps": 10, "sequences": 20, "tokens": 4000, "rollouts": 21, "first_time": T0,
-    "last_time": T0, "raw_files": 1, "raw_bytes": 2048, "store_share": 0.5, "imported": True, "lost_sequences": 0, "lost_tokens": 7,
+    "last_time": T0, "raw_files": 1, "raw_bytes": 2048, "imported": True, "lost_sequences": 0, "lost_tokens": 7,
     "quarantined": 1,
 }  # fmt: skip
 KEPT: dict[str, Any] = {
@@ -551,20 +551,24 @@ KEPT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_run_says_what_is_stored_of_it_and_what_is_lost() -> None:
-    line = page.run_line(RUN, None, 2048.0)
-    assert (line.cells[0], line.cells[2], line.cells[6], line.tone) == (
-        "r, imported",
-        "10 (0 to 9)",
-        "7 tokens, 1 file quarantined",
-        "warning",
-    )
-    assert line.cells[5] == "raw 2 KiB in 1 file; statistics about 1 KiB"
-    kept = page.kept_line(KEPT)
-    assert kept.cells[1:3] == [
-        "5 of 20 sequences; 4 recorded as statistics only, 11 removed by the limits",
-        "7 to 9, 3 of 10",
-    ]
+def test_what_is_lost_of_a_run_is_beside_its_name_and_a_failing_job_says_why() -> None:
+    stored = page.Stored([RUN, RUN | {"run": "rollouts"}], [KEPT], [], {})
+    first, second = page.runs_of(stored, {}).to_dicts()
+    assert (first["run"], first["state"]) == ("r, imported", "no data")
+    assert (first["lost tokens"], first["quarantined files"], first["of these with raw tokens"]) == (7, 1, 5)
+    assert second["of these with raw tokens"] is None
+    job = {
+        "finished_at": "2026-03-01T12:00:00+00:00",
+        "runs": 5,
+        "failures": 2,
+        "last_error": "StoreError: full",
+        "progress": {"seconds": 0.25},
+    }
+    (row,) = page.jobs_of({"ingest": job}).to_dicts()
+    assert (row["failures"], row["last error"]) == (2, "StoreError: full")
+
+
+def test_limits_and_what_waits_are_said_also_where_they_are_not_known() -> None:
     assert page.limits({}).startswith("unknown")
     assert (
         page.limits({"max_bytes": None, "max_run_bytes": None, "max_age_seconds": None}) == "none: everything is kept"
@@ -573,30 +577,12 @@ def test_a_run_says_what_is_stored_of_it_and_what_is_lost() -> None:
         page.limits({"max_bytes": 4096, "max_run_bytes": None, "max_age_seconds": 86400.0})
         == "4 KiB for the home, no older than 1 d; oldest removed first"
     )
-
-
-def test_how_far_the_store_is_behind() -> None:
     assert (
         page.waiting({"segments": 3, "bytes": 5000, "oldest_seconds": 62.0})
         == "3 files, 4.88 KiB, the oldest 1 min old"
     )
     assert page.waiting({"segments": 0, "unreadable": 2}) == "nothing; 2 file or folders cannot be inspected"
     assert page.waiting(None) == "–"
-    job = {
-        "finished_at": "2026-03-01T12:00:00+00:00",
-        "runs": 5,
-        "failures": 2,
-        "last_error": "StoreError: full",
-        "progress": {"seconds": 0.25},
-    }
-    line = page.job_line("ingest", job)
-    assert line.cells == [
-        "ingest",
-        "2026-03-01 12:00:00, took 0.25 s",
-        "5, 2 failed: StoreError: full",
-        "nothing to do",
-    ]
-    assert line.tone == "critical"
 
 
 def test_a_file_set_aside_says_why_and_what_to_do() -> None:
@@ -606,33 +592,6 @@ def test_a_file_set_aside_says_why_and_what_to_do() -> None:
     assert "replace the file in quarantine" in str(line.cells[3])
     assert (line.tone, page.file_line(file | {"reason": "foreign"}).tone) == ("critical", "warning")
     assert page.FILES == 100  # of more it is said that these are the newest
-
-
-COLLECTOR: Any = {
-    "writer": "w", "component": "trainer", "failed": None, "closed": False, "last_sign": T0, "last_segment": T0, "segments": 2, "self_test": None, "self_test_severity": None,
-    "started": json.dumps({"pid": 4, "host": "node1", "rank": 3, "versions": {"logprobe": "0.1", "numpy": "2"}}),
-    "counters": json.dumps({"written": {"tokens": 3000, "sequences": 12}, "dropped": {"queue_full": {"calls": 1, "tokens": 900}}, "queue": {"bytes": 64, "limit_bytes": 128}, "disk": "ok", "cost": {"calls": 2, "caller_seconds": 1e-4}}),
-}  # fmt: skip
-
-
-def test_a_collector_says_who_it_is_what_it_lost_and_what_it_costs() -> None:
-    line = page.collector_line(COLLECTOR)
-    assert line.cells == [
-        "trainer w", "pid 4 on node1; rank 3; logprobe 0.1", "last heard 2026-03-01 12:00:00", "none", "3,000 tokens in 12 sequences; 2 files arrived",
-        "queue full: 1 call, 900 tokens", "queue 50% of 128 B; disk ok; 50 µs a call",
-    ]  # fmt: skip
-    assert line.tone == "warning"
-    assert page.collector_line(COLLECTOR | {"failed": "ended with ValueError"}).tone == "critical"
-    for nonsense in (
-        None,
-        "",
-        "no json",
-        "[1]",
-        '{"dropped": null, "queue": {}, "written": {}}',
-        '{"versions": 3, "pid": null}',
-    ):
-        odd = page.collector_line(COLLECTOR | {"counters": nonsense, "started": nonsense, "segments": None})
-        assert all(isinstance(cell, str) for cell in odd.cells)
 
 
 def asked(ask: Any) -> query.RunningQuery:
