@@ -29,6 +29,7 @@ Decision = tuple[Control, tuple[Action, ...]]
 _MISSED: Final = "not_acknowledged"
 _STANDING_STEPS: Final = 10  # that a finding upstream lasts before people are called for it
 _ENOUGH_ACKS: Final = 5  # steps, before a measured share is compared with the preview
+_TIMES, _MARGIN = 2.0, 0.05  # a masked share that is above another by both is another
 _ON_THEIR_WAY: Final = 3  # steps whose engine records may not have arrived
 # Steps. What doubles so fast goes from growing (twice the baseline) to critical (three times) within 30 steps, and in
 # as many more to a multiple of which masks would drop most: waiting for critical gains nothing. What is slower may
@@ -43,7 +44,6 @@ _NOT_YET: Final = (
 _ONLY_SUGGESTS: Final = (
     "mode suggest: a person has to switch it on; `logprobe correct RUN armed` lets the controller do it"
 )
-_DRY: Final = "dry run: no directive is sent; set `dry_run: false` below `correction:` in logprobe.yaml"
 
 
 def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
@@ -80,7 +80,7 @@ def wanted_trials(control: Control, situation: Situation, policy: Policy) -> tup
 
 
 def _armed(control: Control, policy: Policy) -> bool:
-    return (control.mode or policy.mode) is Mode.ARMED and not policy.dry_run
+    return (control.mode or policy.mode) is Mode.ARMED
 
 
 def _evaluates(control: Control, situation: Situation, policy: Policy) -> bool:
@@ -176,11 +176,10 @@ def _consider(control: Control, situation: Situation, policy: Policy, mode: Mode
     trial = chosen(situation, policy)
     if armed and trial is not None:
         return _switch(control, situation, policy, trial, reason=_why(situation), words=_because(situation))
-    control = replace(control, waiting=_DRY if mode is Mode.ARMED else _ONLY_SUGGESTS)
+    control = replace(control, waiting=_ONLY_SUGGESTS)
     if control.phase is Phase.SUGGESTED or trial is None:
         return control, ()
-    verb = "dry run: would switch on" if mode is Mode.ARMED else "suggests"
-    message = f"{verb} {trial.config}: {_because(situation)}; {_would_mask(trial, situation, policy)}"
+    message = f"suggests {trial.config}: {_because(situation)}; {_would_mask(trial, situation, policy)}"
     suggested = replace(control, phase=Phase.SUGGESTED)
     return suggested, (Action("suggested", _why(situation), message, "warning", _details(situation, trial)),)
 
@@ -399,7 +398,7 @@ def _kept(control: Control, reason: str, words: str) -> Decision:
 
 def _above_limit(measured: float, control: Control, policy: Policy) -> bool:
     """Above what is allowed, and above what was known when it was switched on (a person may have forced more)."""
-    return measured > max(policy.max_masked_share, (control.previewed or 0.0) + policy.rollback_margin)
+    return measured > max(policy.max_masked_share, (control.previewed or 0.0) + _MARGIN)
 
 
 def _limit(share: float | None, policy: Policy) -> float:
@@ -407,7 +406,7 @@ def _limit(share: float | None, policy: Policy) -> float:
     allowed."""
     if share is None:
         return policy.max_masked_share
-    return max(policy.rollback_factor * share, share + policy.rollback_margin)
+    return max(_TIMES * share, share + _MARGIN)
 
 
 def effect_due(control: Control, step: int, policy: Policy) -> bool:

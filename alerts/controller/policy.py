@@ -48,7 +48,6 @@ DEFAULT_CORRECTION: Final = CorrectionConfig(is_level="token", is_mode="mask", i
 _Share: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]  # of 1
 _Count: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
 _Some: TypeAlias = Annotated[int, Field(strict=True, ge=1)]
-_Factor: TypeAlias = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
 
 
 def _mode(value: Any) -> Any:
@@ -76,8 +75,6 @@ class Policy(Settings):
 
     mode: Annotated[Mode, BeforeValidator(_mode)] = Mode.SUGGEST
     """off, suggest or armed"""
-    dry_run: Annotated[bool, Field(strict=True)] = False
-    """decide and record as if armed, but tell the trainer nothing"""
     correction: Annotated[CorrectionConfig, BeforeValidator(_correction)] = DEFAULT_CORRECTION
     """fields of `CorrectionConfig`, or `preset: NAME` and changes to it"""
     notice_steps: _Some = 5
@@ -86,10 +83,6 @@ class Policy(Settings):
     """of tokens, of sequences or of |advantage|, in the preview"""
     min_coverage: _Share = 0.99
     """of the last ten steps; below, the controller refuses"""
-    min_weight_ess: _Share = 0.1
-    """ESS of product-level weights; below, a few sequences decide the step"""
-    max_diagnosis_lag: _Count = 200
-    """steps that the diagnosis may be behind the run"""
     cool_down_steps: _Count = 100
     """steps between two switches"""
     max_switches: _Count = 4
@@ -98,10 +91,6 @@ class Policy(Settings):
     """steps within which the trainer acknowledges"""
     effect_steps: Annotated[int, Field(strict=True, ge=effect.FEWEST)] = 50
     """corrected steps after which the effect is judged"""
-    rollback_factor: _Factor = 2.0
-    """rolled back where the trainer masks more than this multiple of the share that its records give"""
-    rollback_margin: _Share = 0.05
-    """and exceeds it by this much"""
 
 
 SECTION: Final = "correction"

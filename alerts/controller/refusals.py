@@ -12,42 +12,18 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.judging.result import GROWS
 
 _TRUNCATED: Final = CorrectionConfig(is_level="token", is_upper=2.0)  # TIS: bounds weights, and drops nothing
-_SEQUENCE: Final = CorrectionConfig(
-    is_level="sequence", is_upper=2.0
-)  # the same of whole sequences; drops nothing either
 
 
 def candidates(config: CorrectionConfig) -> tuple[CorrectionConfig, ...]:
-    """`config` first, then truncation, then `config` with bounds twice as wide, then the sequence level; none of them
-    twice."""
-    configs = (config, _TRUNCATED, _wider(config), _SEQUENCE)
-    return tuple({candidate.fingerprint(): candidate for candidate in configs}.values())
-
-
-def _wider(config: CorrectionConfig) -> CorrectionConfig:
-    """Bounds of ratios are squared, which doubles them as log-ratios; bounds of divergences and differences are
-    doubled."""
-    of_ratio = config.rs_measure == "ratio"
-    return config.replace(
-        is_lower=_squared(config.is_lower),
-        is_upper=_squared(config.is_upper),
-        rs_lower=_squared(config.rs_lower) if of_ratio else _doubled(config.rs_lower),
-        rs_upper=_squared(config.rs_upper) if of_ratio else _doubled(config.rs_upper),
-        veto=_squared(config.veto),
-    )
-
-
-def _squared(bound: float | None) -> float | None:
-    return None if bound is None else bound**2
-
-
-def _doubled(bound: float | None) -> float | None:
-    return None if bound is None else 2 * bound
+    """Return `config` and, unless it is that itself, truncation."""
+    return (config,) if config == _TRUNCATED else (config, _TRUNCATED)
 
 
 STOPPED: Final = "stopped"
 MODE_OFF: Final = "mode_off"
 NO_PREVIEW: Final = "no_preview"
+_OLD: Final = 200  # steps; an older verdict is none about the run as it is now
+_LEAST_ESS: Final = 0.1  # of weights that are products over sequences; below, a few sequences decide the step
 
 
 class Refusal(NamedTuple):
@@ -94,7 +70,7 @@ def objection(trial: Trial, policy: Policy) -> Refusal | None:
             "the effect cannot be previewed: no raw tokens of recent steps are kept, or no advantages although it "
             "needs them",
         )
-    return _masks(trial.preview, policy) or _degenerate(trial, trial.preview, policy)
+    return _masks(trial.preview, policy) or _degenerate(trial, trial.preview)
 
 
 def _stopped(situation: Situation, _: Control, __: Policy) -> Refusal | None:
@@ -129,9 +105,9 @@ def _impossible(_: Situation, control: Control, policy: Policy) -> Refusal | Non
     )
 
 
-def _diagnosis(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
+def _diagnosis(situation: Situation, _: Control, __: Policy) -> Refusal | None:
     seen = situation.diagnosed_step
-    if seen is None or situation.step - seen <= policy.max_diagnosis_lag:
+    if seen is None or situation.step - seen <= _OLD:
         return None
     return Refusal(
         "diagnosis_old",
@@ -187,9 +163,9 @@ def _shares(preview: Preview) -> tuple[tuple[float | None, str], ...]:
     )
 
 
-def _degenerate(trial: Trial, preview: Preview, policy: Policy) -> Refusal | None:
+def _degenerate(trial: Trial, preview: Preview) -> Refusal | None:
     ess = preview.weight_ess
-    if trial.config.is_level != "sequence" or ess is None or ess >= policy.min_weight_ess:
+    if trial.config.is_level != "sequence" or ess is None or ess >= _LEAST_ESS:
         return None
     return Refusal(
         "weights_degenerate",

@@ -6,26 +6,16 @@ The same functions as in the service look at the same steps in the same order. W
 
 from __future__ import annotations
 
-import tempfile
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from logprobe.alerts.rules.alert import LEVELS, Alert
 from logprobe.alerts.rules.steps import Step, next_steps
 from logprobe.alerts.rules.telling import Context, Message, messages
 from logprobe.alerts.rules.thresholds import Threshold
-from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.home import Home
-from logprobe.monitor.importers.reading import recorded_table
 from logprobe.monitor.queries import Source
-from logprobe.monitor.recorded import MANIFEST, RecordedRun
-from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.store.store import Store
 
 END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)  # every step of a recording is complete
 
@@ -66,29 +56,6 @@ def _steps(source: Source, run: str, thresholds: Sequence[Threshold]) -> Iterato
     while steps := next_steps(source, {run: after}, metrics, quiet_since=END_OF_TIME)[run]:
         yield from steps
         after = steps[-1].step
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[tuple[Store, str]]:
-    """Open a recorded run (a folder with ``RUN.json``) in a temporary store; with the run's name.
-
-    Raises:
-        ConfigurationError: `folder` is no recorded run.
-    """
-    with tempfile.TemporaryDirectory(prefix="logprobe-backtest-") as place:
-        recorded = RecordedRun(folder, recorded_table)
-        writer = SpoolWriter(Path(place), recorded.run, "backtest")
-        for kind in recorded.kinds:
-            writer.write(kind, recorded.table(kind))
-        with Store.open(Home(place)) as store:
-            pipeline = Pipeline(store, threading.Event())
-            pipeline.ingest(lambda _: None)
-            yield store, recorded.run
-
-
-def is_recorded(name: str) -> bool:
-    """Whether `name` is the folder of a recorded run, rather than the name of one in a home."""
-    return (Path(name) / MANIFEST).is_file()
 
 
 def rows(outcome: Outcome) -> list[dict[str, object]]:

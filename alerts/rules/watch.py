@@ -49,6 +49,16 @@ _RUNS_PER_BATCH: Final = 128  # of one transaction: bounds memory, and how long 
 _STORED: Final = attrgetter(*(f.name for f in fields(Alert) if f.name != "seen"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """State of a run as it was read last. `mark`: the same as long as it cannot be another one now."""
+
+    mark: object
+    pulse: Pulse
+    judgement: Judgement
+    document: DiagnosisDocument | None
+
+
 @dataclass(slots=True, eq=False)
 class _Work:
     """Alerts of one run on their way through one look."""
@@ -140,9 +150,7 @@ class Watch:
         self._clock = clock
         self._quiet = quiet
         self._known: dict[str, Known] = {}  # alerts as this job has written them
-        self._pulses: dict[str, tuple[object, Pulse]] = {}  # by run: the mark of its row, and what was read then
-        self._documents: dict[str, tuple[object, DiagnosisDocument]] = {}  # likewise
-        self._judged: dict[str, tuple[object, Judgement]] = {}  # likewise
+        self._facts: dict[str, _Facts] = {}
         self._diagnosed: dict[str, datetime | None] = {}  # by run: the diagnosis that its critical period has seen
         self._now = clock()
         self._written = 0  # of the store, when the runs were looked up
@@ -190,92 +198,85 @@ class Watch:
             since = self._now - TELL_WITHIN
             context = Context(row["run"], self._now, silences, acknowledged, since, row["returned_to"] or ())
             works.append(_begun(row, context, known[row["run"]]))
-        self._look(works, counts)
-        self._known.update({work.run: Known(work.kept) for work in works})
+        self._steps(works)
+        if self._stopping.is_set():  # nothing is written of steps that were looked at in part
+            return counts
+        self._present(works)
+        self._commit(works, counts)
+        self._known.update({work.run: Known(work.alerts) for work in works})
         self._turned.update(dict.fromkeys(runs, (self._written, self._now)))
         return counts
 
-    def _look(self, works: Sequence[_Work], counts: Counter[str]) -> None:
-        """Look at some runs. Each is written as soon as it is through; one that lags holds up no other."""
-        while works:
-            lagging = self._steps(works)
-            self._present([work for work in works if work not in lagging])
-            self._commit(works, lagging, counts)
-            works = lagging
-
-    def _steps(self, works: Sequence[_Work]) -> list[_Work]:
-        """Look at the next steps of some runs; return those of which there may be more."""
+    def _steps(self, works: Sequence[_Work]) -> None:
+        """Look at the steps of some runs that are complete, to the last one."""
         quiet_since = self._clock() - self._quiet
-        after = {work.run: seen for work in works for seen, due in (_seen_by_all(work, quiet_since),) if due}
-        if self._stopping.is_set() or not after:
-            return []
         metrics = {work.run: {threshold.metric for threshold in work.thresholds} for work in works}
-        found = next_steps(self._store, after, metrics, quiet_since=quiet_since)
-        for work in works:
-            steps = found.get(work.run, [])
-            for step in steps:
-                _look_at(work, step)
-            work.looked += len(steps)
-        return [work for work in works if len(found.get(work.run, ())) == STEPS_PER_BATCH]
+        while works and not self._stopping.is_set():
+            after = {work.run: seen for work in works for seen, due in (_seen_by_all(work, quiet_since),) if due}
+            found = next_steps(self._store, after, metrics, quiet_since=quiet_since) if after else {}
+            for work in works:
+                for step in found.get(work.run, ()):
+                    _look_at(work, step)
+                    work.looked += 1
+            works = [work for work in works if len(found.get(work.run, ())) == STEPS_PER_BATCH]
 
     def _present(self, works: Sequence[_Work]) -> None:
         """Look at how runs stand now."""
         self._read([work.row for work in works])
         for work in works:
-            row, now = work.row, self._judged[work.run][1]
+            row, facts = work.row, self._facts[work.run]
             at = work.context.now if work.context.now - row["last_arrival"] <= TELL_WITHIN else row["last_arrival"]
-            document = self._documents.get(work.run)
-            seen = judged.look(now, None if document is None else document[1])
-            if now.step is not None:
-                alert = work.alerts[JUDGEMENT]
-                steps = judged.steps_of(alert, seen, now.step)
-                work.alerts[JUDGEMENT] = alert.look(seen, step=now.step, at=at, steps=steps)
-            alive = liveness.look(self._pulses[work.run][1], at)
+            if facts.judgement.step is not None:
+                alert, seen = work.alerts[JUDGEMENT], judged.look(facts.judgement, facts.document)
+                steps = judged.steps_of(alert, seen, facts.judgement.step)
+                work.alerts[JUDGEMENT] = alert.look(seen, step=facts.judgement.step, at=at, steps=steps)
+            alive = liveness.look(facts.pulse, at)
             work.alerts[LIVENESS] = work.alerts[LIVENESS].look(alive, step=None, at=at)
             work.tell(list(work.alerts), step=row["newest_step"], at=at)
 
     def _read(self, rows: Sequence[Row]) -> None:
         """Read heartbeats, judgements and diagnoses of the runs where they may be others than were read last."""
-        marks = {row["run"]: (row["last_arrival"], row["revision"]) for row in rows}
-        changed = [run for run, mark in marks.items() if self._pulses.get(run, (None,))[0] != mark]
-        for found in queries.alert_pulse(self._store, runs=changed).to_pylist() if changed else ():
-            self._pulses[found["run"]] = (marks[found["run"]], _pulse(**found))
-        stands = {row["run"]: (row["revision"], row["diagnosed_at"]) for row in rows}
-        changed = [run for run, mark in stands.items() if self._judged.get(run, (None,))[0] != mark]
-        for run, now in self._stand(changed).items():
-            self._judged[run] = (stands[run], now)
-        told = {row["run"]: row["diagnosed_at"] for row in rows if row["diagnosed_at"] is not None}
-        changed = [run for run, mark in told.items() if self._documents.get(run, (None,))[0] != mark]
-        for kept in queries.alert_diagnoses(self._store, runs=changed).to_pylist() if changed else ():
-            self._documents[kept["run"]] = (told[kept["run"]], json.loads(kept["document"]))
+        marks = {row["run"]: (row["last_arrival"], row["revision"], row["diagnosed_at"]) for row in rows}
+        changed = [run for run, mark in marks.items() if run not in self._facts or self._facts[run].mark != mark]
+        if not changed:
+            return
+        pulses = {found["run"]: _pulse(**found) for found in queries.alert_pulse(self._store, runs=changed).to_pylist()}
+        documents = queries.alert_diagnoses(self._store, runs=changed).to_pylist()
+        told = {kept["run"]: json.loads(kept["document"]) for kept in documents}
+        for run, now in judgement.read(self._store, changed, self._clock()).items():
+            self._facts[run] = _Facts(marks[run], pulses[run], now, told.get(run))
 
-    def _stand(self, runs: Sequence[str]) -> dict[str, Judgement]:
-        return judgement.read(self._store, runs, self._clock()) if runs else {}
-
-    def _commit(self, works: Sequence[_Work], lagging: Sequence[_Work], counts: Counter[str]) -> None:
+    def _commit(self, works: Sequence[_Work], counts: Counter[str]) -> None:
         """Write what changed since the last time, in one transaction; nothing if nothing did."""
-        asked = {work.run: work for work in works if work not in lagging and work.matters}
-        stands = {run: replace(now, alerts=_firing(asked[run])) for run, now in self._stand(list(asked)).items()}
+        asked = {work.run: work for work in works if work.matters}
+        fresh = judgement.read(self._store, list(asked), self._clock()) if asked else {}
+        stands = {run: replace(now, alerts=_firing(asked[run])) for run, now in fresh.items()}
         looks = self._looks(works, stands)
-        news = [(work, work.changed()) for work in works]
-        news = [
-            (work, changed)
-            for work, changed in news
-            if changed or work.gone or work.messages or (work.run in looks and looks[work.run].is_news)
-        ]
+        news = {
+            work.run: (work, changed)
+            for work in works
+            if (changed := work.changed())
+            or work.gone
+            or work.messages
+            or (work.run in looks and looks[work.run].is_news)
+        }
         if news:
-            notes = [note for work, _ in news for note in self._notes(work, stands.get(work.run), looks.get(work.run))]
+            notes = [
+                note
+                for work, _ in news.values()
+                for note in self._notes(work, stands.get(work.run), looks.get(work.run))
+            ]
             with self._store.transaction() as cursor:
-                ledger.save(self._store, cursor, [(work.run, alert) for work, changed in news for alert in changed])
-                for work, _ in news:
-                    ledger.forget(self._store, cursor, work.run, work.gone)
+                ledger.save(
+                    self._store, cursor, [(run, alert) for run, (_, changed) in news.items() for alert in changed]
+                )
+                for run, (work, _) in news.items():
+                    ledger.forget(self._store, cursor, run, work.gone)
                 for note in notes:
                     enqueue(self._store, cursor, note)
                 periods.keep(self._store, cursor, [look for look in looks.values() if look.is_news])
-        self._diagnosed.update({work.run: work.row["diagnosed_at"] for work, _ in news})
-        for work in works:
-            counts.update(steps=work.looked, messages=len(work.messages))
-            work.kept, work.gone, work.messages, work.looked = dict(work.alerts), [], [], 0
+        self._diagnosed.update({run: work.row["diagnosed_at"] for run, (work, _) in news.items()})
+        counts.update(steps=sum(work.looked for work in works), messages=sum(len(work.messages) for work in works))
 
     def _looks(self, works: Sequence[_Work], stands: Mapping[str, Judgement]) -> dict[str, Look]:
         """Return what became of the critical periods of runs that have one, or have become critical."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +16,13 @@ from logprobe.alerts.sending import outbox, trial
 from logprobe.alerts.sending.channels.settings import channels_of
 from logprobe.app.surface.arguments import Arguments, home_path, login, require_run
 from logprobe.app.text import tables
+from logprobe.app.view.places import alone
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
+from logprobe.monitor.compare import Places
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import FIRING
-from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
@@ -69,20 +69,8 @@ def _thresholds(arguments: Arguments) -> Sequence[Threshold]:
 
 
 def _tried(name: str, arguments: Arguments, found: Sequence[Threshold]) -> backtest.Outcome:
-    with _source(name, arguments) as (source, known_as):
-        return backtest.backtest(source, known_as, thresholds.for_run(found, known_as))
-
-
-@contextmanager
-def _source(name: str, arguments: Arguments) -> Iterator[tuple[Source, str]]:
-    """Where the steps of a run are read from: a folder of a recorded run, or the home."""
-    if backtest.is_recorded(name):
-        with backtest.opened(Path(name)) as source:
-            yield source
-        return
-    with open_reader(home_path(arguments)) as reader:
-        require_run(name, [row["run"] for row in queries.app_runs(reader).to_pylist()])
-        yield reader, name
+    with Places(home_path(arguments)) as places, alone(places, name) as place:
+        return backtest.backtest(place.source, place.run, thresholds.for_run(found, place.run))
 
 
 def acknowledge(arguments: Arguments) -> int:

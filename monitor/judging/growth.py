@@ -28,6 +28,7 @@ from logprobe.monitor.judging.result import Growth, Verdict
 _HUNDRED: Final = 100  # from here on a ratio with two digits would have an exponent
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
+_STEADY_BLOCKS: Final = 60  # by which a steady rise is told from healthy change
 _FEWEST_BLOCKS: Final = 4  # for a trend
 Change: TypeAlias = tuple[
     int, str | None
@@ -258,13 +259,17 @@ class Tracker:
                 memory.baseline = None
 
     def _follow(self) -> None:
-        """Moves the baseline up to what has been usual for as long as it was set by, no faster than healthy change
-        is."""
+        """Move the baseline up to what has been usual for as long as it was set by, no faster than healthy change is,
+        and not while K3 clearly rises faster: a baseline that follows growth hides it."""
         memory, rule = self._memory, self._rule
         as_many = (rule.calibrate_to - rule.calibrate_from) // rule.block
-        usual, step = memory.blocks[-as_many:], math.log(2) * rule.block / rule.follows
-        if memory.baseline is not None and len(usual) == as_many:
-            memory.baseline += min(max(median(value for _, value in usual) - memory.baseline, 0.0), step)
+        usual = [value for _, value in memory.blocks[-as_many:]]
+        if memory.baseline is None or len(usual) < as_many or (rise := median(usual) - memory.baseline) <= 0:
+            return
+        lately = [value for _, value in memory.blocks[-_STEADY_BLOCKS:]]
+        slope = theil_sen(range(len(lately)), lately) if len(lately) == _STEADY_BLOCKS else None
+        if slope is None or slope.low <= math.log(2) * rule.block / rule.steady:
+            memory.baseline += min(rise, math.log(2) * rule.block / rule.follows)
 
     def _quantile(self, values: Sequence[float]) -> float:
         return float(np.quantile(values, self._rule.quantile))

@@ -36,6 +36,7 @@ class GrowthRule:
             moves below it is rounding.
         follows: steps in which the baseline may double after it was set: entropy that falls, or longer answers, move K3
             so slowly.
+        steady: steps in which K3 doubles, at most, for a steady rise that the baseline does not follow.
         fast: steps in which K3 doubles, at most, for growth to count while it is within what the setup is reported to
             have.
         blind: after so many steps in a row without a value there is no verdict.
@@ -49,6 +50,7 @@ class GrowthRule:
     quantile: float = 0.9
     floor: float = 1e-5
     follows: float = 700.0
+    steady: float = 500.0
     fast: float = 100.0
     blind: int = 40
     growing: Threshold = Threshold(10, 2.0, 40, 1.5, confirm=3, clear_ratio=1.5, clear_steps=20)

@@ -25,7 +25,7 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.judging.document import FindingDocument
 
 ARMED = Policy(mode=Mode.ARMED)
-MIS, TIS, WIDER, SEQUENCE = candidates(ARMED.correction)
+MIS, TIS = candidates(ARMED.correction)
 STALE: FindingDocument = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "vetoes": False}
 MISSED: FindingDocument = {
     "cause": "missed_weight_sync",
@@ -69,10 +69,8 @@ SHARES: list[tuple[tuple[float | None, ...], CorrectionConfig | None]] = [
     ((0.201, 0.0), TIS),  # the first item past the limit
     ((0.44, 0.0), TIS),
     ((0.99, 0.0), TIS),
-    ((0.44, 0.3, 0.19), WIDER),
-    ((0.44, 0.3, 0.21, 0.0), SEQUENCE),
-    ((0.44, 0.3, 0.21, 0.21), None),
-    ((None, None, None, None), None),
+    ((0.44, 0.3), None),
+    ((None, None), None),
     ((None, 0.0), TIS),
 ]
 
@@ -95,20 +93,26 @@ def test_above_the_limit_the_next_correction_is_tried(
 
 
 def test_degenerate_weights_are_passed_over() -> None:
-    only = (*tried(0.44, 0.3, 0.3), Trial(SEQUENCE, preview(0.0, ess=0.05)))
-    control, (action,) = decide.advance(Control(), situation(trials=only), ARMED)
+    product = CorrectionConfig(is_level="sequence", is_upper=2.0)
+    policy = ARMED.model_copy(update={"correction": product})
+    control, _ = decide.advance(
+        Control(), situation(trials=(Trial(product, preview(0.0, ess=0.05)), Trial(TIS, preview(0.0)))), policy
+    )
+    assert control.config == TIS
+    both = (Trial(product, preview(0.0, ess=0.05)), Trial(TIS, preview(0.3)))
+    control, (action,) = decide.advance(Control(), situation(trials=both), policy)
     assert (control.on, action.name, action.severity) == (False, "refused", "critical")
-    for share in ("44%", "30%", "5.0% effective"):
+    for share in ("30%", "5.0% effective"):
         assert share in action.words
     assert "`logprobe correct RUN on --force`" in action.words
     assert "lower the learning rate" in action.words
 
 
 def test_a_refusal_never_blocks_and_is_said_once() -> None:
-    control, (said,) = decide.advance(Control(), situation(trials=tried(0.44, 0.3, 0.3, 0.3)), ARMED)
+    control, (said,) = decide.advance(Control(), situation(trials=tried(0.44, 0.3)), ARMED)
     assert said.name == "refused"
     for step in range(101, 140):
-        control, actions = decide.advance(control, situation(step=step, trials=tried(0.5, 0.4, 0.4, 0.4)), ARMED)
+        control, actions = decide.advance(control, situation(step=step, trials=tried(0.5, 0.4)), ARMED)
         assert actions == ()
         assert "50%" in (control.waiting or "")
     control, (action,) = decide.advance(control, situation(step=140, trials=tried(0.6, 0.0)), ARMED)
@@ -132,7 +136,6 @@ def test_each_candidate_is_another_correction_and_the_configured_one_is_first(co
     assert found[0] == config
     assert len({each.fingerprint() for each in found}) == len(found)
     assert TIS in found
-    assert len(found) >= 2
 
 
 # --- When: verdict × advice × pace ---
@@ -141,6 +144,7 @@ LOOKS: list[tuple[str, str | None, tuple[FindingDocument, ...], float | None, st
     # verdict, advice of the diagnosis, findings, doubling time → what an armed controller does
     ("critical", "enable", (STALE,), 22.0, "switched_on"),
     ("critical", "enable", (), None, "switched_on"),
+    ("unknown", "enable", (STALE,), 22.0, "nothing"),
     ("critical", "do_not_enable", (), 22.0, "refused/not_advised"),
     ("critical", "do_not_enable", (STALE,), 22.0, "refused/not_advised"),
     ("critical", None, (STALE,), 22.0, "refused/not_advised"),  # a diagnosis that does not say
@@ -249,6 +253,8 @@ def masking(share: float, config: CorrectionConfig = MIS) -> tuple[Acknowledgeme
 ON: list[tuple[float, float | None, tuple[float | None, ...], Mode, str, CorrectionConfig | None]] = [
     # trainer masks, records say, other candidates would mask, mode → action, configuration afterwards
     (0.03, None, (), Mode.ARMED, "", MIS),
+    (0.08, 0.03, (), Mode.ARMED, "", MIS),
+    (0.0801, 0.03, (), Mode.ARMED, "rolled_back/masked_share", None),
     (0.15, 0.14, (), Mode.ARMED, "", MIS),
     (0.15, None, (), Mode.ARMED, "", MIS),  # unknown: keep
     (0.15, 0.05, (), Mode.ARMED, "rolled_back/masked_share", None),
@@ -256,9 +262,8 @@ ON: list[tuple[float, float | None, tuple[float | None, ...], Mode, str, Correct
     (0.25, None, (0.0,), Mode.ARMED, "kept/not_recomputed", MIS),
     (0.99, None, (), Mode.ARMED, "kept/not_recomputed", MIS),
     (0.25, 0.24, (0.0,), Mode.ARMED, "switched_on/outgrown", TIS),
-    (0.25, 0.24, (0.3, 0.1), Mode.ARMED, "switched_on/outgrown", WIDER),
-    (0.25, 0.24, (0.3, 0.3, 0.3), Mode.ARMED, "kept/outgrown", MIS),
-    (0.25, 0.24, (None, None, None), Mode.ARMED, "kept/outgrown", MIS),
+    (0.25, 0.24, (0.3,), Mode.ARMED, "kept/outgrown", MIS),
+    (0.25, 0.24, (None,), Mode.ARMED, "kept/outgrown", MIS),
     (0.25, 0.24, (), Mode.ARMED, "kept/outgrown", MIS),
     (0.25, 0.24, (0.0,), Mode.SUGGEST, "kept/outgrown", MIS),  # a person switched it on
 ]
@@ -278,8 +283,7 @@ def test_a_working_correction_is_never_withdrawn(
     advice: str,
 ) -> None:
     trials = tuple(
-        Trial(each, None if share is None else preview(share))
-        for each, share in zip((TIS, WIDER, SEQUENCE), others, strict=False)
+        Trial(each, None if share is None else preview(share)) for each, share in zip((TIS,), others, strict=False)
     )
     seen = situation(verdict, advice, step=112, acknowledgements=masking(measured), recount=counted, trials=trials)
     control, actions = decide.advance(on(), seen, ARMED.model_copy(update={"mode": mode}))
@@ -301,14 +305,14 @@ def test_what_was_kept_is_looked_at_again() -> None:
     worse = situation(step=112, acknowledgements=masking(0.25), recount=0.24)
     control, _ = decide.advance(on(), replace(worse, trials=()), ARMED)
     again = replace(worse, trials=(Trial(TIS, preview(0.0)),))
-    assert decide.wanted_trials(control, again, ARMED) == (TIS, WIDER, SEQUENCE)
+    assert decide.wanted_trials(control, again, ARMED) == (TIS,)
     assert decide.advance(control, again, ARMED)[0].config == TIS
 
 
 def test_a_correction_that_the_trainer_cannot_apply_gives_way_to_the_next() -> None:
     control, _ = decide.advance(Control(), situation(), ARMED)
     cannot = situation(step=108, impossible="TRL applies none", trials=(Trial(TIS, preview(0.0)),))
-    assert decide.wanted_trials(control, cannot, ARMED) == (TIS, WIDER, SEQUENCE)
+    assert decide.wanted_trials(control, cannot, ARMED) == (TIS,)
     control, (action,) = decide.advance(control, cannot, ARMED)
     assert (control.config, control.phase, action.reason) == (TIS, Phase.ISSUED, "impossible")
     assert "TRL applies none" in action.words
@@ -317,13 +321,13 @@ def test_a_correction_that_the_trainer_cannot_apply_gives_way_to_the_next() -> N
 
 def test_when_the_trainer_can_apply_none_people_are_called_and_nothing_is_said_to_be_on() -> None:
     control, _ = decide.advance(Control(), situation(), ARMED)
-    for step in range(108, 140, 8):
+    for step in (108, 116):
         left = decide.wanted_trials(control, cannot := situation(step=step, impossible="it has none"), ARMED)
         control, actions = decide.advance(
             control, replace(cannot, trials=tuple(Trial(c, preview(0.0)) for c in left[:1])), ARMED
         )
     assert (control.on, actions[-1].name, actions[-1].severity) == (False, "rolled_back", "critical")
-    assert len(control.impossible) == 4
+    assert len(control.impossible) == 2
     control, (refused,) = decide.advance(control, situation(step=300, trials=()), ARMED)
     assert (refused.reason, control.on) == ("impossible", False)
     assert decide.wanted_trials(control, situation(step=301, trials=()), ARMED) == ()

@@ -59,7 +59,6 @@ def test_a_preset_may_be_changed() -> None:
         ("mode: always", "f:1: correction.mode: Input should be 'off', 'suggest' or 'armed'"),
         ("\nack_steps: 1.5", "f:2: correction.ack_steps: Input should be a valid integer"),
         ("ack_steps: true", "correction.ack_steps: Input should be a valid integer"),
-        ("dry_run: 1", "should be a valid boolean"),
         ("min_coverage: .nan", "finite number"),
         ("min_coverage: 99", "less than or equal to 1"),
         ("max_masked_share: 20", "less than or equal to 1"),
