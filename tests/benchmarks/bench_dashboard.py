@@ -22,7 +22,6 @@ from playwright.sync_api import Browser, sync_playwright
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import connect
 from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
@@ -66,7 +65,9 @@ def measure() -> list[Figure]:
             lambda: first_sight(browser, f"{addresses[0]}/tokens?run=sequences", ".lp-strip [role=option]"),
         )
         visits = np.array([[visit() for visit in ways] for _ in range(1 + VISITS)])
-        live = [follow(browser, addresses[0], few, run, steps) for run, steps in (("short", STEPS), ("long", STEPS * TIMES))]
+        live = [
+            follow(browser, addresses[0], few, run, steps) for run, steps in (("short", STEPS), ("long", STEPS * TIMES))
+        ]
         browser.close()
     return [*first_views(visits), *refreshes(*live)]
 
@@ -150,7 +151,9 @@ def refreshes(short: Live, long: Live) -> list[Figure]:
     for live, steps, most in ((short, STEPS, REFRESH_S), (long, STEPS * TIMES, LONG_REFRESH_S)):
         name, (p50, p95) = f"dashboard: {{}}, {steps:,} steps", np.percentile(live.refresh, [50, 95])
         found += [
-            Figure(name.format("refresh"), float(p50), "s", f"≤ {most:g} s", bool(p50 <= most), note=f"p95 {p95:.2f} s"),
+            Figure(
+                name.format("refresh"), float(p50), "s", f"≤ {most:g} s", bool(p50 <= most), note=f"p95 {p95:.2f} s"
+            ),
             Figure(name.format("step flushed to drawn"), float(np.median(live.latency)), "s"),
             Figure(name.format("processor per refresh"), live.cpu, "s", f"≤ {CPU_S:g} s", live.cpu <= CPU_S),
         ]
