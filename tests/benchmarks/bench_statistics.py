@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from figure import Figure
-from store_work import compute_again
 
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
-from logprobe.monitor.home import Home
-from logprobe.monitor.store.store import Store
 
 Seconds = npt.NDArray[np.float64]
 
 SEQUENCES, TIME = 4882, 4096  # one step's batch of 1e7 valid tokens, and as many of padding
 ROUNDS = 5
 THREADS = 2
-RUN_SEQUENCES, RUN_STEPS, RUN_LENGTH = 200_000, 400, 500  # a run of 1e8 tokens
 
 
 def measure() -> list[Figure]:
     """All figures of this module; those beside verl only where it is installed (`make campaign NAME=cost-verl`)."""
-    return [*statistics_figures(), *verl_figures(), *step_job_figures()]
+    return [*statistics_figures(), *verl_figures()]
 
 
 def batch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -151,63 +143,3 @@ def usual_formulas(rollout: torch.Tensor, trainer: torch.Tensor, mask: torch.Ten
         "is_seq_mean": sequence_means(truncated).mean().item(),
         "is_seq_std": sequence_means(truncated).std().item(),
     }
-
-
-def step_job_figures() -> list[Figure]:
-    with tempfile.TemporaryDirectory() as folder, Store.open(Home(Path(folder) / "home")) as store:
-        fill(store)
-        everything = clock(lambda: recompute(store, "true"))
-        one = [clock(partial(recompute, store, f"step = {step}")) for step in range(0, RUN_STEPS, RUN_STEPS // 10)]
-    note = f"run of {RUN_SEQUENCES * RUN_LENGTH:.0e} tokens, {RUN_SEQUENCES:,} sequences, {RUN_STEPS} steps"
-    milliseconds = float(np.median(one)) * 1e3
-    return [
-        Figure("recompute one step", milliseconds, "ms", "< 100", milliseconds < 100, note=note),
-        Figure("recompute all steps", everything, "s", "< 5", everything < 5),
-    ]
-
-
-def recompute(store: Store, which: str) -> None:
-    compute_again(store, f"SELECT DISTINCT run, step FROM training_sequences WHERE {which} ORDER BY ALL")
-
-
-def fill(store: Store) -> None:
-    """Sequences of a run with their statistics and weight spans, as ingest leaves them."""
-    rng = np.random.default_rng(1)
-    rollout = -rng.exponential(1.0, RUN_SEQUENCES * 8)
-    trainer = rollout - rng.exponential(0.02, len(rollout))
-    columns = sequence_statistics(rollout, trainer, None, np.arange(RUN_SEQUENCES + 1) * 8)
-    steps = np.arange(RUN_SEQUENCES) * RUN_STEPS // RUN_SEQUENCES
-    fixed = {name: pa.repeat(value, RUN_SEQUENCES) for name, value in (("run", "bench"), ("raw_kept", False))}
-    key = {
-        "run": fixed["run"],
-        "segment_id": pa.array([f"s{step}" for step in steps]),
-        "row": np.arange(RUN_SEQUENCES) % 500,
-    }
-    names = pa.array([f"sample-{i}" for i in range(RUN_SEQUENCES)])
-    half, length = RUN_LENGTH // 2, pa.repeat(RUN_LENGTH, RUN_SEQUENCES)
-    spans = [[(0, half, str(step - 2)), (half, RUN_LENGTH, str(step - 1))] for step in steps.tolist()]
-    labelled = [[dict(zip(("start", "end", "version"), span, strict=True)) for span in row] for row in spans]
-    trained = {
-        "sample_id": names,
-        "step": steps,
-        "n_total": length,
-        "n_expected": length,
-        "reward": rng.random(RUN_SEQUENCES),
-    }
-    joined = {
-        "rollout_segment": key["segment_id"],
-        "rollout_row": key["row"],
-        "weight_version": pa.array(map(str, steps)),
-    }
-    source = {"rollout_source": pa.repeat("joined", RUN_SEQUENCES), "raw_kept": fixed["raw_kept"]}
-    insert(store, "training_sequences", {**key, **trained, **joined, **source})
-    insert(store, "statistics", {**key, "step": steps, "pair": pa.repeat("backend", RUN_SEQUENCES), **columns})
-    counts = {"n_tokens": length, "n_logprobs": length, "spans": pa.array(labelled)}
-    insert(store, "rollout_sequences", {**key, "sample_id": names, **counts})
-
-
-def insert(store: Store, table: str, columns: dict[str, object]) -> None:
-    with store.transaction() as cursor:
-        cursor.register("rows", pa.table(columns))
-        cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM rows")
-        cursor.unregister("rows")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -72,26 +71,6 @@ def check(row: dict, **expected) -> None:
 
 
 MISSING = trained("a", 3, received=False)
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(["training", "rollout"])))
-def test_either_side_may_come_first(pipeline: Pipeline, order: tuple[str, str]):
-    content = {"training": MISSING, "rollout": sampled("a")}
-    first = pipeline.feed(order[0], content[order[0]])
-    assert (first.linked, first.joined) == (0, 0)
-    second = pipeline.feed(order[1], content[order[1]])
-    assert (second.linked, second.joined, second.unaligned) == (1, 1, 0)
-    check(
-        pipeline.sequence(),
-        rollout_source="joined",
-        alignment="all",
-        token_match=True,
-        length_match=True,
-        n=4,
-        sum_d=2.0,
-        rollout_tokens=4,
-        received_max_abs_diff=None,
-    )
 
 
 def test_a_joined_sequence_has_the_statistics_of_a_received_one(pipeline: Pipeline):
@@ -198,45 +177,6 @@ def test_a_token_the_engine_did_not_sample_is_missing_and_not_a_match(pipeline: 
     assert found[-1] == {"r": None, "v": None}
 
 
-def test_a_record_of_the_same_length_replaces_a_prefix(pipeline: Pipeline):
-    pipeline.ingest("training", trained("a", received=False))
-    pipeline.feed("rollout", sampled("a", 3))
-    pipeline.feed("rollout", sampled("a", 4))
-    check(pipeline.sequence(), alignment="all", token_match=True, length_match=True, n=4)
-
-
-def test_what_the_trainer_received_stays_and_is_compared(pipeline: Pipeline):
-    pipeline.ingest("rollout", sampled("a", logprobs=[-1.0, -2.25, -3.0, None]), sampled("b", token_ids=[9, 9, 9, 9]))
-    report = pipeline.feed("training", trained("a"), trained("b"), trained("c"))
-    assert (report.linked, report.joined, report.unaligned) == (2, 0, 0)
-    check(
-        pipeline.sequence("a"), rollout_source="received", token_match=True, received_max_abs_diff=0.25, n=4, sum_d=2.0
-    )
-    check(pipeline.sequence("b"), rollout_source="received", token_match=False, received_max_abs_diff=None, n=4)
-    check(pipeline.sequence("c"), rollout_source="received", token_match=None, length_match=None, n=4)
-
-
-def test_a_rollout_without_logprobs_joins_nothing_but_the_rest(pipeline: Pipeline):
-    pipeline.ingest("training", MISSING)
-    report = pipeline.feed("rollout", sampled("a", logprobs=None))
-    assert report.joined == 0
-    check(pipeline.sequence(), rollout_source="missing", token_match=True, n=None, rollout_tokens=4)
-    assert pipeline.rows("SELECT DISTINCT weight_version AS v FROM tokens") == [{"v": "v1"}]
-
-
-def test_broken_logprobs_at_the_source_are_counted_and_not_measured(pipeline: Pipeline):
-    pipeline.ingest("training", MISSING)
-    pipeline.feed("rollout", sampled("a", logprobs=[-1.0, None, float("-inf"), -4.0]))
-    check(pipeline.sequence(), rollout_source="joined", n=2, n_expected=4, n_nonfinite_behaviour=2)
-
-
-def test_of_several_records_the_one_with_the_same_tokens_wins(pipeline: Pipeline):
-    others = [sampled("a", token_ids=[5, 5, 5, 5], time=at(2.9)), sampled("a", 2, time=at(3))]
-    pipeline.ingest("rollout", others[0], sampled("a", logprobs=[-1.0, -2.0, -3.0, -3.5], time=at(1)), others[1])
-    pipeline.feed("training", MISSING)
-    check(pipeline.sequence(), rollout_source="joined", max_d=0.5, min_d=0.0)
-
-
 def test_of_several_records_that_do_not_match_the_newest_before_training_is_compared(pipeline: Pipeline):
     wrong = [sampled("a", token_ids=[i] * 4, time=at(i), request_id=f"at {i}") for i in (1, 2, 3, 4, 5)]
     pipeline.ingest("rollout", *wrong)
@@ -244,65 +184,7 @@ def test_of_several_records_that_do_not_match_the_newest_before_training_is_comp
     check(pipeline.sequence(), rollout_source="unaligned", request_id="at 3")
 
 
-def test_a_better_record_that_comes_late_is_taken(pipeline: Pipeline):
-    pipeline.ingest("training", MISSING)
-    assert pipeline.feed("rollout", sampled("a", token_ids=[7, 7, 7, 7])).unaligned == 1
-    assert pipeline.feed("rollout", sampled("a")).joined == 1
-    check(pipeline.sequence(), rollout_source="joined", token_match=True, n=4)
-    assert pipeline.feed("rollout", sampled("a", token_ids=[8, 8, 8, 8])).joined == 1
-    check(pipeline.sequence(), rollout_source="joined", token_match=True, n=4)
-
-
-def test_sample_ids_used_again_at_every_step_find_their_own_records(pipeline: Pipeline):
-    for step in range(5):
-        ids = [step * 10 + i for i in range(4)]
-        pipeline.ingest("training", trained("a", step, token_ids=ids, received=False))
-    for step in range(5):
-        ids = [step * 10 + i for i in range(4)]
-        shifted = [-1.0 - step, -2.0 - step, -3.0 - step, -4.0 - step]
-        pipeline.ingest("rollout", sampled("a", token_ids=ids, logprobs=shifted, time=at(step)))
-    found = pipeline.rows("SELECT step, sum_d, rollout_source FROM sequences ORDER BY step")
-    assert found == [{"step": s, "sum_d": 2.0 + 4 * s, "rollout_source": "joined"} for s in range(5)]
-
-
 ALIKE = [sampled("a", version=f"v{i}", logprobs=[-1.0 - i, -2.0, -3.0, -4.0], time=at(i)) for i in (1, 2)]
-
-
-@pytest.mark.parametrize("first", ["rollout", "training"])
-def test_of_several_records_with_the_same_name_and_tokens_none_is_chosen(pipeline: Pipeline, first: str):
-    """A greedy engine that was restarted numbers its requests again and gives the same short answers."""
-    for kind in (first, "training" if first == "rollout" else "rollout"):
-        report = pipeline.feed(kind, *(ALIKE if kind == "rollout" else [MISSING]))
-    assert (report.joined, report.ambiguous) == (0, 1)
-    check(pipeline.sequence(), rollout_source="missing", n=None, joined_by="ambiguous", token_match=None)
-
-
-def test_a_second_record_with_the_same_tokens_takes_a_join_back(pipeline: Pipeline):
-    pipeline.ingest("training", MISSING)
-    assert pipeline.feed("rollout", ALIKE[0]).joined == 1
-    assert pipeline.feed("rollout", ALIKE[1]).ambiguous == 1
-    check(pipeline.sequence(), rollout_source="missing", joined_by="ambiguous", n=None)
-
-
-def test_of_several_records_the_one_with_the_logprobs_that_the_trainer_received_is_taken(pipeline: Pipeline):
-    pipeline.ingest("rollout", *ALIKE)
-    pipeline.feed("training", trained("a", 3, rollout_logprobs=[-2.0, -2.0, -3.0, -4.0]))
-    check(pipeline.sequence(), joined_by="id", rollout_source="received", received_max_abs_diff=0.0, token_match=True)
-    assert pipeline.sequence()["spans"][0]["version"] == "v1"
-    pipeline.feed("training", trained("a", 4, rollout_logprobs=[-7.0, -2.0, -3.0, -4.0]))
-    neither = pipeline.rows("SELECT joined_by, rollout_source FROM sequences WHERE step = 4")
-    assert neither == [{"joined_by": "ambiguous", "rollout_source": "received"}]
-
-
-def test_records_that_say_the_same_are_not_ambiguous(pipeline: Pipeline):
-    pipeline.ingest("rollout", *(sampled("a", time=at(i)) for i in (1, 2)))
-    assert pipeline.feed("training", MISSING).joined == 1
-
-
-def test_what_was_sampled_after_the_training_is_no_candidate(pipeline: Pipeline):
-    pipeline.ingest("rollout", ALIKE[0], ALIKE[1] | {"time": at(60)})
-    assert pipeline.feed("training", MISSING).joined == 1
-    assert pipeline.sequence()["spans"][0]["version"] == "v1"
 
 
 def test_without_raw_tokens_several_alike_are_ambiguous_too(pipeline: Pipeline):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,20 +60,6 @@ TOGETHER = ("tokens", "joined", 3.0)  # 12 tokens, each −0.5 against −0.75
 APART = ("ambiguous", "missing", None)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(["training", "rollout"])))
-def test_names_that_never_meet_are_joined_by_tokens_in_either_order(pipeline: Pipeline, order: tuple[str, str]) -> None:
-    content = {"training": [ours("t1"), ours("t2", OTHER)], "rollout": [theirs("r1"), theirs("r2", OTHER)]}
-    pipeline.feed(order[0], *content[order[0]])
-    pipeline.feed(order[1], *content[order[1]])
-    assert pipeline.joined() == {"t1@3": TOGETHER, "t2@3": TOGETHER}
-
-
-def test_ids_come_first(pipeline: Pipeline) -> None:
-    pipeline.feed("rollout", theirs("a"), theirs("lost", OTHER))
-    pipeline.feed("training", ours("a"), ours("b", OTHER))
-    assert pipeline.joined() == {"a@3": ("id", "joined", 3.0), "b@3": (None, "missing", None)}  # ids meet in this run
-
-
 def test_an_id_that_meets_later_replaces_the_join_by_tokens(pipeline: Pipeline) -> None:
     pipeline.feed("rollout", theirs("r"))
     pipeline.feed("training", ours("t"))
@@ -92,40 +77,6 @@ def test_what_fits_several_is_left_alone_and_counted(pipeline: Pipeline, capsys:
     assert any("all sequences not joined: their tokens fit several" in each.text for each in examine(home))
     main(["show", RUN, "--home", home])
     assert "3 sequences, whose tokens fit several records" in capsys.readouterr().out
-
-
-def test_a_second_record_takes_a_join_back(pipeline: Pipeline) -> None:
-    pipeline.feed("training", ours("t"))
-    pipeline.feed("rollout", theirs("r1"))
-    assert pipeline.joined() == {"t@3": TOGETHER}
-    pipeline.feed("rollout", theirs("r2"))
-    assert pipeline.joined() == {"t@3": APART}
-
-
-def test_a_sample_that_is_trained_on_again_keeps_its_record(pipeline: Pipeline) -> None:
-    pipeline.feed("rollout", theirs("r"))
-    pipeline.feed("training", ours("t", step=3), ours("t", step=4))
-    assert pipeline.joined() == {"t@3": TOGETHER, "t@4": TOGETHER}
-
-
-def test_only_what_was_sampled_before_and_not_long_before_counts(pipeline: Pipeline) -> None:
-    minutes = [at(60 * step) for step in range(30)]
-    after = ours("late", OTHER, step=5, time=minutes[5])
-    pipeline.feed("rollout", theirs("r old", time=minutes[1]), theirs("r new", time=minutes[24]))
-    pipeline.feed("rollout", theirs("r after", OTHER, time=minutes[5] + timedelta(minutes=1)))
-    others = [
-        ours(f"other {step}", list(range(step, step + 20)), step=step, time=minutes[step]) for step in range(4, 25)
-    ]
-    pipeline.feed("training", *others, after, ours("t", step=25, time=minutes[25]))
-    found = pipeline.joined()
-    assert found["t@25"] == TOGETHER
-    assert found["late@5"] == (None, "missing", None)
-
-
-def test_short_answers_are_too_much_alike(pipeline: Pipeline) -> None:
-    pipeline.feed("rollout", theirs("r", LONG[:7]))
-    pipeline.feed("training", ours("t", LONG[:7]))
-    assert pipeline.joined() == {"t@3": (None, "missing", None)}
 
 
 def test_doctor_and_status_say_so(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,20 +84,6 @@ def test_parts_are_joined_in_any_order_of_arrival(
     assert len(pipeline.store.query("SELECT * FROM rollouts").to_pylist()) == 2
 
 
-def test_nothing_is_measured_before_all_parts_have_arrived(pipeline: Pipeline) -> None:
-    pipeline.feed("training", BY_TRAINER[0])
-    pipeline.feed("rollout", FIRST)
-    row = pipeline.sequence()
-    assert (row["rollout_source"], row["n"], row["request_id"]) == ("missing", None, None)
-
-
-def test_other_tokens_are_not_aligned(pipeline: Pipeline) -> None:
-    pipeline.feed("rollout", FIRST, SECOND | {"token_ids": [8, 3]})
-    pipeline.feed("training", BY_TRAINER[0])
-    row = pipeline.sequence()
-    assert (row["rollout_source"], row["token_match"], row["n"]) == ("unaligned", False, None)
-
-
 AGAIN = {"logprobs": [-7.0, -8.0], "spans": [{"start": 0, "end": 2, "version": "5"}]}
 
 
@@ -115,14 +101,6 @@ def test_of_several_records_of_a_part_with_the_same_tokens_none_is_chosen(
     assert pipeline.store.query("SELECT count(*) AS n FROM rollout_sequences WHERE parts IS NOT NULL").to_pylist() == [
         {"n": 0}
     ]
-
-
-@pytest.mark.parametrize("named", [BY_TRAINER, BY_ENGINE], ids=["by trainer", "by engine"])
-def test_records_of_a_part_that_say_the_same_are_one(pipeline: Pipeline, named: tuple[dict[str, Any], ...]) -> None:
-    pipeline.feed("rollout", named[1], named[2], named[2])
-    pipeline.feed("training", named[0])
-    row = pipeline.sequence()
-    assert (row["rollout_source"], row["joined_by"], row["n"], row["sum_d"]) == ("joined", "parts", 4, 2.0)
 
 
 def test_what_the_trainer_received_stays_its_r(pipeline: Pipeline) -> None:
