@@ -28,8 +28,8 @@ from datetime import datetime
 from typing import Any, Final, Literal, Self
 
 from logprobe.monitor import queries
+from logprobe.monitor.judging.document import Advice, Urgency, Verdict
 from logprobe.monitor.judging.judged import is_in_time
-from logprobe.monitor.judging.result import Advice, Urgency, Verdict
 from logprobe.monitor.queries import Source
 
 Severity = Literal["critical", "warning", "unknown", "ok"]

@@ -9,7 +9,7 @@ from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.situation import Control, Preview, Situation, Trial
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.monitor.judging.result import GROWS
+from logprobe.monitor.judging.judgement import GROWS
 
 _TRUNCATED: Final = CorrectionConfig(is_level="token", is_upper=2.0)  # TIS: bounds weights, and drops nothing
 

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from logprobe.alerts.controller.policy import Mode
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.monitor.judging.document import FindingDocument
-from logprobe.monitor.judging.leading import alarms
+from logprobe.monitor.judging.document import FindingDocument, alarms
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Accepting findings: by people, through the running service or directly, and by the home's policy. Stored and audited.
 
 An accepted finding stays visible, and neither alarms nor forbids a correction until it exceeds what was accepted; see
-`logprobe.monitor.judging.result`. Doing an action twice is doing it once. What holds in many runs is the section
+`logprobe.monitor.judging.judgement`. Doing an action twice is doing it once. What holds in many runs is the section
 ``accepted`` of the home's settings:
 
 accepted:
@@ -29,7 +29,7 @@ from logprobe.alerts.reloading import Reloaded
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import located, queries, settings_file
 from logprobe.monitor.judging.accepted import explained
-from logprobe.monitor.judging.result import MARGIN
+from logprobe.monitor.judging.judgement import MARGIN
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part, Progress

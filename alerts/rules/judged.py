@@ -16,8 +16,7 @@ from typing import Final
 
 from logprobe.alerts.rules.alert import CRITICAL, WARNING, Alert, Seen
 from logprobe.monitor.judgement import Judgement
-from logprobe.monitor.judging.document import DiagnosisDocument
-from logprobe.monitor.judging.leading import leading, share_of
+from logprobe.monitor.judging.document import DiagnosisDocument, leading
 from logprobe.monitor.judging.named import told
 
 NEEDS, KEEPS = 3, 5  # steps for which a verdict stands before it is told: a step's records come in several parts
@@ -37,7 +36,7 @@ def look(judged: Judgement, document: DiagnosisDocument | None) -> Seen:
     finding = None if document is None else leading(document)
     if finding is None:
         return Seen(level, f"{lead}: no test names a cause", since_step=judged.since_step)
-    share = share_of(finding)
+    share = finding["share"]["now"]
     explains = "" if share is None else f" ({share:.0%} of K3)"
     words = f"{lead}: {finding['cause'].replace('_', ' ')}{explains}. {finding['explanation']}"
     return Seen(

@@ -21,7 +21,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.accepted import accepted, expectation, explained
 from logprobe.monitor.judging.document import AcceptanceDocument, DiagnosisDocument
-from logprobe.monitor.judging.result import MARGIN
+from logprobe.monitor.judging.judgement import MARGIN
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
@@ -128,7 +128,7 @@ def _findings(diagnosis: DiagnosisDocument) -> list[Found]:
         {
             "cause": finding["cause"],
             "k3": explained(diagnosis, finding["cause"]),
-            "vetoes": finding.get("vetoes"),
+            "vetoes": finding["vetoes"],
         }
         for finding in diagnosis["findings"]
     ]

@@ -29,9 +29,9 @@ from logprobe.app.view.places import alone, find
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.comparison import METRICS
-from logprobe.monitor.judging import diagnose
 from logprobe.monitor.judging.accepted import accepted
-from logprobe.monitor.judging.leading import leading
+from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.document import leading
 from logprobe.monitor.judging.named import told
 
 _COLUMNS: Final = ("metric", "verdict", "run", "baseline", "ratio", "how this was decided")
@@ -75,7 +75,7 @@ def _by_baseline(arguments: Arguments) -> int:
 def _why(place: Place) -> str:
     """What the diagnosis of a run that is worse says first; "": nothing alarms."""
     diagnosis = diagnose(place.source, place.run, accepted=accepted(place.source, place.run))
-    first = leading(diagnosis.document())
+    first = leading(diagnosis)
     return "" if first is None else f"{first['cause'].replace('_', ' ')}: {first['explanation']} {told(first)}"
 
 

@@ -31,8 +31,9 @@ from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableErr
 from logprobe.collectors.plain_text import complain, harmless
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging import Diagnosis, diagnose
 from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.level import in_words
 from logprobe.monitor.judging.parity import Parity, compare
@@ -80,7 +81,7 @@ def run(arguments: Arguments) -> int:
         "result": result,
         "checks": [asdict(check) for check in checks],
         **trial,
-        "diagnosis": diagnosis.document(),
+        "diagnosis": diagnosis,
     }
     tables.show(document, lambda: text(result, checks, trial, diagnosis), as_json=arguments.json)
     sys.stdout.flush()
@@ -91,7 +92,7 @@ def run(arguments: Arguments) -> int:
     return EXIT[result]
 
 
-def judged(trial: Trial, diagnosis: Diagnosis, parity: Parity, *, strict: bool = False) -> Iterator[Check]:
+def judged(trial: Trial, diagnosis: DiagnosisDocument, parity: Parity, *, strict: bool = False) -> Iterator[Check]:
     """What was looked at, as the diagnosis and the comparison with the recipe have it. `strict`: every requirement of
     the recipe decides."""
     stand_in = trial["sampler"].startswith("transformers")
@@ -104,24 +105,23 @@ def judged(trial: Trial, diagnosis: Diagnosis, parity: Parity, *, strict: bool =
         message = f"{check.name}: {settings}; {check.fix}"
         outcome: Outcome = "wrong" if check.verdict == "not_at_parity" and decides else "note"
         yield Check("configuration", "unknown" if strict and check.verdict == "unknown" else outcome, message)
-    for finding in diagnosis.findings:
-        if finding.urgency != "informational":
-            acts = finding.urgency == "act" or finding.vetoes
-            yield Check(
-                "finding", "wrong" if acts else "unknown", f"{finding.cause}: {finding.explanation} {finding.fix}"
-            )
+    for finding in diagnosis["findings"]:
+        if finding["urgency"] != "informational":
+            acts = finding["urgency"] == "act" or finding["vetoes"]
+            message = f"{finding['cause']}: {finding['explanation']} {finding['fix']}"
+            yield Check("finding", "wrong" if acts else "unknown", message)
     yield _level(diagnosis)
 
 
-def _level(diagnosis: Diagnosis) -> Check:
-    level = diagnosis.level
-    status = "not measured" if level is None else level.status
-    memory = None if level is None else level.remembered
+def _level(diagnosis: DiagnosisDocument) -> Check:
+    level = diagnosis["level"]
+    status = "not measured" if level is None else level["status"]
+    memory = None if level is None else level["remembered"]
     words = in_words(level)
-    if memory is not None and memory.words not in words:
-        words += f"; {memory.words}"
+    if memory is not None and memory["words"] not in words:
+        words += f"; {memory['words']}"
     outcome: Outcome = "fine" if status == "as expected" else "wrong" if status in {"above", "far above"} else "unknown"
-    if outcome == "fine" and diagnosis.verdict == "critical":
+    if outcome == "fine" and diagnosis["verdict"] == "critical":
         outcome = "unknown"  # a finding says why
     return Check("level", outcome, words)
 
@@ -258,7 +258,7 @@ def _document(arguments: Arguments, name: str, sampled: TrialAnswer, measured: G
     }
 
 
-def text(result: str, checks: Sequence[Check], trial: Trial, diagnosis: Diagnosis) -> str:
+def text(result: str, checks: Sequence[Check], trial: Trial, diagnosis: DiagnosisDocument) -> str:
     """The outcome in a word, why, and the diagnosis below it."""
     low_high = "" if trial["interval"] is None else " (95 %: {:.2g} to {:.2g})".format(*trial["interval"])
     measured = f"K3 {trial['k3']:.3g}{low_high}, mean |d| {trial['abs_diff_mean']:.3g}"

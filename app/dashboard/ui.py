@@ -277,7 +277,7 @@ def steps_chart(
     axis = steps.axis_of(frame, x, onset)
     look = Look(window(frame["step"]), x, int(smooth), frozenset(switched or ()))
     marks = data.events_of(run)
-    baseline = None if diagnosis is None else diagnosis.growth.baseline
+    baseline = None if diagnosis is None else diagnosis.document["growth"]["baseline"]
     awaited = data.awaits(run, frame)
     colors = theme()
     version = (data.version_of(run)[:2], look, tuple(panels), marks, baseline, onset, awaited, said, colors.mode)

@@ -20,10 +20,8 @@ from logprobe.app.text.judgement import Headline, headline, lateness
 from logprobe.app.text.numbers import number
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import Judgement
-from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.judging.leading import CREDIBLE, foremost, leading
+from logprobe.monitor.judging.document import CREDIBLE, DiagnosisDocument, FindingDocument, leading
 from logprobe.monitor.judging.named import particulars
-from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.judging.signatures import kind_of
 from logprobe.monitor.queries import Source
 
@@ -38,17 +36,15 @@ class LatestDiagnosis:
     """The newest diagnosis of a run.
 
     Attributes:
-        document: as `Diagnosis.document` gives it.
+        document: the diagnosis.
         step: last one that it has seen.
         at: when it was made.
-        growth: K3 over time up to then; its baseline is the run's own normal.
         standing: of the run's correction.
     """
 
     document: DiagnosisDocument
     step: int
     at: datetime
-    growth: Growth
     standing: Standing = field(default_factory=Standing)
 
 
@@ -59,8 +55,7 @@ def read_latest_diagnosis(source: Source, run: str) -> LatestDiagnosis | None:
         return None
     (row,) = rows
     document: DiagnosisDocument = json.loads(row["document"])
-    growth = Growth.of(document["growth"])
-    return LatestDiagnosis(document, row["step"], row["diagnosed_at"], growth, Standing.read(source, run))
+    return LatestDiagnosis(document, row["step"], row["diagnosed_at"], Standing.read(source, run))
 
 
 @dataclass(frozen=True)
@@ -126,13 +121,13 @@ def sentence(verdict: Verdict) -> str:
 def _facts(judgement: Judgement, diagnosis: LatestDiagnosis, steps: Sequence[int]) -> list[list[str]]:
     """Since which step, how much, how fast, which layer, what explains it; then what is expected or accepted, which
     needs no action."""
-    document, growth = diagnosis.document, diagnosis.growth
+    document = diagnosis.document
     wrong = document["verdict"] in {"growing", "critical"}
     since, layer, cause = _since(document), _layer(document), _cause(document)
     facts = []
     if since is not None:
         facts.append(["since step", f"{since:,}{', its first' if len(steps) and since <= int(steps[0]) else ''}"])
-    if how_much := extent(document, growth):
+    if how_much := extent(document):
         facts.append(["K3", how_much])
     elif wrong:
         facts.append(["K3", "no baseline yet"])
@@ -153,7 +148,7 @@ def _firing(judgement: Judgement) -> list[list[str]]:
 
 def _since(document: DiagnosisDocument) -> int | None:
     """Of the finding that the verdict is about; where that does not say, of the growth."""
-    first = foremost(document)
+    first = leading(document)
     step = None if first is None else first["since_step"]
     if step is not None or document["verdict"] == "healthy":
         return step
@@ -162,7 +157,7 @@ def _since(document: DiagnosisDocument) -> int | None:
 
 def _layer(document: DiagnosisDocument) -> str:
     """Of the finding that the verdict is about; without one nothing is at fault, or it is not known what."""
-    first = foremost(document)
+    first = leading(document)
     if first is not None:
         return str(first["layer"])
     return "unknown" if document["verdict"] in {"growing", "critical"} or document["layer"] == "unknown" else "none"
@@ -188,10 +183,10 @@ def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
         name = _named(finding)
         if finding["confidence"] < CREDIBLE or (first is not None and finding["cause"] == first["cause"]):
             continue
-        if (accepted := finding.get("accepted")) is not None:
+        if (accepted := finding["accepted"]) is not None:
             notes["accepted"].append(f"{name} ({accepted['because']})")
         else:
-            normal, part = finding.get("urgency") == "informational", share(finding)
+            normal, part = finding["urgency"] == "informational", share(finding)
             word = informational(finding, document) if normal else "also found"
             notes.setdefault(word, []).append(name if normal or not part else f"{name} ({part})")
     return notes

@@ -15,12 +15,13 @@ from logprobe.monitor import queries, worst
 from logprobe.monitor.compare import Place
 from logprobe.monitor.compare.history import history
 from logprobe.monitor.judgement import FIRING
-from logprobe.monitor.judging import culprit, diagnose
+from logprobe.monitor.judging import culprit
 from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.growth_rule import K3
+from logprobe.monitor.judging.judgement import Growth
 from logprobe.monitor.judging.proven import latest
-from logprobe.monitor.judging.result import Growth
 
 _SEQUENCES: Final = 10
 _DEEDS: Final = 10_000  # the newest
@@ -40,8 +41,8 @@ def read(place: Place, opened: Row | None = None) -> Incident:
     whole = history(place, CHARTS)
     document = _kept(opened)
     if document is None:
-        document = diagnose(source, run, accepted=accepted(source, run)).document()
-    elif "growth" in document:
+        document = diagnose(source, run, accepted=accepted(source, run))
+    else:
         whole = replace(whole, growth=Growth.of(document["growth"]))
     gap = whole.trend(K3)
     step = max(gap, key=lambda step: gap[step], default=None)

@@ -35,12 +35,11 @@ from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.judgement import FIRING
 from logprobe.monitor.judging.culprit import Picture
-from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.document import DiagnosisDocument, leading
 from logprobe.monitor.judging.expected import expected
 from logprobe.monitor.judging.growth_rule import K3, RULE
-from logprobe.monitor.judging.leading import in_reading_order, leading
+from logprobe.monitor.judging.judgement import GROWS
 from logprobe.monitor.judging.named import in_words
-from logprobe.monitor.judging.result import GROWS
 from logprobe.monitor.metrics.catalog import metric as declared
 
 BEFORE: Final = 50  # steps before the onset in which changes are looked for
@@ -55,7 +54,7 @@ def facts(incident: Incident) -> list[tuple[str, str]]:
         *_opened(incident.opened),
         ("since", _since(incident.since, history)),
         ("last good step", _good(incident)),
-        ("how much", _extent(document, history)),
+        ("how much", _extent(document)),
         ("layer", LAYERS[document["layer"]]),
         ("what to do", _remedy(incident)),
         ("setting", _setting(document, standing)),
@@ -124,9 +123,9 @@ def _since(since: int | None, history: History) -> str:
     return f"step {since:,}{first}{after}{'' if at is None else f', {when(at)} UTC'}"
 
 
-def _extent(document: DiagnosisDocument, history: History) -> str:
-    size = extent(document, history.growth)
-    doubling = history.growth.doubling_steps
+def _extent(document: DiagnosisDocument) -> str:
+    size = extent(document)
+    doubling = document["doubling_steps"]
     pace = "" if doubling is None else f"; it doubles every {doubling:.0f} steps"
     return size and f"K3 is {size}{pace}"
 
@@ -455,7 +454,7 @@ def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Marku
     """The leading one first."""
     if not document["findings"]:
         yield element("p", "No cause was found.")
-    for finding in in_reading_order(document):
+    for finding in document["findings"]:
         since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
         name, layer = finding["cause"].replace("_", " "), finding["layer"].replace("_", " ")
         stated = "".join(f"; {quality}" for quality in qualities(finding, document))

@@ -12,8 +12,13 @@ from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.refusals import STOPPED
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
-from logprobe.monitor.judging.document import CorrectionDocument, DiagnosisDocument, FindingDocument, SettingDocument
-from logprobe.monitor.judging.leading import alarms
+from logprobe.monitor.judging.document import (
+    CorrectionDocument,
+    DiagnosisDocument,
+    FindingDocument,
+    SettingDocument,
+    alarms,
+)
 from logprobe.monitor.judging.signatures import SIGNATURES, UNKNOWN
 
 OFF: Final = Standing()
@@ -24,7 +29,7 @@ def advised(document: DiagnosisDocument, standing: Standing = OFF) -> str:
     if not standing.on:
         return _off(document, standing)
     state = _on(standing)
-    if any(finding.get("vetoes") for finding in document["findings"]):
+    if any(finding["vetoes"] for finding in document["findings"]):
         return f"{state}, but it hides a fault: {document['correction']['why']}"
     outcome = _outcome(standing) if standing.applied else ""
     return f"{state}{outcome and f'; {outcome}'}"
@@ -81,14 +86,13 @@ def settings(finding: FindingDocument, standing: Standing = OFF) -> list[Setting
     """What the remedy is called in the run's framework; where a correction was tried, without the settings that are
     one."""
     tried = standing.on or standing.ended is not None
-    return [setting for setting in finding.get("settings", ()) if not (tried and setting["corrects"])]
+    return [setting for setting in finding["settings"] if not (tried and setting["corrects"])]
 
 
 def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
-    """Why an alarming finding of `document` names no setting; "": it names one, or a diagnosis of an earlier version
-    could not."""
-    nameless = finding["cause"] == UNKNOWN or finding.get("settings", True) or not alarms(finding)
-    if nameless or "framework" not in document:
+    """Why an alarming finding of `document` names no setting; "" if it names one."""
+    nameless = finding["cause"] == UNKNOWN or finding["settings"] or not alarms(finding)
+    if nameless:
         return ""
     if document["framework"] is None:
         return "no setting named: no training framework was recorded"

@@ -10,8 +10,6 @@ from logprobe.app.text.numbers import number
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.growth_rule import RULE
-from logprobe.monitor.judging.leading import highest_normal, share_of
-from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.judging.signatures import kind_of
 
 LAYERS: Final = {
@@ -27,7 +25,6 @@ _EVIDENCE: Final = {
     "z": "difference, in standard errors",
     "k3_kl": "K3",
     "or": "fits almost as well",
-    "effect": "size of the effect (0 to 1)",
     "engine_on_grid_share": "engine logits on the bfloat16 grid",
     "trainer_on_grid_share": "trainer logits on the bfloat16 grid",
     "engine_spread": "engine's spread of a repeated token",
@@ -84,29 +81,30 @@ _VERDICTS: Final = {
 }
 
 
-def extent(document: DiagnosisDocument, growth: Growth) -> str:
+def extent(document: DiagnosisDocument) -> str:
     """How large K3 is, in words; "": not known.
 
     Measured by the run's own normal. A run that is wrong without having grown was wrong from its first step: its own
     normal says nothing then, and K3 is measured by what such setups have.
     """
-    level = document.get("level")
-    if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level is not None:
-        return _beside_setup(level["k3"], highest_normal(level))
-    if growth.ratio is None or growth.baseline is None:
+    level, growth = document["level"], document["growth"]
+    if document["verdict"] in _WRONG and growth["verdict"] not in _WRONG and level is not None:
+        return _beside_setup(level["k3"], level["expected"]["high"])
+    ratio, baseline = growth["ratio"], growth["baseline"]
+    if ratio is None or baseline is None:
         return ""
-    if growth.baseline <= RULE.floor and growth.ratio <= 1:
+    if baseline <= RULE.floor and ratio <= 1:
         return f"below {_limit(RULE.floor)}, too small to matter"
-    return f"{number(growth.ratio)}× its baseline of {number(growth.baseline)}"
+    return f"{number(ratio)}× its baseline of {number(baseline)}"
 
 
-def multiple(document: DiagnosisDocument, growth: Growth) -> str:
+def multiple(document: DiagnosisDocument) -> str:
     """How many times what it should be K3 is, in a word or two, by the same measure as `extent`; "": not known."""
-    level = document.get("level")
-    if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level is not None:
-        high = highest_normal(level)
+    level, growth = document["level"], document["growth"]
+    if document["verdict"] in _WRONG and growth["verdict"] not in _WRONG and level is not None:
+        high = level["expected"]["high"]
         return f"{number(level['k3'] / high)}× normal" if high and level["k3"] > high else ""
-    return f"{number(growth.ratio)}× baseline" if growth.ratio is not None and growth.baseline else ""
+    return f"{number(growth['ratio'])}× baseline" if growth["ratio"] is not None and growth["baseline"] else ""
 
 
 def _beside_setup(k3: float, high: float | None) -> str:
@@ -119,10 +117,10 @@ def _beside_setup(k3: float, high: float | None) -> str:
 
 def level_words(document: DiagnosisDocument) -> str:
     """How K3 compares with what the setup should have, for a run that is too short for more; "": not known."""
-    level = document.get("level")
+    level = document["level"]
     if level is None:
         return ""
-    high, dtype = highest_normal(level), level.get("setup", {}).get("engine_dtype")
+    high, dtype = level["expected"]["high"], level["setup"].get("engine_dtype")
     if high is None or dtype is None:
         return f"K3 was {number(level['k3'])}; no setup was recorded to compare it with."
     sort = str(dtype).replace("bfloat16", "bf16").replace("float16", "fp16").replace("float32", "fp32")
@@ -132,9 +130,9 @@ def level_words(document: DiagnosisDocument) -> str:
 
 def remembered(document: DiagnosisDocument) -> str:
     """What known-good runs of the setup had, while the run has no baseline yet; "": there are none, or it has one."""
-    level, growth = document.get("level"), document.get("growth")
-    memory = level and level.get("remembered")
-    if level is None or memory is None or growth is None or growth["verdict"] != "calibrating":
+    level = document["level"]
+    memory = level and level["remembered"]
+    if level is None or memory is None or document["growth"]["verdict"] != "calibrating":
         return ""
     now = (
         "K3 at lag 0 was not measured here"
@@ -151,7 +149,7 @@ def _limit(value: float) -> str:
 
 def share(finding: FindingDocument) -> str:
     """How much of today's K3 a finding explains, or of the tokens where these are in no mean; "": not known."""
-    now = share_of(finding)
+    now = finding["share"]["now"]
     if finding["cause"] in _UNCOUNTED and finding["evidence"].get("share") is not None:
         return f"{finding['evidence']['share']:.0%} of the tokens"
     if now is None:
@@ -168,19 +166,19 @@ def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
     """
     if kind_of(finding["cause"]) != "noise":
         return "needs no action"
-    level = document.get("level")
-    return _INFORMATIONAL.get("" if level is None else level.get("status", ""), "not known whether normal")
+    level = document["level"]
+    return _INFORMATIONAL.get("" if level is None else level["status"], "not known whether normal")
 
 
 def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str]:
     """How much of K3 a finding of `document` explains, and whether it is accepted, informational, or forbids a
     correction."""
     parts = [share(finding)]
-    if (accepted := finding.get("accepted")) is not None:
+    if (accepted := finding["accepted"]) is not None:
         parts.append(f"accepted: {accepted['because']}")
-    elif finding.get("urgency") == "informational":
+    elif finding["urgency"] == "informational":
         parts.append(informational(finding, document))
-    if finding.get("vetoes"):
+    if finding["vetoes"]:
         parts.append("vetoes a correction")
     return [part for part in parts if part]
 

@@ -38,9 +38,9 @@ from logprobe.app.view import incident as incidents
 from logprobe.app.view import records as recorded
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Judgement
-from logprobe.monitor.judging import Diagnosis, diagnose
 from logprobe.monitor.judging.accepted import accepted
-from logprobe.monitor.judging.leading import leading
+from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.document import DiagnosisDocument, leading
 from logprobe.monitor.reader import Reader
 
 
@@ -57,7 +57,7 @@ class RunView:
         incident: its last incident, or None if it had none.
     """
 
-    diagnosis: Diagnosis
+    diagnosis: DiagnosisDocument
     judgement: Judgement | None
     standing: Standing
     correction: corrections.CorrectionState
@@ -67,23 +67,22 @@ class RunView:
     @property
     def run(self) -> str:
         """Name of the run."""
-        return self.diagnosis.run
+        return self.diagnosis["run"]
 
     @property
     def severity(self) -> str:
         """Severity of the run, or of the steps that were asked for."""
         if self.judgement is not None:
             return self.judgement.severity
-        return "critical" if self.diagnosis.verdict == "critical" else "unknown"
+        return "critical" if self.diagnosis["verdict"] == "critical" else "unknown"
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""
-        diagnosis = self.diagnosis.document()
         return {
-            **diagnosis,
+            **self.diagnosis,
             **self.records,
             "judgement": None if self.judgement is None else as_document(self.judgement),
-            "correction": {**in_force(diagnosis, self.standing), **self.correction},
+            "correction": {**in_force(self.diagnosis, self.standing), **self.correction},
             "incident": self.incident,
         }
 
@@ -111,19 +110,18 @@ def read(
     )
 
 
-def _judged(judgement: Judgement, diagnosis: Diagnosis) -> Judgement:
+def _judged(judgement: Judgement, diagnosis: DiagnosisDocument) -> Judgement:
     """Return the judgement of the service; where none has judged the run yet, this diagnosis is the first."""
     if judgement.verdict is not None:
         return judgement
-    document = diagnosis.document()
-    first, level = leading(document), document.get("level")
+    first, level = leading(diagnosis), diagnosis["level"]
     return replace(
         judgement,
-        verdict=diagnosis.verdict,
-        since_step=document["since_step"],
+        verdict=diagnosis["verdict"],
+        since_step=diagnosis["since_step"],
         cause=None if first is None else first["cause"],
-        advice=document["correction"]["advice"],
-        level=level.get("status") if level is not None else None,
+        advice=diagnosis["correction"]["advice"],
+        level=None if level is None else level["status"],
         step=judgement.newest,
         behind=0,
         waiting=None,

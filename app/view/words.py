@@ -14,10 +14,8 @@ from logprobe.app.text.numbers import when
 from logprobe.app.view import correction as corrections
 from logprobe.app.view import records as recorded
 from logprobe.app.view.run_view import RunView
-from logprobe.monitor.judging import Diagnosis
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.judged import JudgedDocument
-from logprobe.monitor.judging.leading import in_reading_order
 from logprobe.monitor.judging.named import in_words
 
 _NAME: Final = 12  # characters of the longest name of a fact
@@ -27,11 +25,7 @@ _SHOWN: Final = 5  # of what changed before an incident, the newest
 def text(view: RunView) -> str:
     """Return the view for people."""
     judgement = view.judgement
-    head = (
-        verdict_line(view.diagnosis.document())
-        if judgement is None
-        else f"{view.run}: {judgement.severity}: {line(judgement)}"
-    )
+    head = verdict_line(view.diagnosis) if judgement is None else f"{view.run}: {judgement.severity}: {line(judgement)}"
     parts = [
         [tables.paragraph(head, then="  ")],
         facts(_standing(view)),
@@ -46,10 +40,10 @@ def text(view: RunView) -> str:
     return "\n\n".join("\n".join(part) for part in map(list, parts) if part) + "\n"
 
 
-def of_diagnosis(diagnosis: Diagnosis) -> str:
+def of_diagnosis(diagnosis: DiagnosisDocument) -> str:
     """Return the words of a diagnosis alone."""
     parts = [
-        [tables.paragraph(verdict_line(diagnosis.document()), then="  ")],
+        [tables.paragraph(verdict_line(diagnosis), then="  ")],
         facts(_diagnosed(diagnosis, OFF)),
         *_findings(diagnosis, OFF),
         _not_measured(diagnosis),
@@ -75,22 +69,20 @@ def _is_first(judged: JudgedDocument) -> bool:
     return judged["judged_step"] is None and not judged["spooled_seconds"]
 
 
-def _diagnosed(diagnosis: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
-    document, advice = diagnosis.document(), diagnosis.correction
-    yield "layer", LAYERS[diagnosis.layer]
-    yield "K3", extent(document, diagnosis.growth)
-    yield "setup", remembered(document)
-    yield "why", "" if diagnosis.why_it_grew is None else diagnosis.why_it_grew.words
-    yield "correction", advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
+def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tuple[str, str]]:
+    advice, why = diagnosis["correction"], diagnosis["why_it_grew"]
+    yield "layer", LAYERS[diagnosis["layer"]]
+    yield "K3", extent(diagnosis)
+    yield "setup", remembered(diagnosis)
+    yield "why", "" if why is None else why["words"]
+    yield "correction", advised(diagnosis, standing) or f"{ADVICE[advice['advice']]}: {advice['why']}"
 
 
-def _findings(diagnosis: Diagnosis, standing: Standing) -> Iterator[list[str]]:
-    document = diagnosis.document()
-    ordered = in_reading_order(document)
-    for number, finding in enumerate(ordered, 1):
-        yield list(_finding(number, finding, document, standing))
-    if ordered:
-        rows = [row for finding in ordered for row in _evidence(finding)]
+def _findings(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[list[str]]:
+    for number, finding in enumerate(diagnosis["findings"], 1):
+        yield list(_finding(number, finding, diagnosis, standing))
+    if diagnosis["findings"]:
+        rows = [row for finding in diagnosis["findings"] for row in _evidence(finding)]
         yield [tables.fitted(["cause", "evidence", "value"], rows)]
 
 
@@ -149,11 +141,11 @@ def _correction(view: RunView) -> list[str]:
     return ["correction", *facts(corrections.words(view.correction), "  ")]
 
 
-def _not_measured(diagnosis: Diagnosis) -> Sequence[str]:
-    if not diagnosis.not_measured:
+def _not_measured(diagnosis: DiagnosisDocument) -> Sequence[str]:
+    if not diagnosis["not_measured"]:
         return []
     lines = [
-        tables.paragraph(f"{item.what}: {item.why}; to measure it, {item.how}", first="  - ")
-        for item in diagnosis.not_measured
+        tables.paragraph(f"{item['what']}: {item['why']}; to measure it, {item['how']}", first="  - ")
+        for item in diagnosis["not_measured"]
     ]
     return ["not measured", *lines]

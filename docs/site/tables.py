@@ -31,10 +31,9 @@ from logprobe.collectors import environment
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
+from logprobe.monitor.judging.document import CREDIBLE, LAYERS
 from logprobe.monitor.judging.explain import CONFIDENCES
 from logprobe.monitor.judging.judgement import Confidence
-from logprobe.monitor.judging.leading import CREDIBLE
-from logprobe.monitor.judging.result import LAYERS
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.judging.thresholds import PRIORS
 from logprobe.monitor.loggers import TensorBoardSettings, TrackioSettings, WandbSettings

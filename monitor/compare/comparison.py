@@ -24,11 +24,11 @@ from logprobe.monitor.compare.history import History, history
 from logprobe.monitor.compare.level import Level, level
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.judging.growth_rule import K3
+from logprobe.monitor.judging.judgement import Growth
 from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.judging.parity.judging import Setting, differing
 from logprobe.monitor.judging.parity.recipe import Band, Recipe
 from logprobe.monitor.judging.parity.trajectories import Trajectory, Trend, follow
-from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.metrics.catalog import metric as declared
 from logprobe.monitor.metrics.definition import Metric, Worse
 

@@ -14,10 +14,10 @@ from logprobe.monitor import queries
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.judging.gather import growth_of
 from logprobe.monitor.judging.growth_rule import K3
+from logprobe.monitor.judging.judgement import Growth
 from logprobe.monitor.judging.parity.facts import Facts, facts_of
 from logprobe.monitor.judging.parity.judging import trends
 from logprobe.monitor.judging.parity.trajectories import Trend
-from logprobe.monitor.judging.result import Growth
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 from logprobe.monitor import queries
 from logprobe.monitor.judging.document import DiagnosisDocument
-from logprobe.monitor.judging.leading import share_of
-from logprobe.monitor.judging.result import Acceptance
+from logprobe.monitor.judging.judgement import Acceptance
 from logprobe.monitor.queries import Source
 
 
@@ -64,11 +63,7 @@ def expectation(source: Source, run: str, reference: str | None = None) -> Expec
 
 
 def explained(document: DiagnosisDocument, cause: str) -> float | None:
-    """K3 that `cause` explains in a diagnosis; None: it is not found, or its share is not known. `document`: of
-    `Diagnosis.document`."""
-    level = document.get("level")
-    finding = next((finding for finding in document["findings"] if finding["cause"] == cause), None)
-    if level is None or finding is None:
-        return None
-    share = share_of(finding)
-    return None if share is None else share * level["k3"]
+    """Return K3 that a cause explains, or None if it is not found, or its share is unknown."""
+    level = document["level"]
+    share = next((finding["share"]["now"] for finding in document["findings"] if finding["cause"] == cause), None)
+    return None if level is None or share is None else share * level["k3"]

@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.monitor import queries
-from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.judging.leading import highest_normal, leading
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, leading
 from logprobe.monitor.judging.signatures import SIGNATURES, kind_of
 from logprobe.monitor.queries import Source
 
@@ -54,7 +53,7 @@ def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[
     Args:
         source: a `Reader` or a `Store`.
         run: which run.
-        document: its diagnosis, as `Diagnosis.document` gives it.
+        document: its diagnosis.
         steps: all of its steps.
 
     Returns:
@@ -121,7 +120,7 @@ def _by_step(rows: Sequence[Row], steps: Sequence[int]) -> list[Point]:
 
 
 def _limit(cause: str, document: DiagnosisDocument) -> tuple[float | None, str]:
-    growth, level = document.get("growth"), document.get("level")
+    level = document["level"]
     if kind_of(cause) == "growth":
-        return growth and growth["baseline"], "baseline"
-    return level and highest_normal(level), "most that is normal"
+        return document["growth"]["baseline"], "baseline"
+    return level and level["expected"]["high"], "most that is normal"

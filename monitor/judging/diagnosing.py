@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logprobe.monitor.analysis.slices import Steps
+from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.judgement import Acceptance
 from logprobe.monitor.judging.named import with_settings
 from logprobe.monitor.judging.proven import latest, with_experiment
-from logprobe.monitor.judging.result import Acceptance, Diagnosis
-from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.queries import Source
 
 
 def diagnose(
-    source: Source,
-    run: str,
-    *,
-    steps: Steps = (None, None),
-    accepted: Sequence[Acceptance] = (),
-    samples: Samples | None = None,
-) -> Diagnosis:
+    source: Source, run: str, *, steps: Steps = (None, None), accepted: Sequence[Acceptance] = ()
+) -> DiagnosisDocument:
     """Return what is wrong with a run.
 
     Args:
@@ -30,16 +25,22 @@ def diagnose(
         run: name of the run.
         steps: first and last step, both included; None for no bound.
         accepted: causes that the operator accepts.
-        samples: where raw tokens are kept until the run is diagnosed again, or None.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    frame = gather(source, run, steps=steps, samples=samples)
-    return named(source, diagnosed(frame, accepted), frame)
+    return look(source, run, steps=steps, accepted=accepted)[1]
 
 
-def named(source: Source, diagnosis: Diagnosis, frame: Frame) -> Diagnosis:
+def look(
+    source: Source, run: str, *, steps: Steps = (None, None), accepted: Sequence[Acceptance] = ()
+) -> tuple[Frame, DiagnosisDocument]:
+    """Return the frame of a run and what is wrong with it, see `diagnose`."""
+    frame = gather(source, run, steps=steps)
+    return frame, named(source, diagnosed(frame, accepted), frame)
+
+
+def named(source: Source, diagnosis: DiagnosisDocument, frame: Frame) -> DiagnosisDocument:
     """Return the diagnosis of a frame with what experiments proved, and the framework's own settings. Raises
     `QueryError`."""
     return with_settings(with_experiment(diagnosis, latest(source, frame.run, "bisect")), frame.setup)

@@ -1,20 +1,39 @@
-"""The one JSON form of a diagnosis: what ``logprobe show --json`` prints, the store keeps, and pages and alerts
-read.
+"""The one form of a judgement that page, report, JSON, Slack and terminal share.
 
-What is `NotRequired` is missing in diagnoses that an earlier version stored.
+``logprobe show --json`` prints it and the store keeps it. `explain.explained` writes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
-if TYPE_CHECKING:  # which makes these documents
-    from logprobe.monitor.judging.result import AcceptedBy, Advice, Layer, LevelStatus, Urgency, Verdict
+Layer = Literal["semantic", "inference_path", "objective", "unknown"]
+Verdict = Literal["healthy", "watch", "unknown", "growing", "critical", "calibrating", "no_data"]
+Advice = Literal["enable", "do_not_enable", "not_needed"]
+Urgency = Literal["act", "watch", "informational"]
+LevelStatus = Literal["as expected", "above", "far above", "unknown set-up", "not measured"]
+AcceptedBy = Literal["command", "policy", "page"]
+
+# Order in which layers are ruled out: a fault in one makes judgements about the later ones uncertain.
+LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
+CREDIBLE: Final = 0.5  # confidence from which on a finding decides something
 
 
 class SettingDocument(TypedDict):
-    """A `Setting`."""
+    """Name of a remedy in a framework, see `logprobe.monitor.judging.named`.
+
+    Attributes:
+        framework: framework of the setting.
+        where: class, command or condition, if it is not the framework's main configuration; else "".
+        name: name in the framework.
+        now: recorded values, or None if none was recorded.
+        suggested: value to try; no value unless `known`.
+        known: true if a value can be suggested.
+        words: meaning of the value, or "".
+        copy: the setting as it is written down, with the suggested value.
+        corrects: true if it corrects the mismatch instead of mending it.
+    """
 
     framework: str
     where: str
@@ -28,7 +47,7 @@ class SettingDocument(TypedDict):
 
 
 class ShareDocument(TypedDict):
-    """How much of today's K3 gap, and of its growth, a finding explains; None: not known."""
+    """Shares of today's K3 (with the 95 % interval) and of its growth that a finding explains; None if unknown."""
 
     now: float | None
     interval: list[float | None] | None
@@ -36,7 +55,7 @@ class ShareDocument(TypedDict):
 
 
 class AcceptanceDocument(TypedDict):
-    """An `Acceptance`, under the cause that it is of."""
+    """Acceptance of the cause that it stands under, see `judgement.Acceptance`."""
 
     because: str
     up_to: float | None
@@ -47,7 +66,22 @@ class AcceptanceDocument(TypedDict):
 
 
 class FindingDocument(TypedDict):
-    """A `Finding`."""
+    """A cause with its evidence.
+
+    Attributes:
+        cause: identifier, see `logprobe.monitor.judging.signatures`.
+        layer: layer at fault.
+        confidence: 0 to 1.
+        evidence: numbers that it rests on, by name.
+        explanation: the cause and its numbers in words.
+        fix: flag, setting or line to change.
+        settings: names of the remedy in the run's framework; empty if none is known, or all are set already.
+        since_step: first step concerned, or None if unknown.
+        share: shares of K3 that it explains.
+        urgency: "informational" if it is explained and stable.
+        vetoes: true if it forbids a correction.
+        accepted: by whom and why it was accepted, where it still is.
+    """
 
     cause: str
     layer: Layer
@@ -56,27 +90,27 @@ class FindingDocument(TypedDict):
     explanation: str
     fix: str
     since_step: int | None
-    settings: NotRequired[list[SettingDocument]]
-    share: NotRequired[ShareDocument]
-    urgency: NotRequired[Urgency]
-    vetoes: NotRequired[bool]
-    accepted: NotRequired[AcceptanceDocument | None]
+    settings: list[SettingDocument]
+    share: ShareDocument
+    urgency: Urgency
+    vetoes: bool
+    accepted: AcceptanceDocument | None
 
 
 class GrowthDocument(TypedDict):
-    """A `Growth`."""
+    """Growth of K3, see `judgement.Growth`."""
 
     verdict: Verdict
     since_step: int | None
     baseline: float | None
     ratio: float | None
     doubling_steps: float | None
-    doubling_interval: list[Any] | None  # its ends; the upper one is None when growth may have stopped
+    doubling_interval: list[Any] | None
     reasons: list[str]
 
 
 class DifferenceDocument(TypedDict):
-    """A `Difference`."""
+    """A setting with another value than known-good runs had, see `judgement.Difference`."""
 
     setting: str
     then: str | None
@@ -84,7 +118,7 @@ class DifferenceDocument(TypedDict):
 
 
 class RememberedDocument(TypedDict):
-    """A `Remembered`, with its words."""
+    """K3 of known-good runs, see `judgement.Remembered`, with its words."""
 
     runs: int
     low: float
@@ -95,28 +129,41 @@ class RememberedDocument(TypedDict):
 
 
 class ExpectedDocument(TypedDict):
-    """The range that others report of such a setup; None: not known."""
+    """Range of K3 that is reported of such a setup; None if unknown."""
 
     low: float | None
     high: float | None
 
 
 class LevelDocument(TypedDict):
-    """A `Level`."""
+    """Level of K3 beside that of its setup. Growth is another question.
+
+    Attributes:
+        k3: today's K3 of all tokens.
+        numerics: K3 of tokens that the trainer's own weights sampled, before any growth: what is judged; None if there
+            are none.
+        expected: range of `numerics`.
+        setup: engine_dtype, trainer_dtype, head, experts, kv_cache, weights; null if unknown.
+        source: who reports the range.
+        status: `numerics` beside the range.
+        first: K3 of the run's first steps, or None if it was not measured.
+        remembered: K3 of known-good runs of the same setup, or of a similar one, or None.
+        settled: true if these, and nothing else, say that the level is normal: the run has no baseline yet.
+    """
 
     k3: float
-    numerics: NotRequired[float | None]
-    expected: NotRequired[ExpectedDocument]
-    setup: NotRequired[dict[str, str | None]]
+    numerics: float | None
+    expected: ExpectedDocument
+    setup: dict[str, str | None]
     source: str
-    status: NotRequired[LevelStatus]
-    first: NotRequired[float | None]
-    remembered: NotRequired[RememberedDocument | None]
-    settled: NotRequired[bool]
+    status: LevelStatus
+    first: float | None
+    remembered: RememberedDocument | None
+    settled: bool
 
 
 class NotMeasuredDocument(TypedDict):
-    """A `NotMeasured`."""
+    """Something that could not be looked at, why, and how to make it measurable."""
 
     what: str
     why: str
@@ -124,14 +171,14 @@ class NotMeasuredDocument(TypedDict):
 
 
 class CorrectionDocument(TypedDict):
-    """A `Correction`."""
+    """Advice on an importance-sampling correction, with its reason."""
 
     advice: Advice
     why: str
 
 
 class PartDocument(TypedDict):
-    """What one part adds to the growth of K3, see `decomposition.Part`."""
+    """One part of the growth of K3, see `decomposition.Part`."""
 
     k3: float
     interval: list[float]
@@ -140,7 +187,7 @@ class PartDocument(TypedDict):
 
 
 class ExplainedDocument(TypedDict):
-    """A `decomposition.Decomposition`, with its words."""
+    """Growth of K3 in parts, see `decomposition.Decomposition`, with its words."""
 
     first: list[int]
     now: list[int]
@@ -150,18 +197,46 @@ class ExplainedDocument(TypedDict):
 
 
 class DiagnosisDocument(TypedDict):
-    """A `Diagnosis`."""
+    """Judgement of a run, with everything that a reader needs.
+
+    Attributes:
+        run: name of the run.
+        verdict: overall state.
+        since_step: first step concerned, or None if nothing is wrong or it is unknown.
+        doubling_steps: steps in which K3 doubles, or None if it does not grow or that is unknown.
+        layer: layer at fault; "none" if there is nothing to act on, "unknown" if a mismatch is unexplained.
+        findings: most urgent first, within an urgency by share of K3.
+        not_measured: what could not be looked at.
+        correction: advice on a correction.
+        unexplained: share of today's K3 that no finding explains, or None if unknown.
+        level: level of K3, or None if no token could be compared.
+        growth: growth of K3, by the run's own past.
+        why_it_grew: its growth since the run's beginning in parts, or None if unknown.
+        framework: framework whose settings the findings name, or None if none was recorded.
+    """
 
     run: str
     verdict: Verdict
     since_step: int | None
     doubling_steps: float | None
-    layer: str
+    layer: Layer | Literal["none"]
     findings: list[FindingDocument]
     not_measured: list[NotMeasuredDocument]
     correction: CorrectionDocument
-    unexplained: NotRequired[float | None]
-    level: NotRequired[LevelDocument | None]
-    growth: NotRequired[GrowthDocument]
-    why_it_grew: NotRequired[ExplainedDocument | None]
-    framework: NotRequired[str | None]
+    unexplained: float | None
+    level: LevelDocument | None
+    growth: GrowthDocument
+    why_it_grew: ExplainedDocument | None
+    framework: str | None
+
+
+def leading(document: DiagnosisDocument) -> FindingDocument | None:
+    """Return the finding that a reader sees first: verdict, layer and advice are about it. None if none alarms."""
+    if document["verdict"] == "healthy":
+        return None
+    return next(filter(alarms, document["findings"]), None)
+
+
+def alarms(finding: FindingDocument) -> bool:
+    """Return whether a finding is credible, and neither as expected of the setup nor accepted."""
+    return finding["urgency"] != "informational" and finding["accepted"] is None and finding["confidence"] >= CREDIBLE

@@ -1,4 +1,4 @@
-"""Turn a judgement into the diagnosis that readers know: sentences, level, decomposition, what was not measured."""
+"""Write the document of a judgement: sentences, level, decomposition, and what was not measured."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from logprobe.monitor.judging import judgement as judged
 from logprobe.monitor.judging.decomposition import Decomposition, between
+from logprobe.monitor.judging.document import (
+    CorrectionDocument,
+    DiagnosisDocument,
+    FindingDocument,
+    LevelDocument,
+    ShareDocument,
+)
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judge import GROWTH, judge
-from logprobe.monitor.judging.judgement import Confidence, Judgement, Place, State
+from logprobe.monitor.judging.judgement import Acceptance, Confidence, Finding, Judgement, Place, digits
 from logprobe.monitor.judging.level import in_words, setup_of
-from logprobe.monitor.judging.result import Acceptance, Correction, Diagnosis, Finding, Level, Verdict
 from logprobe.monitor.judging.signatures import UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.unmeasured import not_measured
@@ -30,31 +35,29 @@ _REASONS: Final = MappingProxyType(
 )
 
 
-def diagnosed(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Diagnosis:
+def diagnosed(frame: Frame, accepted: Sequence[Acceptance] = ()) -> DiagnosisDocument:
     """Judge a frame and explain the judgement."""
     return explained(judge(frame, accepted), frame)
 
 
-def explained(judgement: Judgement, frame: Frame) -> Diagnosis:
-    """Return the diagnosis that a judgement of a frame says."""
-    growth = decomposed(frame)
-    findings = tuple(_finding(finding, judgement) for finding in judgement.findings)
-    level = _level(judgement, frame)
-    return Diagnosis(
-        run=frame.run,
-        verdict=_verdict(judgement.state),
-        since_step=judgement.since,
-        doubling_steps=frame.growth.doubling_steps,
-        layer=judgement.layer,
-        findings=findings,
-        not_measured=not_measured(frame, judgement.findings),
-        correction=_correction(judgement, level, growth),
-        unexplained=judgement.unexplained,
-        level=level,
-        growth=frame.growth,
-        why_it_grew=growth,
-        settings=frame.settings,
-    )
+def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
+    """Return the document of a judgement of a frame."""
+    growth, level = decomposed(frame), _level(judgement, frame)
+    return {
+        "run": frame.run,
+        "verdict": judgement.verdict,
+        "since_step": judgement.since,
+        "doubling_steps": frame.growth.doubling_steps,
+        "layer": judgement.layer,
+        "findings": [_finding(finding, judgement) for finding in judgement.findings],
+        "not_measured": list(not_measured(frame, judgement.findings)),
+        "correction": _correction(judgement, level, growth),
+        "unexplained": _rounded(judgement.unexplained),
+        "level": level,
+        "growth": frame.growth.document(),
+        "why_it_grew": None if growth is None else growth.document(),
+        "framework": None,
+    }
 
 
 def decomposed(frame: Frame) -> Decomposition | None:
@@ -65,57 +68,60 @@ def decomposed(frame: Frame) -> Decomposition | None:
     return between(frame.tokens, first.steps, now.steps)
 
 
-def _verdict(state: State) -> Verdict:
-    if state == "not measured":
-        return "no_data"
-    return state
-
-
-def _correction(judgement: Judgement, level: Level | None, growth: Decomposition | None) -> Correction:
+def _correction(judgement: Judgement, level: LevelDocument | None, growth: Decomposition | None) -> CorrectionDocument:
     advice = judgement.advice
     if judgement.reason == "veto":
-        first = next(f for f in judgement.findings if f.vetoes)
-        if first.cause == UNKNOWN:
-            return Correction(advice, "find what is wrong first: a correction would hide it")
-        return Correction(advice, f"fix {first.cause} first: a correction would hide it")
+        cause = next(f.cause for f in judgement.findings if f.vetoes)
+        first = "find what is wrong" if cause == UNKNOWN else f"fix {cause}"
+        return {"advice": advice, "why": f"{first} first: a correction would hide it"}
     if advice == "enable" and growth is not None and growth.grew:
         composition = growth.parts["composition"]
         if composition.share_interval[0] >= 1 - number("material"):
             why = f"{growth.words}; tokens of one kind differ as they did, so there is nothing to correct"
-            return Correction("do_not_enable", why)
+            return {"advice": "do_not_enable", "why": why}
     if advice == "not_needed":
         grows = "K3 does not grow" if GROWTH in judgement.judged else "growth of K3 is not judged yet"
-        return Correction(advice, f"{grows}; {in_words(level)}")
-    return Correction(advice, _REASONS[judgement.reason])
+        return {"advice": advice, "why": f"{grows}; {in_words(level)}"}
+    return {"advice": advice, "why": _REASONS[judgement.reason]}
 
 
 # ------------------------------------------------------------------------------------------------ findings
 
 
-def _finding(finding: judged.Finding, judgement: Judgement) -> Finding:
-    signature = finding.signature
+def _finding(finding: Finding, judgement: Judgement) -> FindingDocument:
+    evidence = {**finding.evidence, **_place(finding.place)}
+    return {
+        "cause": finding.cause,
+        "layer": finding.layer,
+        "confidence": CONFIDENCES[finding.confidence],
+        "evidence": {name: _plain(value) for name, value in evidence.items()},
+        "explanation": _explanation(finding),
+        "fix": _remedy(finding, judgement),
+        "since_step": finding.since,
+        "settings": [],
+        "share": _share(finding),
+        "urgency": finding.urgency,
+        "vetoes": finding.vetoes,
+        "accepted": None if finding.accepted is None else finding.accepted.document(),
+    }
+
+
+def _share(finding: Finding) -> ShareDocument:
     share, most = finding.share, finding.most
     least = share if finding.least is None else finding.least
-    interval = None if share is None or least is None or most is None else (least, most)
-    return Finding(
-        cause=finding.cause,
-        layer=signature.layer,
-        confidence=CONFIDENCES[finding.confidence],
-        effect=1.0 if share is None else share,
-        evidence={name: _plain(value) for name, value in {**finding.evidence, **_place(finding.place)}.items()},
-        explanation=_explanation(finding),
-        fix=_remedy(finding, judgement),
-        since_step=finding.since,
-        share=share,
-        share_interval=interval,
-        growth_share=finding.growth,
-        urgency=finding.urgency,
-        vetoes=finding.vetoes,
-        accepted=finding.accepted,
-    )
+    known = share is not None and least is not None and most is not None
+    return {
+        "now": _rounded(share),
+        "interval": [_rounded(least), _rounded(most)] if known else None,
+        "growth": _rounded(finding.growth),
+    }
 
 
-def _remedy(finding: judged.Finding, judgement: Judgement) -> str:
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
+
+
+def _remedy(finding: Finding, judgement: Judgement) -> str:
     """Return the remedy; where a finding forbids a correction, without the advice to switch one on."""
     signature = finding.signature
     vetoing = next((f for f in judgement.findings if f.vetoes), None)
@@ -126,7 +132,7 @@ def _remedy(finding: judged.Finding, judgement: Judgement) -> str:
     return f"First {first}, and no correction until then. Then: {left[0].lower()}{left[1:]}"
 
 
-def _explanation(finding: judged.Finding) -> str:
+def _explanation(finding: Finding) -> str:
     """Return the cause in words, with the numbers that the finding rests on."""
     words = " ".join(_unknown(finding)) if finding.cause == UNKNOWN else finding.signature.words
     told = [sentence for clause in finding.signature.told if (sentence := _told(clause, finding.evidence))]
@@ -144,7 +150,7 @@ def _told(clause: str, evidence: Mapping[str, object]) -> str:
         return ""
 
 
-def _unknown(finding: judged.Finding) -> Iterator[str]:
+def _unknown(finding: Finding) -> Iterator[str]:
     """Say where and since which step, and what was tried, of a mismatch whose cause no test names."""
     evidence = finding.evidence
     if "identical" in evidence:
@@ -246,28 +252,20 @@ def _plain(value: object) -> object:
 # ------------------------------------------------------------------------------------------------ level
 
 
-def _level(judgement: Judgement, frame: Frame) -> Level | None:
+def _level(judgement: Judgement, frame: Frame) -> LevelDocument | None:
     """Return the level as documents have it; None if nothing could be compared."""
-    level, own = judgement.level, None
+    level, first, now = judgement.level, frame.first, frame.now
     if not frame.gap.n:
         return None
-    ends = [window.where(window.own) for window in (frame.first, frame.now)]
-    values = [end.k3 for end in ends if end.n >= number("fewest")]
-    if not values and level.k3 is not None:
-        values = [level.k3]
-    if values:
-        own = (min(values), max(values))
     shown = level.status not in {"unknown set-up", "not measured"}
-    return Level(
-        k3=frame.now.k3 if frame.now.n else frame.gap.k3,
-        numerics=level.k3,
-        low=level.low if shown else None,
-        high=level.high if shown else None,
-        setup=setup_of(frame),
-        source=level.source if shown else "",
-        status=level.status,
-        first=frame.first.k3 if frame.first.n else None,
-        own=own if level.status != "not measured" else None,
-        remembered=frame.remembered,
-        settled=level.settled,
-    )
+    return {
+        "k3": digits(now.k3 if now.n else frame.gap.k3),
+        "numerics": None if level.k3 is None else digits(level.k3),
+        "expected": {"low": level.low if shown else None, "high": level.high if shown else None},
+        "setup": setup_of(frame),
+        "source": level.source if shown else "",
+        "status": level.status,
+        "first": digits(first.k3) if first.n else None,
+        "remembered": None if frame.remembered is None else frame.remembered.document(),
+        "settled": level.settled,
+    }

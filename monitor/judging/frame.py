@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.monitor.judging.judgement import Growth, Remembered
 from logprobe.monitor.judging.measures import Floats, Mean, from_sums
 from logprobe.monitor.judging.records import Gap, Joins, Series, Weights, gap_of, windows
 from logprobe.monitor.judging.replay import Replay
-from logprobe.monitor.judging.result import Growth, Remembered
 from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import Tokens

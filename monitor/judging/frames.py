@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from logprobe.monitor import queries
 from logprobe.monitor.judging.diagnosing import named
+from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import explained
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.gather import begun, gather_sums, series_of, strata_of_run, with_tokens
 from logprobe.monitor.judging.growth import Change, Tracker
 from logprobe.monitor.judging.growth_rule import RULE
 from logprobe.monitor.judging.judge import judge
-from logprobe.monitor.judging.judgement import Judgement
-from logprobe.monitor.judging.result import Acceptance, Diagnosis
+from logprobe.monitor.judging.judgement import Acceptance, Judgement
 from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.queries import Source
 
@@ -49,7 +49,7 @@ class _Kept:
     revision: int
     whole: int
     essence: object
-    diagnosis: Diagnosis
+    diagnosis: DiagnosisDocument
     growth: Mapping[str, Any]
     settled: int
 
@@ -65,8 +65,8 @@ class Frames:
 
     def diagnose(
         self, source: Source, run: str, revision: int, accepted: Sequence[Acceptance], *, whole: bool = False
-    ) -> Diagnosis:
-        """Return what is wrong with a run as of its newest step.
+    ) -> tuple[Frame, DiagnosisDocument]:
+        """Return the frame of a run as of its newest step, and what is wrong with it.
 
         Args:
             source: a `Reader` or a `Store`.
@@ -84,14 +84,14 @@ class Frames:
             plain = judge(frame, accepted)
             if len(frame.series) - known.whole < AGAIN and _essence(plain) == known.essence:
                 self._keep(run, replace(known, frame=frame, revision=revision))
-                return _carried(known.diagnosis, explained(plain, frame))
+                return frame, _carried(known.diagnosis, explained(plain, frame))
         frame = gather_sums(source, run)
         essence = _essence(judge(frame, accepted))
         full = with_tokens(source, frame, self._samples)
         diagnosis = named(source, explained(judge(full, accepted), full), full)
         growth, settled = _settled(frame)
         self._keep(run, _Kept(frame, revision, len(frame.series), essence, diagnosis, growth, settled))
-        return diagnosis
+        return full, diagnosis
 
     def _keep(self, run: str, kept: _Kept) -> None:
         with self._turn:
@@ -104,18 +104,21 @@ class Frames:
 def _essence(judgement: Judgement) -> object:
     """Return what makes a judgement another one."""
     causes = frozenset((f.cause, f.urgency, f.accepted is not None) for f in judgement.findings if f.named)
-    return judgement.state, judgement.layer, judgement.advice, judgement.level.status, causes
+    return judgement.verdict, judgement.layer, judgement.advice, judgement.level.status, causes
 
 
-def _carried(full: Diagnosis, plain: Diagnosis) -> Diagnosis:
+def _carried(full: DiagnosisDocument, plain: DiagnosisDocument) -> DiagnosisDocument:
     """Return a diagnosis with today's numbers of growth and level."""
-    level = full.level
-    if level is not None and plain.level is not None:
-        now = plain.level
-        level = replace(
-            level, k3=now.k3, numerics=now.numerics, first=now.first, own=now.own, remembered=now.remembered
-        )
-    return replace(full, growth=plain.growth, doubling_steps=plain.doubling_steps, level=level)
+    level, now = full["level"], plain["level"]
+    if level is not None and now is not None:
+        level = {
+            **level,
+            "k3": now["k3"],
+            "numerics": now["numerics"],
+            "first": now["first"],
+            "remembered": now["remembered"],
+        }
+    return {**full, "growth": plain["growth"], "doubling_steps": plain["doubling_steps"], "level": level}
 
 
 def _advanced(source: Source, known: _Kept) -> Frame | None:

@@ -14,6 +14,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata, strata_of_steps
 from logprobe.monitor.judging.growth import Change, Tracker
+from logprobe.monitor.judging.judgement import Growth
 from logprobe.monitor.judging.level import band_of
 from logprobe.monitor.judging.memory import remembered, settings_of
 from logprobe.monitor.judging.places import places_of
@@ -27,7 +28,6 @@ from logprobe.monitor.judging.records import (
 )
 from logprobe.monitor.judging.replay import Replay
 from logprobe.monitor.judging.replay import from_rows as routes_from_rows
-from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.judging.setup import Setup, from_documents, parsed
 from logprobe.monitor.judging.tokens import Tokens, from_table, replicas_of

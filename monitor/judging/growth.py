@@ -22,8 +22,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from logprobe.monitor.judging.document import Verdict
 from logprobe.monitor.judging.growth_rule import RULE, GrowthRule, Threshold
-from logprobe.monitor.judging.result import Growth, Verdict
+from logprobe.monitor.judging.judgement import Growth
 
 _HUNDRED: Final = 100  # from here on a ratio with two digits would have an exponent
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for

@@ -14,12 +14,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.monitor import queries
-from logprobe.monitor.judging.diagnosing import diagnose
-from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.diagnosing import look
+from logprobe.monitor.judging.document import CREDIBLE, DiagnosisDocument, leading
 from logprobe.monitor.judging.frames import Frames
-from logprobe.monitor.judging.leading import CREDIBLE, leading, share_of
+from logprobe.monitor.judging.judgement import Acceptance
 from logprobe.monitor.judging.memory import known_level
-from logprobe.monitor.judging.result import Acceptance, Diagnosis
 from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.service.turns import Pace, Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store
@@ -76,15 +75,14 @@ class DiagnosisStage:
         run, at = row["run"], self._now()  # what is accepted from now on is not in it
         accepted = self._accepted(run)
         if row["live"]:
-            diagnosis = self._frames.diagnose(self._store, run, row["revision"], accepted, whole=row["awaited"])
+            frame, document = self._frames.diagnose(self._store, run, row["revision"], accepted, whole=row["awaited"])
         else:
-            diagnosis = diagnose(self._store, run, accepted=accepted)
-        document = diagnosis.document()
+            frame, document = look(self._store, run, accepted=accepted)
         with self._store.transaction() as cursor:
             kept = self._kept(run)
             changed = not kept or essence(json.loads(kept["document"])) != essence(document)
-            self._write(cursor, row, diagnosis, document, at)
-            if (level := known_level(diagnosis)) is None:
+            self._write(cursor, row, document, at)
+            if (level := known_level(frame, document)) is None:
                 self._store.execute(cursor, "known_levels_forget", run=run)
             else:
                 self._store.execute(cursor, "known_levels_note", run=run, noted_at=at, **level)
@@ -92,7 +90,7 @@ class DiagnosisStage:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
         return changed
 
-    def _write(self, cursor: Any, row: Row, diagnosis: Diagnosis, document: DiagnosisDocument, at: datetime) -> None:
+    def _write(self, cursor: Any, row: Row, document: DiagnosisDocument, at: datetime) -> None:
         first = leading(document)
         self._store.execute(
             cursor,
@@ -100,16 +98,16 @@ class DiagnosisStage:
             run=row["run"],
             step=row["step"],
             revision=row["revision"],
-            verdict=diagnosis.verdict,
-            layer=diagnosis.layer,
-            since_step=diagnosis.since_step,
-            causes=[finding.cause for finding in diagnosis.findings],
+            verdict=document["verdict"],
+            layer=document["layer"],
+            since_step=document["since_step"],
+            causes=[finding["cause"] for finding in document["findings"]],
             document=encode(finite(document)).decode(),
             diagnosed_at=at,
             cause=None if first is None else first["cause"],
-            share=None if first is None else share_of(first),
+            share=None if first is None else first["share"]["now"],
             urgency=None if first is None else first["urgency"],
-            advice=diagnosis.correction.advice,
+            advice=document["correction"]["advice"],
         )
 
     def _kept(self, run: str) -> Row | None:
@@ -119,5 +117,5 @@ class DiagnosisStage:
 def essence(document: DiagnosisDocument) -> tuple[str, str, frozenset[tuple[str, bool]]]:
     """What makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move with
     every step."""
-    causes = ((f["cause"], f.get("accepted") is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
+    causes = ((f["cause"], f["accepted"] is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
     return document["verdict"], document["layer"], frozenset(causes)

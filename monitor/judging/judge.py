@@ -27,29 +27,19 @@ from logprobe.monitor.judging.course import (
 from logprobe.monitor.judging.course import shape as shape_of
 from logprobe.monitor.judging.declared import declared, noise
 from logprobe.monitor.judging.distribution import distribution, varies
+from logprobe.monitor.judging.document import LAYERS, Advice, Layer, Urgency, Verdict
 from logprobe.monitor.judging.frame import Column, Frame, Steps, Strata, strata_of
-from logprobe.monitor.judging.judgement import (
-    Advice,
-    Confidence,
-    Finding,
-    Judgement,
-    Level,
-    Place,
-    State,
-    Urgency,
-)
-from logprobe.monitor.judging.level import GROWS, bits_may_agree, expected, far, identical, level_of
+from logprobe.monitor.judging.judgement import GROWS, Acceptance, Confidence, Finding, Judgement, Level, Place
+from logprobe.monitor.judging.level import bits_may_agree, expected, far, identical, level_of
 from logprobe.monitor.judging.measures import SIGNIFICANT, difference
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
 from logprobe.monitor.judging.records import windows
-from logprobe.monitor.judging.result import Acceptance
-from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN, Layer
+from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import siblings_of
 
 GROWTH: Final = "growth of K3"  # of `Judgement.judged`
 _URGENCIES: Final[tuple[Urgency, ...]] = ("act", "watch", "informational")
-_LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
 _BY_RATIO: Final = ("miscalibrated_logprobs", "other_softmax")  # told by means that noise of one side moves
 _NEVER_ARRIVES: Final = ("missed_weight_sync", "partial_weight_sync")
 
@@ -474,7 +464,7 @@ def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement
     weighed = sorted((_weighed(f, frame, level, ()) for f in found), key=_order)
     acting = any(f.named and f.urgency == "act" for f in weighed)
     return Judgement(
-        state="critical" if acting else "not measured",
+        verdict="critical" if acting else "no_data",
         layer="unknown",
         since=since,
         as_of=frame.last,
@@ -503,13 +493,13 @@ def _concluded(
     deciding = [f for f in found if f.named and f.urgency != "informational"]
     layer = _layer(frame, found, deciding, level)
     advice, reason = _advice(frame, found, deciding, layer, facts)
-    state = _state(frame, found, layer, level)
+    verdict = _verdict(frame, found, layer, level)
     since = next((f.since for f in deciding if f.since is not None), None)
     if since is None and (frame.growth.verdict in GROWS or deciding):
         since = frame.growth.since_step
     judged, not_judged = _judged(frame, level, pairs)
     return Judgement(
-        state=state,
+        verdict=verdict,
         layer=layer,
         since=since,
         as_of=frame.last,
@@ -619,7 +609,7 @@ def _urgency_of_lag(finding: Finding, level: Level, by_trend: Urgency) -> Urgenc
 def _layer(frame: Frame, found: list[Finding], deciding: list[Finding], level: Level) -> Layer | Literal["none"]:
     """Return the layer of the strongest findings; "unknown" if a mismatch is unexplained."""
     strong = [f for f in deciding if f.vetoes] or [f for f in deciding if f.urgency == "act"] or deciding
-    named: list[Layer] = [layer for layer in _LAYERS if any(f.layer == layer for f in strong)]
+    named: list[Layer] = [layer for layer in LAYERS if any(f.layer == layer for f in strong)]
     if strong and strong[0].cause == UNKNOWN:
         return "unknown"
     if named:
@@ -656,7 +646,7 @@ def _advice(
     return "not_needed", "nothing"
 
 
-def _state(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -> State:
+def _verdict(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -> Verdict:
     """Return the overall state: never healthy while a finding, the level or the trend says otherwise."""
     found = list(found)
     trend = "healthy" if frame.growth.verdict in GROWS and _lived_with(found) else frame.growth.verdict
@@ -669,7 +659,7 @@ def _state(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -> 
     if trend == "calibrating" and frame.gap.n:
         return "healthy" if level.settled and layer == "none" else "calibrating"
     if not frame.gap.n or level.status == "not measured":
-        return "unknown" if frame.gap.n else "not measured"
+        return "unknown" if frame.gap.n else "no_data"
     if any(f.named and f.urgency != "informational" for f in found) or (level.status == "above" and not accepted):
         return "watch"
     return "unknown" if layer == "unknown" else "healthy"

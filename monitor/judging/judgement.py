@@ -1,18 +1,212 @@
-"""Result of judging a run."""
+"""Result of judging a run, and what a judgement takes into account: growth, known-good runs, accepted causes.
+
+An accepted cause stays visible, and neither alarms nor vetoes until it exceeds what was accepted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import Final, Literal, Self
 
-from logprobe.monitor.judging.result import Acceptance, LevelStatus
-from logprobe.monitor.judging.signatures import SIGNATURES, Layer, Signature
+from logprobe.monitor.judging.document import (
+    AcceptanceDocument,
+    AcceptedBy,
+    Advice,
+    GrowthDocument,
+    Layer,
+    LevelStatus,
+    RememberedDocument,
+    Urgency,
+    Verdict,
+)
+from logprobe.monitor.judging.signatures import SIGNATURES, Signature
 
-State = Literal["not measured", "calibrating", "healthy", "unknown", "watch", "growing", "critical"]
-Urgency = Literal["act", "watch", "informational"]
-Advice = Literal["enable", "do_not_enable", "not_needed"]
+GROWS: Final[tuple[Verdict, ...]] = ("growing", "critical")
+REMEMBERED_RUNS: Final = 3  # known-good runs of a setup, from which on they say what is normal for it
+MARGIN: Final = 2.0  # times what a cause explained when it was accepted, where no limit was given
+
+
+def digits(value: float) -> float:
+    """Return a number with the digits that sums over tokens keep, in whatever order a database adds them."""
+    return float(f"{value:.9g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The verdict on K3 over time.
+
+    Attributes:
+        verdict: as of the last step.
+        since_step: where growth began, as estimated when it was found; None unless growing or critical.
+        baseline: K3 of the run's own normal; None while calibrating.
+        ratio: the last short median over the baseline.
+        doubling_steps: steps in which K3 doubles at present; None when it is not growing, or that is unknown.
+        doubling_interval: 95 % interval of it; the upper end is None when growth may have stopped.
+        reasons: the verdict in words.
+    """
+
+    verdict: Verdict
+    since_step: int | None = None
+    baseline: float | None = None
+    ratio: float | None = None
+    doubling_steps: float | None = None
+    doubling_interval: tuple[float, float | None] | None = None
+    reasons: tuple[str, ...] = ()
+
+    def document(self) -> GrowthDocument:
+        """JSON-ready form."""
+        interval = self.doubling_interval
+        return {
+            "verdict": self.verdict,
+            "since_step": self.since_step,
+            "baseline": None if self.baseline is None else digits(self.baseline),
+            "ratio": None if self.ratio is None else digits(self.ratio),
+            "doubling_steps": self.doubling_steps,
+            "doubling_interval": None if interval is None else list(interval),
+            "reasons": list(self.reasons),
+        }
+
+    @classmethod
+    def of(cls, document: GrowthDocument) -> Self:
+        """From its JSON-ready form."""
+        interval = document["doubling_interval"]
+        return cls(
+            verdict=document["verdict"],
+            since_step=document["since_step"],
+            baseline=document["baseline"],
+            ratio=document["ratio"],
+            doubling_steps=document["doubling_steps"],
+            doubling_interval=None if interval is None else (interval[0], interval[1]),
+            reasons=tuple(document["reasons"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting with another value than the known-good runs of a similar setup had; None: it was not recorded, or
+    null."""
+
+    setting: str
+    then: str | None
+    now: str | None
+
+    @property
+    def words(self) -> str:
+        """Its name and both values."""
+        then, now = ("not recorded" if value is None else value for value in (self.then, self.now))
+        return f"{self.setting} ({then} then, {now} now)"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What known-good runs of the same setup had, or of one that differs in few settings; see
+    `logprobe.monitor.judging.memory`.
+
+    Attributes:
+        runs: how many.
+        low: the least K3 that one of them had, at its beginning or end, of tokens that the trainer's own weights
+            sampled.
+        high: the most.
+        median: of them.
+        differs: settings with another value; empty: it is the same setup.
+        comparable: whether no level is expected to be another one for what differs.
+    """
+
+    runs: int
+    low: float
+    high: float
+    median: float
+    differs: tuple[Difference, ...] = ()
+    comparable: bool = True
+
+    @property
+    def settles(self) -> bool:
+        """Whether it is the same setup, in enough runs to say what is normal for it."""
+        return not self.differs and self.runs >= REMEMBERED_RUNS
+
+    @property
+    def words(self) -> str:
+        """Which runs had which K3."""
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        if not self.differs:
+            few = "" if self.settles else f"; normal is known from {REMEMBERED_RUNS} on"
+            return f"this setup had K3 {self.range} in {runs}{few}"
+        names = ", ".join(difference.words for difference in self.differs)
+        return (
+            f"no known-good run of this setup; {runs} that had K3 {self.range} differ in {names}: a difference, not "
+            "known to be the cause"
+        )
+
+    @property
+    def range(self) -> str:
+        """From the least to the most, as people write it."""
+        low, high = (f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e") for value in (self.low, self.high))
+        return low if low == high else f"{low} to {high}"
+
+    def document(self) -> RememberedDocument:
+        """JSON-ready form."""
+        return {
+            "runs": self.runs,
+            "low": digits(self.low),
+            "high": digits(self.high),
+            "median": digits(self.median),
+            "differs": [
+                {"setting": difference.setting, "then": difference.then, "now": difference.now}
+                for difference in self.differs
+            ],
+            "words": self.words,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """One cause that someone lives with.
+
+    Attributes:
+        cause: identifier, see `logprobe.monitor.judging.signatures`.
+        because: the reason, in the words of who accepted it.
+        up_to: K3 that the cause may explain (absolute); None: `MARGIN` times what it explained when it was accepted.
+        by: who accepted it; None: not known.
+        at: when, ISO 8601 in UTC; None: not known.
+        source: where it was said.
+        was: K3 that the cause explained when it was accepted; None: not known then, as in a policy for runs to come.
+    """
+
+    cause: str
+    because: str
+    up_to: float | None = None
+    by: str | None = None
+    at: str | None = None
+    source: AcceptedBy = "command"
+    was: float | None = None
+
+    def limit(self, first: float | None = None) -> float | None:
+        """K3 up to which the cause is accepted; None: without limit.
+
+        Args:
+            first: K3 that it explained in the run's first steps: the reference where neither a limit nor `was` is
+                known.
+
+        >>> Acceptance("low_precision", "bf16 by choice", was=1e-3).limit()
+        0.002
+        """
+        if self.up_to is not None:
+            return self.up_to
+        reference = self.was if self.was is not None else first
+        return None if reference is None else MARGIN * reference
+
+    def document(self) -> AcceptanceDocument:
+        """JSON-ready form."""
+        return {
+            "because": self.because,
+            "up_to": self.up_to,
+            "was": self.was,
+            "by": self.by,
+            "at": self.at,
+            "source": self.source,
+        }
 
 
 class Confidence(IntEnum):
@@ -136,7 +330,7 @@ class Judgement:
     """State of a run, the place and cause of its mismatch, and advice.
 
     Attributes:
-        state: overall state.
+        verdict: overall state.
         layer: layer at fault; "none" if there is nothing to act on.
         since: first step concerned, or None if unknown or nothing is wrong.
         as_of: last step that was judged.
@@ -150,7 +344,7 @@ class Judgement:
         not_judged: parts that could not be judged, each with its reason.
     """
 
-    state: State
+    verdict: Verdict
     layer: Layer | Literal["none"]
     since: int | None
     as_of: int | None

@@ -9,18 +9,16 @@ from typing import Final, Literal
 
 import numpy as np
 
+from logprobe.monitor.judging.document import LevelDocument, LevelStatus
 from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.judgement import Level
+from logprobe.monitor.judging.judgement import GROWS, REMEMBERED_RUNS, Level, Remembered
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.records import windows
-from logprobe.monitor.judging.result import REMEMBERED_RUNS, LevelStatus, Remembered
-from logprobe.monitor.judging.result import Level as LevelOfDocument
 from logprobe.monitor.judging.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
 from logprobe.monitor.judging.thresholds import PRIORS, Prior, number
 from logprobe.monitor.judging.tokens import on_grid
 
 Precision = Literal["full", "half", "bf16"]
-GROWS: Final = ("growing", "critical")
 _UNKNOWN_TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))
 
 
@@ -218,19 +216,21 @@ def _precision(dtype: str) -> Precision | None:
 # ------------------------------------------------------------------------------------------------ words
 
 
-def in_words(level: LevelOfDocument | None) -> str:
+def in_words(level: LevelDocument | None) -> str:
     """Say how the level compares with its setup; what is not known is not called normal."""
-    if level is None or level.numerics is None:
+    if level is None or level["numerics"] is None:
         return "K3 of tokens that the trainer's own weights sampled is not known, so neither is whether it is normal"
-    k3 = f"{level.numerics:.2g}"
-    if level.remembered is not None and level.source == level.remembered.words:
-        return f"K3 of {k3} is {level.status}: {level.source}"
-    if level.status == "unknown set-up":
-        return f"no setup recorded: {k3} is {_among(level.numerics)}; record the configuration, or compare with a run"
-    low, high = (round_number(end) for end in (level.low or 0.0, level.high or 0.0))
-    if level.status == "as expected":
+    k3, status, memory = f"{level['numerics']:.2g}", level["status"], level["remembered"]
+    if memory is not None and level["source"] == memory["words"]:
+        return f"K3 of {k3} is {status}: {memory['words']}"
+    if status == "unknown set-up":
+        return (
+            f"no setup recorded: {k3} is {_among(level['numerics'])}; record the configuration, or compare with a run"
+        )
+    low, high = (round_number(end or 0.0) for end in (level["expected"]["low"], level["expected"]["high"]))
+    if status == "as expected":
         return f"K3 is what this setup has ({low} to {high})"
-    return f"K3 of {k3} is {level.status} what such a setup is reported to have ({low} to {high})"
+    return f"K3 of {k3} is {status} what such a setup is reported to have ({low} to {high})"
 
 
 def _among(k3: float) -> str:

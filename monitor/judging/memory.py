@@ -17,8 +17,11 @@ from statistics import median
 from typing import Any, Final, TypedDict
 
 from logprobe.monitor import judgement, queries
-from logprobe.monitor.judging.result import Diagnosis, Difference, Remembered
+from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.judgement import Difference, Remembered
 from logprobe.monitor.judging.setup import flat, from_documents, parsed
+from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.queries import Source
 
 _MOST: Final = 4  # settings that differ; with more, it is another setup
@@ -144,25 +147,26 @@ class KnownLevel(TypedDict):
     high: float
 
 
-def known_level(diagnosis: Diagnosis) -> KnownLevel | None:
-    """The row of ``known_levels`` that follows from a diagnosis; None: it is not known to be good, or of which setup it
-    is.
+def known_level(frame: Frame, diagnosis: DiagnosisDocument) -> KnownLevel | None:
+    """Return the row of ``known_levels`` that a judged frame adds, or None if it is not known to be good, or of which
+    setup it is.
 
     Healthy by the run's own past, not by this memory, with a level that is not above what others report, and nothing
     found that asks for anything. A trial of one step has no past; its level alone counts, among trials.
     """
-    level, trial = diagnosis.level, _TRIAL in diagnosis.settings
-    healthy = diagnosis.growth.verdict == "healthy" and diagnosis.verdict == "healthy"
-    short = trial and diagnosis.verdict in {"calibrating", "healthy"}
-    if (
-        not diagnosis.settings
-        or not (healthy or short)
-        or diagnosis.layer != "none"
-        or level is None
-        or level.own is None
-    ):
+    level = diagnosis["level"]
+    short = _TRIAL in frame.settings and diagnosis["verdict"] in {"calibrating", "healthy"}
+    healthy = frame.growth.verdict == "healthy" and diagnosis["verdict"] == "healthy"
+    if not frame.settings or not (healthy or short) or diagnosis["layer"] != "none" or level is None:
         return None
-    if level.status not in {"as expected", "unknown set-up"}:
+    k3 = _own(frame, level["numerics"])
+    if level["status"] not in {"as expected", "unknown set-up"} or not k3:
         return None
-    settings = json.dumps(diagnosis.settings, sort_keys=True)
-    return {"setup": _digest(diagnosis.settings), "settings": settings, "low": level.own[0], "high": level.own[1]}
+    settings = json.dumps(frame.settings, sort_keys=True)
+    return {"setup": _digest(frame.settings), "settings": settings, "low": min(k3), "high": max(k3)}
+
+
+def _own(frame: Frame, numerics: float | None) -> list[float]:
+    """Return K3 at the run's beginning and end, of tokens that the trainer's own weights sampled."""
+    ends = [window.where(window.own) for window in (frame.first, frame.now)]
+    return [end.k3 for end in ends if end.n >= number("fewest")] or ([] if numerics is None else [numerics])

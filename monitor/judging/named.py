@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 import yaml
 
-from logprobe.monitor.judging.document import FindingDocument, SettingDocument
-from logprobe.monitor.judging.result import Diagnosis, Setting
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, SettingDocument
 from logprobe.monitor.judging.setup import Setup
 
 _FILE: Final = "framework_settings.yaml"
@@ -40,20 +39,20 @@ def framework_of(setup: Setup) -> str | None:
     return _ENGINE if any(_ENGINE_SIGN in engine for engine in setup.engines) else None
 
 
-def with_settings(diagnosis: Diagnosis, setup: Setup) -> Diagnosis:
-    """The diagnosis with the setting of each remedy that someone should look at, where it is not in effect already."""
-    advised, name = diagnosis.correction.advice == "enable", framework_of(setup)
-    findings = tuple(
+def with_settings(diagnosis: DiagnosisDocument, setup: Setup) -> DiagnosisDocument:
+    """Return the diagnosis with the setting of each remedy that asks for one and is not in effect already."""
+    advised, name = diagnosis["correction"]["advice"] == "enable", framework_of(setup)
+    findings: list[FindingDocument] = [
         finding
-        if finding.urgency == "informational"
-        else replace(finding, settings=settings_of(finding.cause, setup, advised=advised))
-        for finding in diagnosis.findings
-    )
+        if finding["urgency"] == "informational"
+        else {**finding, "settings": settings_of(finding["cause"], setup, advised=advised)}
+        for finding in diagnosis["findings"]
+    ]
     title = None if name is None else table().get(name, {}).get("title", name)
-    return replace(diagnosis, framework=title, findings=findings)
+    return {**diagnosis, "framework": title, "findings": findings}
 
 
-def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> tuple[Setting, ...]:
+def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> list[SettingDocument]:
     """The framework's own settings that mend a cause; vLLM's arguments, as the framework hands them on, where it has
     none.
 
@@ -64,22 +63,22 @@ def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> tuple[Set
     """
     name = framework_of(setup)
     if name is None:
-        return ()
+        return []
     declared = table().get(name, {})
-    own = tuple(_Framework(name, setup).settings(cause, advised=advised))
+    own = list(_Framework(name, setup).settings(cause, advised=advised))
     closed = declared.get("causes", {}).get(cause) == [] or not any(_ENGINE_SIGN in engine for engine in setup.engines)
-    return (
-        own if own or closed else tuple(_Framework(_ENGINE, setup, through=declared).settings(cause, advised=advised))
-    )
+    if own or closed:
+        return own
+    return list(_Framework(_ENGINE, setup, through=declared).settings(cause, advised=advised))
 
 
 def told(finding: FindingDocument) -> str:
-    """A finding's remedy with the settings that it names; `finding`: as `Finding.document` has it."""
-    return " ".join([finding["fix"], *(f"{in_words(setting)}." for setting in finding.get("settings", ()))])
+    """Return a finding's remedy with the settings that it names."""
+    return " ".join([finding["fix"], *(f"{in_words(setting)}." for setting in finding["settings"])])
 
 
 def in_words(setting: SettingDocument) -> str:
-    """A setting as it is written down, whose it is, and what it is now; `setting`: as `Setting.document` has it."""
+    """Return a setting as it is written down, with its framework and its value now."""
     return f"`{setting['copy']}` ({'; '.join((setting['framework'], *particulars(setting)))})"
 
 
@@ -97,15 +96,15 @@ class _Framework:
     setup: Setup
     through: Mapping[str, Any] | None = None
 
-    def settings(self, cause: str, *, advised: bool) -> Iterator[Setting]:
+    def settings(self, cause: str, *, advised: bool) -> Iterator[SettingDocument]:
         """Those that mend `cause`; what is set so already is no remedy, and what corrects is one only where it is
         advised."""
         for entry in self._entries.get(cause, ()):
             now = self._now(entry)
             setting = self._setting(entry, now, self._suggested(entry, now))
-            fine = [*([setting.suggested] if setting.known else []), *entry.get("fine", ())]
+            fine = [*([setting["suggested"]] if setting["known"] else []), *entry.get("fine", ())]
             done = now is not None and all(any(_same(value, good) for good in fine) for value in now)
-            if not done and (advised or not setting.corrects):
+            if not done and (advised or not setting["corrects"]):
                 yield setting
 
     @property
@@ -133,22 +132,22 @@ class _Framework:
             return float(f"{value * entry['times']:.3g}") if _is_number(value) else None
         return entry.get("to")
 
-    def _setting(self, entry: Mapping[str, Any], now: tuple[Any, ...] | None, to: Any) -> Setting:
+    def _setting(self, entry: Mapping[str, Any], now: tuple[Any, ...] | None, to: Any) -> SettingDocument:
         declared, through = table()[self.name], self.through or {}
         passed = "where" not in entry and through.get("engine")
         has_value = "to" in entry or to is not None
         form = passed or entry.get("write") or declared["write"]
-        return Setting(
-            framework=through["title"] if passed else declared["title"],
-            where=entry.get("where", ""),
-            name=entry["name"],
-            now=None if now is None else list(now),
-            suggested=to,
-            known=has_value,
-            words=entry.get("words", "") or ("" if has_value else _unvalued(entry)),
-            copy=_written(form, declared["values"], entry["name"], to) if has_value else _named(form, entry["name"]),
-            corrects=bool(entry.get("correction")),
-        )
+        return {
+            "framework": through["title"] if passed else declared["title"],
+            "where": entry.get("where", ""),
+            "name": entry["name"],
+            "now": None if now is None else list(now),
+            "suggested": to,
+            "known": has_value,
+            "words": entry.get("words", "") or ("" if has_value else _unvalued(entry)),
+            "copy": _written(form, declared["values"], entry["name"], to) if has_value else _named(form, entry["name"]),
+            "corrects": bool(entry.get("correction")),
+        }
 
 
 def _unvalued(entry: Mapping[str, Any]) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from logprobe.monitor import queries
-from logprobe.monitor.judging.explain import CONFIDENCES
-from logprobe.monitor.judging.judgement import Confidence
-from logprobe.monitor.judging.result import Correction, Diagnosis, Finding, NotMeasured
+from logprobe.monitor.judging.document import (
+    CREDIBLE,
+    CorrectionDocument,
+    DiagnosisDocument,
+    FindingDocument,
+    NotMeasuredDocument,
+)
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.proof.experiments.knobs import KNOBS
 from logprobe.monitor.queries import Source
@@ -34,28 +37,28 @@ def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
     }
 
 
-def with_experiment(diagnosis: Diagnosis, bisection: Mapping[str, Any] | None) -> Diagnosis:
-    """The diagnosis, with what `logprobe bisect` proved, or with the experiment that would decide between causes.
+def with_experiment(diagnosis: DiagnosisDocument, bisection: Mapping[str, Any] | None) -> DiagnosisDocument:
+    """Return the diagnosis with what `logprobe bisect` proved, or with the experiment that would decide.
 
     Args:
         diagnosis: from recorded numbers.
-        bisection: the newest document of `logprobe bisect`; None: there is none.
+        bisection: the newest document of `logprobe bisect`, or None.
     """
     if bisection is None:
-        return replace(diagnosis, not_measured=(*diagnosis.not_measured, *_undecided(diagnosis)))
+        return {**diagnosis, "not_measured": [*diagnosis["not_measured"], *_undecided(diagnosis)]}
     arms = _proving(bisection)
     if not arms:
         return diagnosis
-    inferred = {finding.cause: finding for finding in diagnosis.findings}
+    inferred = {finding["cause"]: finding for finding in diagnosis["findings"]}
     proven = [_proven(arm, inferred.get(cause)) for cause, arm in arms.items()]
-    others = [finding for finding in diagnosis.findings if finding.cause not in arms]
-    added = [finding for finding in proven if finding.cause not in inferred]
-    return replace(
-        diagnosis,
-        findings=(*proven, *others),
-        layer=proven[0].layer if diagnosis.layer in ("none", "unknown") else diagnosis.layer,
-        correction=_correction(diagnosis.correction, added),
-    )
+    others = [finding for finding in diagnosis["findings"] if finding["cause"] not in arms]
+    added = [finding for finding in proven if finding["cause"] not in inferred]
+    return {
+        **diagnosis,
+        "findings": [*proven, *others],
+        "layer": proven[0]["layer"] if diagnosis["layer"] in ("none", "unknown") else diagnosis["layer"],
+        "correction": _correction(diagnosis["correction"], added),
+    }
 
 
 def _proving(bisection: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -68,7 +71,7 @@ def _proving(bisection: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return arms
 
 
-def _proven(arm: Mapping[str, Any], inferred: Finding | None) -> Finding:
+def _proven(arm: Mapping[str, Any], inferred: FindingDocument | None) -> FindingDocument:
     cause = SIGNATURES[arm["cause"]]
     side = str(arm["side"]).replace("_", " ")
     words = (
@@ -76,42 +79,46 @@ def _proven(arm: Mapping[str, Any], inferred: Finding | None) -> Finding:
     )
     evidence = {"proven_by": f"{arm['knob']} = {arm['setting']}", "removed": arm["removed"]}
     if inferred is not None:
-        return replace(
-            inferred,
-            confidence=PROVEN,
-            evidence={**evidence, **inferred.evidence},
-            explanation=f"{words} {inferred.explanation}",
-        )
-    return Finding(
-        cause=cause.cause,
-        layer=cause.layer,
-        confidence=PROVEN,
-        effect=min(max(arm["removed"], 0.0), 1.0),
-        evidence=evidence,
-        explanation=f"{words} The recorded numbers alone did not show it.",
-        fix=cause.remedy,
-        vetoes=cause.layer != "objective",
-    )
+        return {
+            **inferred,
+            "confidence": PROVEN,
+            "evidence": {**evidence, **inferred["evidence"]},
+            "explanation": f"{words} {inferred['explanation']}",
+        }
+    return {
+        "cause": cause.cause,
+        "layer": cause.layer,
+        "confidence": PROVEN,
+        "evidence": evidence,
+        "explanation": f"{words} The recorded numbers alone did not show it.",
+        "fix": cause.remedy,
+        "since_step": None,
+        "settings": [],
+        "share": {"now": None, "interval": None, "growth": None},
+        "urgency": "act",
+        "vetoes": cause.layer != "objective",
+        "accepted": None,
+    }
 
 
-def _correction(advice: Correction, added: Sequence[Finding]) -> Correction:
-    vetoing = next((finding for finding in added if finding.vetoes), None)
-    if vetoing is None or advice.advice == "do_not_enable":
+def _correction(advice: CorrectionDocument, added: Sequence[FindingDocument]) -> CorrectionDocument:
+    vetoing = next((finding["cause"] for finding in added if finding["vetoes"]), None)
+    if vetoing is None or advice["advice"] == "do_not_enable":
         return advice
-    return Correction("do_not_enable", f"fix {vetoing.cause} first: a correction would hide it")
+    return {"advice": "do_not_enable", "why": f"fix {vetoing} first: a correction would hide it"}
 
 
-def _undecided(diagnosis: Diagnosis) -> Iterator[NotMeasured]:
-    """The experiment that tells apart causes of which none is more than inferred."""
+def _undecided(diagnosis: DiagnosisDocument) -> Iterator[NotMeasuredDocument]:
+    """Yield the experiment that tells apart causes of which none is more than possible."""
     unsure = [
-        finding
-        for finding in diagnosis.findings
-        if finding.confidence < CONFIDENCES[Confidence.INFERRED] and finding.urgency != "informational"
+        finding["cause"]
+        for finding in diagnosis["findings"]
+        if finding["confidence"] < CREDIBLE and finding["urgency"] != "informational"
     ]
-    knobs = [knob.name for finding in unsure for knob in KNOBS if knob.cause == finding.cause]
+    knobs = [knob.name for cause in unsure for knob in KNOBS if knob.cause == cause]
     if len(unsure) >= _FEWEST and knobs:
-        yield NotMeasured(
-            f"which of {', '.join(finding.cause for finding in unsure)} it is",
-            "their numbers look alike",
-            f"run: logprobe bisect {diagnosis.run} --model VERSION=PATH --knobs {','.join(dict.fromkeys(knobs))}",
-        )
+        yield {
+            "what": f"which of {', '.join(unsure)} it is",
+            "why": "their numbers look alike",
+            "how": f"run: logprobe bisect {diagnosis['run']} --model VERSION=PATH --knobs {','.join(dict.fromkeys(knobs))}",
+        }

@@ -10,7 +10,8 @@ from typing import Final, Literal, get_args
 
 import yaml
 
-Layer = Literal["semantic", "inference_path", "objective", "unknown"]
+from logprobe.monitor.judging.document import Layer
+
 Kind = Literal["fault", "noise", "growth", "lag", "note"]
 Test = Literal["counted", "declared", "distribution", "contrast", "course"]
 

@@ -21,7 +21,7 @@ from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.monitor import judgement as judged
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import Judgement, Severity
-from logprobe.monitor.judging.result import Verdict
+from logprobe.monitor.judging.document import Verdict
 from logprobe.monitor.metrics.catalog import metric
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.pipeline import backlog

@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from diagnoses import diagnosis, finding
 
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import advised, remedy
 
 MIS = {"is_level": "token", "is_mode": "mask"}
-LAG = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "fix": "Bound the lag, and correct."}
-FAULT = {"cause": "raw_logprobs", "layer": "semantic", "confidence": 1.0, "vetoes": True}
+LAG = finding("staleness", layer="objective", fix="Bound the lag, and correct.")
+FAULT = finding("raw_logprobs", layer="semantic", confidence=1.0, vetoes=True)
 
 
 HELPED = {"judgement": "helped", "words": "helped: the reward is above where it was"}
@@ -50,7 +51,7 @@ CASES: list[tuple[str, list[dict[str, Any]], Standing, str]] = [
 def test_advice_knows_the_state_of_the_correction(
     advice: str, findings: list[dict[str, Any]], standing: Standing, words: str
 ) -> None:
-    document = {"verdict": "critical", "findings": findings, "correction": {"advice": advice, "why": "because"}}
+    document = diagnosis("critical", findings=findings, correction={"advice": advice, "why": "because"})
     shown = {"enable": "switch one on", "do_not_enable": "do not switch one on"}.get(advice, "")
     assert advised(document, standing) == words.format(advice=shown)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from alert_homes import K3, at, put
+from diagnoses import diagnosis
 
 from logprobe.alerts.rules.periods import HEALTHY_STEPS
 from logprobe.alerts.rules.thresholds import Threshold
@@ -25,7 +26,7 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.result import Diagnosis, Verdict
+from logprobe.monitor.judging.document import Verdict
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
@@ -36,7 +37,6 @@ LOW = (
         {"name": "coverage-low", "metric": "coverage", "below": 0.99, "steps": 3, "severity": "critical"}
     ),
 )
-HEALTHY = Diagnosis("a", "healthy", None, None, "none", (), ())
 
 
 def look(store: Store, step: int, seconds: float = 3.0) -> None:
@@ -45,7 +45,7 @@ def look(store: Store, step: int, seconds: float = 3.0) -> None:
 
 
 def diagnosed(store: Store, verdict: Verdict, step: int = LAST) -> None:
-    document = json.dumps(replace(HEALTHY, verdict=verdict).document())
+    document = json.dumps(diagnosis(verdict, run="a"))
     with store.transaction() as cursor:
         cursor.execute(
             "INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, causes, document, diagnosed_at)"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from alert_homes import put
 from alert_notes import NOTE
+from diagnoses import diagnosis
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from logprobe.alerts.rules.periods import advance
@@ -28,7 +29,6 @@ from logprobe.app.view import run_view, words
 from logprobe.monitor import judgement as judged
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
 from logprobe.monitor.judging.judged import SECONDS, judged_runs
-from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.service import healthz, scrape
 from logprobe.monitor.store.store import Store
@@ -75,9 +75,7 @@ def fill(store: Store, name: str, verdict: str | None, alert: tuple[str, str | N
         if age == "in the spool":
             cursor.execute("INSERT INTO spooled VALUES (?, ?, ?)", [name, now - timedelta(minutes=1), now])
         if verdict is not None:
-            document = {"run": name, "verdict": verdict, "since_step": 5, "doubling_steps": None, "layer": "none", "findings": [],
-                        "not_measured": [], "correction": {"advice": "not_needed", "why": ""},
-                        "growth": Growth("unknown").document()}  # fmt: skip
+            document = diagnosis(verdict, run=name, since_step=5)
             cursor.execute(
                 "INSERT INTO diagnoses VALUES (?, ?, 1, ?, 'none', 5, [], ?, ?, NULL, NULL, NULL, 'not_needed')",
                 [name, judged_step, verdict, json.dumps(document), waits],
@@ -217,7 +215,7 @@ def test_every_place_shows_the_severity_of_every_combination(
     monkeypatch.setattr(scrape, "MOST_RUNS", len(CASES))
     own = run_view.diagnose(standing, next(iter(CASES)))
     # A look of its own at each run would take minutes.
-    monkeypatch.setattr(run_view, "diagnose", lambda _, name, **__: replace(own, run=name))
+    monkeypatch.setattr(run_view, "diagnose", lambda _, name, **__: {**own, "run": name})
     wanted = {name: expected(*case) for name, case in CASES.items()}
     assert set(wanted.values()) == set(SEVERITIES)
     shown = {place: list(read(standing)) for place, read in PLACES.items()}

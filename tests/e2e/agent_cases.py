@@ -11,7 +11,7 @@ from engine_process import run_scenario
 from processes import logprobe
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging import diagnose
+from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.store.store import Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
@@ -62,6 +62,6 @@ def test_nothing_is_found_but_what_the_update_explains(trained: tuple[Path, Any]
     home, _ = trained
     with Store.open(Home(home), read_only=True) as store:
         first, both = diagnose(store, RUN, steps=(1, 1)), diagnose(store, RUN)
-    assert first.findings == ()
-    assert first.layer in {"none", "unknown"}
-    assert {finding.layer for finding in both.findings} <= {"objective"}, both.findings
+    assert first["findings"] == []
+    assert first["layer"] in {"none", "unknown"}
+    assert {finding["layer"] for finding in both["findings"]} <= {"objective"}, both["findings"]

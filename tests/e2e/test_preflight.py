@@ -10,10 +10,11 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pytest
+from diagnoses import diagnosis as document_of
 from engine_process import ENGINE_ENVIRONMENT
 from recorded_home import ingest_recorded
 
@@ -22,7 +23,6 @@ from logprobe.app.commands.preflight import judged, verdict
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.parity import Parity
 from logprobe.monitor.judging.parity.judging import Check
-from logprobe.monitor.judging.result import Diagnosis, Finding, Level
 from logprobe.monitor.proof.forward import score
 from logprobe.monitor.proof.scorers import trial_process
 from logprobe.monitor.proof.scorers.running import Outcome
@@ -147,25 +147,31 @@ def test_a_level_that_cannot_be_kept_leaves_the_result_as_it_is(
 
 
 FOUND = {"sampler": "vLLM 0.32.0, bfloat16"}
-LEVEL = Level(6e-4, 6e-4, 1e-5, 2e-3, {}, "", "as expected")
-FINE = Diagnosis("mine", "calibrating", None, None, "none", (), (), level=LEVEL)
+LEVEL = {"k3": 6e-4, "expected": {"low": 1e-5, "high": 2e-3}}
 PARITY = Parity("mine", "recipe", "at_parity", (), (), (), ())
 UNMET = Check("log-probs", "semantic", "processed", "violated", None, "why", "fix", ())
-FINDING = Finding("raw_logprobs", "semantic", 0.9, 0.9, {}, "wrong.", "Mend it.")
+RAW = {"cause": "raw_logprobs", "layer": "semantic"}
+
+
+def diagnosed(verdict: str = "calibrating", *, status: str = "as expected", **parts: Any) -> Any:
+    return document_of(verdict, level={**LEVEL, "status": status}, findings=[{**RAW, **parts}] if parts else [])
+
+
+FINE = diagnosed()
 
 
 @pytest.mark.parametrize(
     ("found", "diagnosis", "parity", "strict", "result"),
     [
         (FOUND, FINE, PARITY, False, "fine"),
-        (FOUND, replace(FINE, level=None), PARITY, False, "unknown"),
-        (FOUND, replace(FINE, level=replace(LEVEL, status="unknown set-up")), PARITY, False, "unknown"),
-        (FOUND, replace(FINE, level=replace(LEVEL, status="above")), PARITY, False, "wrong"),
-        (FOUND, replace(FINE, verdict="critical", level=replace(LEVEL, status="far above")), PARITY, False, "wrong"),
-        (FOUND, replace(FINE, verdict="critical", findings=(FINDING,)), PARITY, False, "wrong"),
-        (FOUND, replace(FINE, findings=(replace(FINDING, urgency="watch"),)), PARITY, False, "unknown"),
-        (FOUND, replace(FINE, findings=(replace(FINDING, urgency="watch", vetoes=True),)), PARITY, False, "wrong"),
-        (FOUND, replace(FINE, findings=(replace(FINDING, urgency="informational"),)), PARITY, False, "fine"),
+        (FOUND, document_of("calibrating"), PARITY, False, "unknown"),
+        (FOUND, diagnosed(status="unknown set-up"), PARITY, False, "unknown"),
+        (FOUND, diagnosed(status="above"), PARITY, False, "wrong"),
+        (FOUND, diagnosed("critical", status="far above"), PARITY, False, "wrong"),
+        (FOUND, diagnosed("critical", urgency="act"), PARITY, False, "wrong"),
+        (FOUND, diagnosed(urgency="watch"), PARITY, False, "unknown"),
+        (FOUND, diagnosed(urgency="watch", vetoes=True), PARITY, False, "wrong"),
+        (FOUND, diagnosed(urgency="informational"), PARITY, False, "fine"),
         ({"sampler": "transformers in bfloat16 (a stand-in)"}, FINE, PARITY, False, "unknown"),
         (FOUND, FINE, replace(PARITY, checks=(UNMET,)), False, "wrong"),
         (FOUND, FINE, replace(PARITY, checks=(replace(UNMET, layer="inference_path"),)), False, "fine"),
@@ -174,7 +180,7 @@ FINDING = Finding("raw_logprobs", "semantic", 0.9, 0.9, {}, "wrong.", "Mend it."
         (FOUND, FINE, replace(PARITY, checks=(replace(UNMET, outcome="unknown"),)), True, "unknown"),
     ],
 )
-def test_what_decides(found: dict[str, str], diagnosis: Diagnosis, parity: Parity, strict: bool, result: str) -> None:
+def test_what_decides(found: dict[str, str], diagnosis: Any, parity: Parity, strict: bool, result: str) -> None:
     assert verdict(list(judged(found, diagnosis, parity, strict=strict))) == result
 
 

@@ -2,7 +2,7 @@
 
 A file names a world (or a family of the zoo), its parameters, and what must follow. Keys of `expect`:
 
-- `state`, `layer`, `advice`, `reason`: the value, or a list of allowed ones;
+- `verdict`, `layer`, `advice`, `reason`: the value, or a list of allowed ones;
 - `cause`: first finding, or a list of allowed ones; null: no finding that asks for anything;
 - `confidence`: at least this;
 - `where`: columns and values of the place; null: no place;
@@ -33,7 +33,7 @@ from logprobe.monitor.judging.thresholds import THRESHOLDS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 SETS = {of.name: of for of in (FIT, SEEN, SEEN_SLOW, RESTLESS, CALM)}
-KEYS = {"state", "layer", "advice", "reason", "cause", "confidence", "where", "since", "never", "k3", "judged"}
+KEYS = {"verdict", "layer", "advice", "reason", "cause", "confidence", "where", "since", "never", "k3", "judged"}
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -76,7 +76,7 @@ def differences(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
     asking = [f for f in judgement.findings if f.urgency != "informational"]
     first = asking[0] if asking else None
     wrong: dict[str, Any] = {}
-    for key in ("state", "layer", "advice", "reason"):
+    for key in ("verdict", "layer", "advice", "reason"):
         if key in expect and getattr(judgement, key) not in _several(expect[key]):
             wrong[key] = getattr(judgement, key)
     if "cause" in expect and (None if first is None else first.cause) not in _several(expect["cause"]):
@@ -100,7 +100,7 @@ def differences(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
         wrong["judged"] = judgement.judged
     if wrong:
         wrong["all"] = [(f.cause, f.confidence.name, f.urgency, f.share, dict(f.evidence)) for f in judgement.findings]
-        wrong["as judged"] = (judgement.state, judgement.layer, judgement.advice, judgement.reason, judgement.level)
+        wrong["as judged"] = (judgement.verdict, judgement.layer, judgement.advice, judgement.reason, judgement.level)
     return wrong
 
 

@@ -15,7 +15,7 @@ from logprobe.app.cli import main
 from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging import diagnose
+from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.store.store import Store
 
 KEYS = (
@@ -167,12 +167,12 @@ def test_a_conflict_is_reported_and_diagnosed(monitor: Monitor, capsys: pytest.C
         monitor.train(step, rollout_versions=[SPANS if step == 4 else 4])
     monitor.settle()
     found = diagnose(monitor.store, "run")
-    (finding,) = [finding for finding in found.findings if finding.cause == "version_conflict"]
-    assert finding.evidence == {"tokens_compared": 12, "tokens_differing": 4, "engine_older": 4, "engine_newer": 0}
-    assert (finding.since_step, finding.layer) == (4, "inference_path")
+    (finding,) = [finding for finding in found["findings"] if finding["cause"] == "version_conflict"]
+    assert finding["evidence"] == {"tokens_compared": 12, "tokens_differing": 4, "engine_older": 4, "engine_newer": 0}
+    assert (finding["since_step"], finding["layer"]) == (4, "inference_path")
     monitor.store.close()
     words = "state different weight versions of 4 of 12 tokens (steps 4 to 4)"
-    assert any(words in each.text and each.level == "problem" for each in examine(str(monitor.store.home.path)))
+    assert any(words in each.text and each["level"] == "problem" for each in examine(str(monitor.store.home.path)))
     main(["show", "run", "--home", str(monitor.store.home.path)])
     assert words in capsys.readouterr().out
 

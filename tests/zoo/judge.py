@@ -67,12 +67,12 @@ def judged(case: Case) -> Judged:
     final = seen[-1][1]
     return Judged(
         case=case,
-        verdict=final.verdict,
-        layer=final.layer,
-        cause=final.findings[0].cause if final.findings else None,
-        advice=final.correction.advice,
-        since=final.since_step,
-        enabled=next((step for step, found in seen if found.correction.advice == "enable"), None),
+        verdict=final["verdict"],
+        layer=final["layer"],
+        cause=final["findings"][0]["cause"] if final["findings"] else None,
+        advice=final["correction"]["advice"],
+        since=final["since_step"],
+        enabled=next((step for step, found in seen if found["correction"]["advice"] == "enable"), None),
     )
 
 

@@ -20,8 +20,8 @@ from zoo.cases import Case
 from zoo.passes import Run
 from zoo.passes_cases import DEVELOPMENT, HELD_BACK, cases
 
+from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import diagnosed
-from logprobe.monitor.judging.result import Diagnosis
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
 BEGIN, END = "<!-- zoo of passes: written by make campaign NAME=zoo-passes -->", "<!-- zoo of passes: end -->"
@@ -51,19 +51,23 @@ def judged(case: Case) -> Outcome:
     drawn = run.rollouts()
     seen = [(step, diagnosed(drawn.frame(step))) for step in steps_of(case, run)]
     final = seen[-1][1]
-    first = next((step for step, found in seen if found.correction.advice == "enable"), None)
-    named = [finding.cause for finding in final.findings if finding.confidence >= 0.5 and finding.urgency == "act"]
+    first = next((step for step, found in seen if found["correction"]["advice"] == "enable"), None)
+    named = [
+        finding["cause"]
+        for finding in final["findings"]
+        if finding["confidence"] >= 0.5 and finding["urgency"] == "act"
+    ]
     outcome: Outcome = {
-        "name": case.name, "family": case.family, "wanted": case.wanted, "verdict": final.verdict, "layer": final.layer,
-        "advice": final.correction.advice, "cause": final.findings[0].cause if final.findings else None, "acts": named,
-        "expected": case.cause, "since": final.since_step, "onset": onset(run), "enabled": first, "looks": len(seen),
+        "name": case.name, "family": case.family, "wanted": case.wanted, "verdict": final["verdict"], "layer": final["layer"],
+        "advice": final["correction"]["advice"], "cause": final["findings"][0]["cause"] if final["findings"] else None, "acts": named,
+        "expected": case.cause, "since": final["since_step"], "onset": onset(run), "enabled": first, "looks": len(seen),
         "alarms": [step for step, found in seen if _alarms(found)], "k3": float(np.median(drawn.frame().series.k3)),
     }  # fmt: skip
     return outcome | {"right": _right(outcome)}
 
 
-def _alarms(found: Diagnosis) -> bool:
-    return found.verdict not in {"healthy", "calibrating"} or found.correction.advice == "enable"
+def _alarms(found: DiagnosisDocument) -> bool:
+    return found["verdict"] not in {"healthy", "calibrating"} or found["correction"]["advice"] == "enable"
 
 
 def _right(outcome: Outcome) -> bool:

@@ -31,7 +31,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
 from logprobe.monitor.judgement import FIRING, Severity
-from logprobe.monitor.judging.leading import leading
+from logprobe.monitor.judging.document import leading
 
 Row = Mapping[str, Any]
 

@@ -25,14 +25,13 @@ from logprobe.monitor import queries
 from logprobe.monitor.judging import culprit
 from logprobe.monitor.judging.accepted import Expectation, expectation, explained
 from logprobe.monitor.judging.culprit import Picture
-from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.document import LAYERS as ORDER
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, alarms
 from logprobe.monitor.judging.expected import expected
-from logprobe.monitor.judging.leading import alarms, in_reading_order
+from logprobe.monitor.judging.judgement import MARGIN
 from logprobe.monitor.judging.parity import Check, Parity, Setting
 from logprobe.monitor.judging.parity import compare as parity_of
 from logprobe.monitor.judging.proven import latest
-from logprobe.monitor.judging.result import LAYERS as ORDER
-from logprobe.monitor.judging.result import MARGIN
 from logprobe.monitor.judging.signatures import SIGNATURES
 
 RECIPE: Final = "the built-in recipe"  # what a run is held against when no reference is chosen
@@ -113,16 +112,16 @@ def picture(proof: Picture, theme: Theme, window: tuple[int, int] | None = None)
 
 
 def _trend(found: LatestDiagnosis) -> None:
-    if found.growth.reasons:
+    if found.document["growth"]["reasons"]:
         ui.title("Trend of K3", f"against the run's own baseline, as of step {found.step:,}; the onset is an estimate")
-        for reason in found.growth.reasons:
+        for reason in found.document["growth"]["reasons"]:
             ui.write(f"{reason[:1].upper()}{reason[1:]}.")
 
 
 def _findings(run: Run, found: LatestDiagnosis, accepting: Acceptances) -> None:
     """What alarms, layer by layer, in the order in which they are ruled out."""
     document = found.document
-    alarming = [finding for finding in in_reading_order(document) if not _quiet(finding)]
+    alarming = [finding for finding in document["findings"] if not _quiet(finding)]
     if not alarming:
         ui.title("Findings")
         ui.write(_nothing(document))
@@ -143,7 +142,7 @@ def _nothing(document: DiagnosisDocument) -> str:
 
 def _quiet(finding: FindingDocument) -> bool:
     """Whether it needs no action: it is as it should be in this setup, or accepted."""
-    return finding.get("urgency") == "informational" or finding.get("accepted") is not None
+    return finding["urgency"] == "informational" or finding["accepted"] is not None
 
 
 def _table(name: str, findings: Sequence[FindingDocument], found: LatestDiagnosis) -> None:
@@ -186,7 +185,7 @@ def _value(value: object) -> str:
 def _without_alarm(found: LatestDiagnosis) -> None:
     """Folded: what was found and needs no action, and what was looked for as well."""
     document = found.document
-    quiet = [finding for finding in in_reading_order(document) if _quiet(finding)]
+    quiet = [finding for finding in document["findings"] if _quiet(finding)]
     if quiet:
         words = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
         with st.expander(words, key="quiet findings"):
@@ -303,7 +302,7 @@ def _accepted(run: Run, document: DiagnosisDocument, accepting: Acceptances) -> 
 
 
 def _acceptance(entry: Mapping[str, Any], finding: FindingDocument | None, document: DiagnosisDocument) -> Line:
-    back = finding is not None and finding.get("accepted") is None
+    back = finding is not None and finding["accepted"] is None
     limit = entry["up_to"] if entry["up_to"] is not None or entry["was"] is None else MARGIN * entry["was"]
     cells = [
         entry["cause"].replace("_", " ") + (": beyond what was accepted" if back else ""),

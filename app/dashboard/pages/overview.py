@@ -90,7 +90,7 @@ def _tile(
     median = float(np.median(values[:-1])) if len(values) > 1 else None
     behind = int((frame["step"] > step).sum())
     late = f"last measured at step {step:,}" if behind > _USUAL_LATENESS else ""
-    times = multiple(found.document, found.growth) if found is not None and line.metric == K3 else ""
+    times = multiple(found.document) if found is not None and line.metric == K3 else ""
     words = times or change(value, median, log=panel.scale == "log")
     words = " · ".join(filter(None, [words, f"step {step:,}" if behind else ""]))
     usual = f"compared with the median of earlier steps, {quantity(median, unit_beside_label(line.metric))}"

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from logprobe.monitor import queries
+from logprobe.monitor.judging.document import Layer
 from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.judging.parity.facts import Facts, facts_of
 from logprobe.monitor.judging.parity.recipe import Outcome, Recipe
 from logprobe.monitor.judging.parity.trajectories import Trajectory, Trend, follow
 from logprobe.monitor.judging.parity_defaults import provenance
-from logprobe.monitor.judging.result import Layer
 from logprobe.monitor.queries import Source
 
 Verdict: TypeAlias = Literal["at_parity", "not_at_parity", "unknown"]

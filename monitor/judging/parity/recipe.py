@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits, yaml_text
+from logprobe.monitor.judging.document import Layer
 from logprobe.monitor.judging.parity.facts import Facts
-from logprobe.monitor.judging.result import Layer
 
 Outcome: TypeAlias = Literal["met", "violated", "unknown"]
 

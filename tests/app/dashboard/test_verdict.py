@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from diagnoses import diagnosis as diagnosis_document
+from diagnoses import finding
 from recorded_home import ingest_recorded
 
 from logprobe.alerts.controller.standing import Standing
@@ -20,9 +22,10 @@ from logprobe.app.text.judgement import VERDICTS
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Judgement
+from logprobe.monitor.judging.document import Verdict
 from logprobe.monitor.judging.growth import judge
 from logprobe.monitor.judging.job import DiagnosisStage
-from logprobe.monitor.judging.result import GROWS, Growth, Verdict
+from logprobe.monitor.judging.judgement import GROWS, Growth
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
@@ -45,11 +48,10 @@ def judged(verdict: str, *, since: int | None = None, doubling: float | None = N
     """A run of 400 steps whose K3 doubles every 40 steps from step 300 on, and what was said about it."""
     steps = np.arange(400)
     k3 = 1e-3 * 2.0 ** (np.maximum(0, steps - 300) / 40)
-    document = {
-        "run": "r", "verdict": verdict, "since_step": since, "doubling_steps": doubling, "layer": "objective",
-        "findings": [], "not_measured": [], "correction": {"advice": "not_needed", "why": ""}, **parts,
-    }  # fmt: skip
-    diagnosis = LatestDiagnosis(document, 399, datetime.now(UTC), judge(steps.tolist(), k3.tolist()))
+    growth = judge(steps.tolist(), k3.tolist()).document()
+    parts = {"layer": "objective", "growth": growth, **parts}
+    document = diagnosis_document(verdict, since_step=since, doubling_steps=doubling, **parts)
+    diagnosis = LatestDiagnosis(document, 399, datetime.now(UTC))
     firing = (Firing("gap-growing", "warning", started_step=320),) if verdict in GROWS else ()
     judgement = Judgement(cast("Verdict", verdict), since, step=399, newest=399, alerts=firing)
     return View(judgement, diagnosis)
@@ -66,6 +68,7 @@ def test_the_banner_answers_in_order() -> None:
     assert float(shown["facts"][1][1].split("×")[0]) == pytest.approx(2 ** (94.5 / 40), rel=0.01)
     assert shown["do"] == [
         ["late growth", "Lower the learning rate."],
+        ["setting", "no setting named: no training framework was recorded"],
         ["correction", "switch one on: the policies differ"],
     ]
 
@@ -79,7 +82,7 @@ def test_the_banner_answers_in_order() -> None:
     ],
 )
 def test_noise_is_called_normal_only_for_a_recorded_set_up(status: str, words: str) -> None:
-    view = judged("healthy", findings=[{**ROUNDING, "share": part(0.5)}], level={"k3": None, "status": status})
+    view = judged("healthy", findings=[{**ROUNDING, "share": part(0.5)}], level={"status": status})
     assert dict(banner(view)["facts"])[words] == "low precision"
     assert view.diagnosis is not None
     assert words in qualities(ROUNDING | {"share": part(0.5)}, view.diagnosis.document)
@@ -101,37 +104,34 @@ def test_what_is_found_while_a_run_calibrates_is_not_called_too_early() -> None:
 
 
 def test_a_finding_that_is_not_credible_gives_no_advice() -> None:
-    doubtful = {"cause": "staleness", "layer": "objective", "confidence": 0.3, "fix": "Bound the lag.", "since_step": None,
-                "evidence": {}, "explanation": "Perhaps."}  # fmt: skip
+    doubtful = made("staleness", layer="objective", confidence=0.3, fix="Bound the lag.", explanation="Perhaps.")
     view = judged("healthy", findings=[doubtful])
     assert banner(view)["do"] == []
     assert view.diagnosis is not None
     assert "Bound the lag." in lines_of(doubtful, view.diagnosis)[0].cells  # the evidence is on its page all the same
 
 
-def finding(cause: str, layer: str, **parts: Any) -> dict[str, Any]:
+def made(cause: str, layer: str, **parts: Any) -> dict[str, Any]:
     """One of a diagnosis: credible, alarming, and no veto, unless `parts` say otherwise."""
-    return {"cause": cause, "layer": layer, "confidence": 0.9, "fix": f"Mend {cause}.", "since_step": None, "evidence": {},
-            "explanation": cause, "urgency": "act", "vetoes": False, "accepted": None, **parts}  # fmt: skip
+    return dict(finding(cause, layer=layer, **{"fix": f"Mend {cause}.", "explanation": cause, **parts}))
 
 
 def part(now: float) -> dict[str, Any]:
     return {"now": now, "interval": None, "growth": None}
 
 
-GREW = finding("late_growth", "objective", since_step=300)
-ROUNDING = finding("low_precision", "inference_path", urgency="informational")
+GREW = made("late_growth", "objective", since_step=300)
+ROUNDING = made("low_precision", "inference_path", urgency="informational")
 LIVED_WITH = {**ROUNDING, "accepted": {"because": "bf16 by choice"}}
-CACHE = finding("stale_prefix_cache", "inference_path", vetoes=True, since_step=250)
-LESSER = finding("batch_variance", "inference_path", urgency="watch")
-RAW = finding("raw_logprobs", "semantic", vetoes=True, since_step=0)
+CACHE = made("stale_prefix_cache", "inference_path", vetoes=True, since_step=250)
+LESSER = made("batch_variance", "inference_path", urgency="watch")
+RAW = made("raw_logprobs", "semantic", vetoes=True, since_step=0)
 RAW_LIVED_WITH = {**RAW, "accepted": {"because": "ablation"}, "urgency": "informational"}
 SHAPE = {**GREW, "share": part(0.0)}
-LAG = finding("staleness", "objective", since_step=310, share=part(1.0))
-MOST, SOME = {**LAG, "share": part(0.7)}, {**LAG, "share": part(0.2)}
-OWN = {**GREW, "share": part(0.3)}
+LAG = made("staleness", "objective", since_step=310, share=part(1.0))
+MOST, OWN = {**LAG, "share": part(0.7)}, {**GREW, "share": part(0.3)}
 ENABLE = {"advice": "enable", "why": "the policies differ"}
-AS_EXPECTED = {"k3": None, "status": "as expected"}
+AS_EXPECTED = {"status": "as expected"}
 NOT_NEEDED = {"advice": "not_needed", "why": "within what is expected"}
 
 
@@ -150,21 +150,18 @@ BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, s
     ("growing", "unknown", [], first("what is unknown"), ("", "unknown", "do not"), {}),
     ("critical", "objective", [GREW, ROUNDING], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this setup": "low precision"}),
     ("critical", "inference_path", [ROUNDING, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this setup": "low precision"}),
-    ("critical", "inference_path", [LESSER, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "batch variance"}),
+    ("critical", "inference_path", [GREW, LESSER], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "batch variance"}),
     ("critical", "inference_path", [LIVED_WITH, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"accepted": "low precision (bf16 by choice)"}),
-    ("critical", "semantic", [GREW, CACHE, RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth, stale prefix cache"}),
-    ("critical", "objective", [GREW, RAW_LIVED_WITH], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth"}),
-    # What explains the gap leads growth that explains none of it; onset and layer stay those of the growth.
-    ("critical", "objective", [SHAPE, LAG], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth (0% of K3)"}),
-    ("critical", "objective", [GREW, MOST], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth"}),
-    ("growing", "objective", [OWN, MOST], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (70% of K3)"}),
-    ("growing", "objective", [SHAPE, SOME], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (20% of K3)"}),
+    ("critical", "semantic", [RAW, GREW, CACHE], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth, stale prefix cache"}),
+    ("critical", "objective", [GREW, RAW_LIVED_WITH], first("raw_logprobs"), ("late growth", "objective", "do not"), {"accepted": "raw logprobs (ablation)"}),
+    ("critical", "objective", [LAG, SHAPE], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth (0% of K3)"}),
+    ("growing", "objective", [MOST, OWN], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth (30% of K3)"}),
     ("growing", "objective", [SHAPE, {**LAG, "urgency": "informational"}], ENABLE, ("late growth", "objective", "switch one on"), {"needs no action": "staleness"}),
     ("critical", "semantic", [RAW, SHAPE, LAG], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth (0% of K3), staleness (100% of K3)"}),
     ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"normal for this setup": "low precision"}),
     ("calibrating", "semantic", [RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {}),
     ("calibrating", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this setup": "low precision"}),
-    ("no_data", "semantic", [finding("missing_logprobs", "semantic", vetoes=True)], first("missing_logprobs"), ("missing logprobs", "semantic", "do not"), {}),
+    ("no_data", "semantic", [made("missing_logprobs", "semantic", vetoes=True)], first("missing_logprobs"), ("missing logprobs", "semantic", "do not"), {}),
 ]  # fmt: skip
 
 
@@ -185,17 +182,14 @@ def test_the_banner_never_contradicts_itself(
         for name in ("normal for this setup", "needs no action", "accepted", "also found")
         if name in facts
     } == beside
-    if "do not switch one on: fix" in remedies.get("correction", "") and cause:
-        assert f"fix {cause.replace(' ', '_')} first" in remedies["correction"]  # advice and remedy are of one finding
-    dated = "late_growth" if cause == "staleness" else cause.replace(" ", "_")
-    began = next((each["since_step"] for each in findings if each["cause"] == dated), None)
+    began = next((each["since_step"] for each in findings if each["cause"] == cause.replace(" ", "_")), None)
     assert facts.get("since step", "").removesuffix(", its first") == ("" if began is None else str(began))
 
 
 def test_the_cause_is_named_with_its_share() -> None:
-    facts = dict(banner(judged("critical", findings=[SHAPE, LAG], correction=ENABLE))["facts"])
+    facts = dict(banner(judged("critical", findings=[LAG, SHAPE], correction=ENABLE))["facts"])
     assert facts["cause"] == "staleness, 100% of K3"
-    assert facts["since step"] == "300"
+    assert facts["since step"] == "310"
 
 
 def with_correction(view: View, standing: Standing) -> View:
@@ -206,8 +200,8 @@ def with_correction(view: View, standing: Standing) -> View:
 def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> None:
     effect = {"judgement": "harmed", "words": "harmed: the reward is below where it was"}
     on = Standing("applied", 351, {"is_level": "token", "is_mode": "mask"}, effect=effect, judged_at=398)
-    view = with_correction(judged("critical", findings=[SHAPE, LAG], correction=ENABLE), on)
-    (_, remedy), (_, said) = banner(view)["do"]
+    view = with_correction(judged("critical", findings=[LAG, SHAPE], correction=ENABLE), on)
+    (_, remedy), *_, (_, said) = banner(view)["do"]
     assert said == ("on since step 351 (MIS); as of step 398: harmed: the reward is below where it was")
     assert remedy.startswith("Bound the lag")
     assert "importance sampling now" not in str(banner(view))
@@ -220,7 +214,7 @@ EXTENTS: list[tuple[str, Growth, dict[str, Any] | None, str]] = [
     ("critical", Growth("healthy", baseline=0.016, ratio=0.752), {"k3": 0.014, "expected": {"high": 1e-5}}, "0.014, 1,400× the most that is normal for this setup (1e-5)"),
     ("critical", Growth("calibrating"), {"k3": 0.014, "expected": {"high": None}}, "0.014"),
     ("critical", Growth("healthy", baseline=1e-3, ratio=1.0), {"k3": 1e-3, "expected": {"high": 2e-3}}, "0.001, normal for this setup: at most 0.002"),
-    ("critical", Growth("healthy", baseline=0.016, ratio=0.752), None, "0.752× its baseline of 0.016"),  # of an earlier version
+    ("critical", Growth("healthy", baseline=0.016, ratio=0.752), None, "0.752× its baseline of 0.016"),
     ("healthy", Growth("healthy", baseline=1e-5, ratio=1.0), {"k3": 8e-13, "expected": {"high": 1e-5}}, "below 1e-5, too small to matter"),
     ("healthy", Growth("healthy", baseline=1e-3, ratio=1.1), {"k3": 1e-3, "expected": {"high": 2e-3}}, "1.1× its baseline of 0.001"),
     ("growing", Growth("growing", baseline=1e-5, ratio=4.0), {"k3": 4e-5, "expected": {"high": 1e-5}}, "4× its baseline of 1.00e-5"),
@@ -232,7 +226,7 @@ EXTENTS: list[tuple[str, Growth, dict[str, Any] | None, str]] = [
 def test_a_gap_is_measured_by_what_says_something(
     verdict: str, growth: Growth, level: dict[str, Any] | None, words: str
 ) -> None:
-    assert extent({"verdict": verdict, "level": level}, growth) == words
+    assert extent(diagnosis_document(verdict, level=level, growth=growth.document())) == words
 
 
 @pytest.fixture(scope="module")
@@ -257,10 +251,10 @@ def test_a_recorded_run_with_a_semantic_fault(diagnosed: View) -> None:
     line = lines_of(found, diagnosed.diagnosis)[0]
     assert (line.cells[0], line.tone) == ("raw logprobs", "critical")
     assert "temperature 0.85" in line.cells[1]
-    assert diagnosed.diagnosis.growth.reasons
+    assert diagnosed.diagnosis.document["growth"]["reasons"]
 
 
-BROKEN = finding(
+BROKEN = made(
     "nonfinite_logprobs", "semantic", vetoes=True, share=part(0.0), evidence={"share": 0.5},
     explanation="900 tokens have a log-prob that is NaN, infinite or a placeholder (−9999), most of them from the engine; they are in no mean.",
 )  # fmt: skip

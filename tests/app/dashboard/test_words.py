@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from diagnoses import diagnosis as document
+from diagnoses import finding
 
-from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.pages import alerts, compare, correction, diagnosis, mismatch, runs, tokens, weights
 from logprobe.app.dashboard.pages import data as page
@@ -34,7 +35,6 @@ from logprobe.monitor.compare import History, compared
 from logprobe.monitor.event_study import Contrast
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.parity import Check, Parity, Setting
-from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.store.store import Store
 
@@ -173,14 +173,14 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
 
 # --- Diagnosis ---
 
-FINDING: Any = {
-    "cause": "raw_logprobs", "layer": "semantic", "confidence": 0.99, "since_step": 3, "explanation": "why", "fix": "the flag",
-    "evidence": {"logprobs_mode": "raw_logprobs", "temperature": 0.85, "calibration_z": 61.0, "k3_kl": None}, "accepted": None,
-}  # fmt: skip
+FINDING: Any = finding(
+    "raw_logprobs", layer="semantic", confidence=0.99, since_step=3, explanation="why", fix="the flag",
+    evidence={"logprobs_mode": "raw_logprobs", "temperature": 0.85, "calibration_z": 61.0, "k3_kl": None},
+)  # fmt: skip
 
 
 def test_each_line_has_test_value_expected_verdict_and_the_cause_its_fix() -> None:
-    found = LatestDiagnosis({"findings": [FINDING]}, 3, T0, Growth("no_data"), Standing())  # type: ignore[typeddict-item]
+    found = LatestDiagnosis(document(findings=[FINDING]), 3, T0)
     assert [line.cells for line in diagnosis.lines_of(FINDING, found)] == [
         ["raw logprobs", "temperature 0.85", "should be absent", "certain, 99%, since step 3", "the flag"],
         ["logprobs mode", "raw_logprobs", "processed_logprobs", "off", ""],

@@ -11,9 +11,9 @@ from judging.second.world import Drawn, Run
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Confidence, Judgement
 
-KEYS = {"state", "layer", "advice", "cause", "confidence", "where", "since", "never", "true", "k3", "quiet"}
+KEYS = {"verdict", "layer", "advice", "cause", "confidence", "where", "since", "never", "true", "k3", "quiet"}
 QUIET = {
-    "state": ["healthy", "calibrating"],
+    "verdict": ["healthy", "calibrating"],
     "layer": ["none"],
     "advice": ["not_needed"],
     "cause": [None],
@@ -47,7 +47,7 @@ def differences(judged: Judgement, expect: dict[str, Any], drawn: Drawn) -> dict
     first = asking[0] if asking else None
     cause = None if first is None else first.cause if first.named else "unknown"  # possible: nothing is named
     wrong: dict[str, Any] = {}
-    for key in ("state", "layer", "advice"):
+    for key in ("verdict", "layer", "advice"):
         if key in expect and getattr(judged, key) not in expect[key]:
             wrong[key] = getattr(judged, key)
     if cause not in expect["cause"]:
@@ -105,4 +105,4 @@ def described(judged: Judgement) -> str:
         for f in judged.findings
     ]
     place = None if judged.where is None else dict(judged.where.columns)
-    return f"{judged.state} {judged.layer} {judged.advice} since {judged.since} where {place} {found} K3 {judged.level.k3} {judged.level.status}"
+    return f"{judged.verdict} {judged.layer} {judged.advice} since {judged.since} where {place} {found} K3 {judged.level.k3} {judged.level.status}"

@@ -1,6 +1,6 @@
 """Families of situations: each draws a run and says what may be concluded from what the run recorded.
 
-An expectation names what a careful engineer would accept: `state`, `layer`, `advice`, `cause` are lists of what is allowed; `cause` is the first
+An expectation names what a careful engineer would accept: `verdict`, `layer`, `advice`, `cause` are lists of what is allowed; `cause` is the first
 finding that asks for something (null: none does). A finding that asks for something, is *known* or *certain* and is in neither `cause` nor
 `true` is a confident wrong one. `where`: "fault" (the place named must be that of the fault's tokens, half of both at least), "fault?" (that, or none)
 "around" (a wider place, of some of the fault's columns) or null. `quiet`: the step before which the run was healthy and must have been called so. The first letter of a family's name: h healthy, f fault, g
@@ -19,7 +19,7 @@ import numpy as np
 
 Case = dict[str, Any]
 FAMILIES: dict[str, tuple[int, Callable[[np.random.Generator, int], Case]]] = {}
-BAD = ["watch", "growing", "critical", "unknown", "not measured"]
+BAD = ["watch", "growing", "critical", "unknown", "no_data"]
 NOT_SOFTMAX = ["other_softmax", "miscalibrated_logprobs", "unknown"]
 NOISE = ["low_precision", "batch_variance", "lm_head_precision"]
 
@@ -34,12 +34,12 @@ def family(variants: int) -> Callable[[Callable[[np.random.Generator, int], Case
 
 def healthy(about: str, run: dict[str, Any], **more: Any) -> Case:
     state = ["healthy"] if run.get("steps", 220) >= 205 else ["healthy", "calibrating"]
-    expect = {"state": state, "layer": ["none"], "advice": ["not_needed"], "cause": [None], "where": None}
+    expect = {"verdict": state, "layer": ["none"], "advice": ["not_needed"], "cause": [None], "where": None}
     return {"about": about, "run": run, "expect": {**expect, **more}}
 
 
 def fault(about: str, run: dict[str, Any], cause: list[Any], layer: list[str], **more: Any) -> Case:
-    expect = {"state": list(BAD), "layer": layer, "advice": ["do_not_enable"], "cause": cause}
+    expect = {"verdict": list(BAD), "layer": layer, "advice": ["do_not_enable"], "cause": cause}
     return {"about": about, "run": run, "expect": {**expect, **more}}
 
 
@@ -224,7 +224,7 @@ def h_ended(rng: np.random.Generator, variant: int) -> Case:
     run["faults"] = [{**kind, "since": first, "until": until}]
     allowed = [None, cause, *NOT_SOFTMAX]
     return healthy(
-        f"{kind['kind']} from {first} to {until - 1}, long ago.", run, state=["healthy", "watch"], cause=allowed,
+        f"{kind['kind']} from {first} to {until - 1}, long ago.", run, verdict=["healthy", "watch"], cause=allowed,
         layer=["none", "unknown", "semantic", "inference_path"], advice=["not_needed", "do_not_enable"], where="fault?",
     )
 
@@ -297,7 +297,7 @@ def f_zeros(rng: np.random.Generator, variant: int) -> Case:
     run["faults"] = [{"kind": "zeros", "since": since, **of}]
     cause = "unfilled_rollout" if of["side"] == "engine" else "unfilled_trainer"
     more = {"k3": None} if set(of) == {"side"} else {}
-    return fault(f"Exact zeros, {of}, since {since}.", run, [cause], ["semantic", "unknown"], state=["critical", "not measured"], quiet=since or None, **more)
+    return fault(f"Exact zeros, {of}, since {since}.", run, [cause], ["semantic", "unknown"], verdict=["critical", "no_data"], quiet=since or None, **more)
 
 
 @family(8)
@@ -324,7 +324,7 @@ def f_softmax_of_other_rows(rng: np.random.Generator, variant: int) -> Case:
     own = [["vocab_padding"], ["vocab_padding"], ["unnormalized_logits"], ["unnormalized_logits"], ["truncated_support", "structured_output_mask"], ["raw_logprobs", "temperature_mismatch"]][variant]
     run["recorded"] = {"unrecorded": ["sampling", "trainer"]}
     if variant == 5:  # r and t agree: what is sampled from cannot be seen in them but for the frequencies of tokens
-        return fault("Sampled at 0.6, reported and trained at 1: nothing shows it but how often tokens come.", run, [None, *own, *NOT_SOFTMAX], ["none", "semantic", "unknown"], state=["healthy", *BAD], advice=["do_not_enable", "not_needed"])
+        return fault("Sampled at 0.6, reported and trained at 1: nothing shows it but how often tokens come.", run, [None, *own, *NOT_SOFTMAX], ["none", "semantic", "unknown"], verdict=["healthy", *BAD], advice=["do_not_enable", "not_needed"])
     return fault(f"One softmax has other rows: {of}; settings are not recorded.", run, own + NOT_SOFTMAX, ["semantic", "unknown"])
 
 
@@ -379,7 +379,7 @@ def f_versions_perhaps(rng: np.random.Generator, variant: int) -> Case:
     run["recorded"] = {"stated": stated}
     allowed = [None, "version_conflict", "unknown"] if variant < 2 else [None]
     return healthy(
-        f"K3 is ordinary and labels are odd: {stated}.", run, cause=allowed, state=["healthy", *BAD] if variant < 2 else ["healthy"],
+        f"K3 is ordinary and labels are odd: {stated}.", run, cause=allowed, verdict=["healthy", *BAD] if variant < 2 else ["healthy"],
         layer=["none", "unknown", "inference_path"], advice=["not_needed", "do_not_enable"], never=["staleness", "missed_weight_sync", "late_growth"],
     )
 
@@ -393,8 +393,8 @@ def f_same_bits(rng: np.random.Generator, variant: int) -> Case:
     if variant == 2:
         run |= {"engine": {"quantization": "fp8"}}
     if variant < 3:
-        return fault(f"Equal bits, {of}: one array was passed twice.", run, [None, "unknown"], ["unknown", "none"], state=["not measured", "unknown"], advice=["do_not_enable", "not_needed"], k3=None, quiet=since or None)
-    return fault(f"Equal bits in one place, {of}.", run, [None, "unknown"], ["unknown", "none"], state=["healthy", *BAD], advice=["do_not_enable", "not_needed"], where="fault?")
+        return fault(f"Equal bits, {of}: one array was passed twice.", run, [None, "unknown"], ["unknown", "none"], verdict=["no_data", "unknown"], advice=["do_not_enable", "not_needed"], k3=None, quiet=since or None)
+    return fault(f"Equal bits in one place, {of}.", run, [None, "unknown"], ["unknown", "none"], verdict=["healthy", *BAD], advice=["do_not_enable", "not_needed"], where="fault?")
 
 
 @family(7)
@@ -432,7 +432,7 @@ def f_joins(rng: np.random.Generator, variant: int) -> Case:
 def f_level(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng)
     cause = ["unknown", *NOISE, "trainer_not_deterministic"]
-    more: dict[str, Any] = {"advice": ["do_not_enable", "not_needed"], "state": ["watch", "critical", "unknown", "growing"]}
+    more: dict[str, Any] = {"advice": ["do_not_enable", "not_needed"], "verdict": ["watch", "critical", "unknown", "growing"]}
     if variant == 0:
         run |= {"engine_numerics": 0.2, "spread": 2.0, "tail": 0.3}
         about = "Dense bfloat16, K3 several times what such setups have."
@@ -464,7 +464,7 @@ def f_pairs(rng: np.random.Generator, variant: int) -> Case:
         {"reference": {"first": 0.01, "last": 0.02, "since": 180, "then": 20.0}}, {"update": {"first": 1e-9, "last": 1e-9, "since": 150, "then": 0.2, "first_pass": True}},
     ][variant]
     run["recorded"] = {"pairs": pairs}
-    return fault(f"Engine and trainer agree, another pair is not right: {pairs}.", run, ["unknown"], ["unknown", "objective"], state=["watch", "critical", "unknown"])
+    return fault(f"Engine and trainer agree, another pair is not right: {pairs}.", run, ["unknown"], ["unknown", "objective"], verdict=["watch", "critical", "unknown"])
 
 
 # ---------------------------------------------------------------------------------------------------------------- what the record excludes
@@ -537,7 +537,7 @@ def f_weights(rng: np.random.Generator, variant: int) -> Case:
     else:
         run |= {"faults": [behind], "recorded": {"stated": {"kind": "still", "at": since}}}
         about, cause, layer = "The engine gets no update any more, and its labels say so.", ["missed_weight_sync", "unknown", "version_conflict"], ["inference_path", "unknown"]
-    return fault(about, run, cause, layer, state=["watch", "growing", "critical", "unknown"], never=["late_growth"], **more)
+    return fault(about, run, cause, layer, verdict=["watch", "growing", "critical", "unknown"], never=["late_growth"], **more)
 
 
 @family(6)
@@ -598,7 +598,7 @@ def g_growth(rng: np.random.Generator, variant: int) -> Case:
     else:
         run |= {"lags": {"kind": "rare", "most": 3, "in_flight": 0.2}, "move": 0.006, "recorded": {"loads": {"tensors": 200}, "columns": ["cached", "in_flight", "replica", "rank"]}}
         about = "Policies drift apart, asynchronously"
-    expect = {"state": ["growing", "critical"], "layer": ["objective"], "advice": ["enable"], "cause": ["late_growth", "staleness"], "since": [onset - 30, onset + 60], "where": None, "quiet": onset}
+    expect = {"verdict": ["growing", "critical"], "layer": ["objective"], "advice": ["enable"], "cause": ["late_growth", "staleness"], "since": [onset - 30, onset + 60], "where": None, "quiet": onset}
     return {"about": f"{about}, since {onset}.", "run": run, "expect": expect}
 
 
@@ -608,7 +608,7 @@ def g_lag(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng, steps=since + 110, move=0.09, power=[1.0, 1.5, 1.0, 1.2][variant])
     run |= {"lags": {"kind": "growing", "since": since, "each": [6, 9, 7, 8][variant], "mixed": variant != 3}}
     run["recorded"] = [{"loads": {}}, {"fingerprints": {"replicas": ["e0"]}}, {}, {"loads": {}}][variant]
-    expect = {"state": ["growing", "critical"], "layer": ["objective"], "advice": ["enable"], "cause": ["staleness", "late_growth"], "where": None, "quiet": since}
+    expect = {"verdict": ["growing", "critical"], "layer": ["objective"], "advice": ["enable"], "cause": ["staleness", "late_growth"], "where": None, "quiet": since}
     if variant == 3:
         expect["cause"] += ["unknown"]
         expect |= {"advice": ["enable", "do_not_enable"], "layer": ["objective", "unknown"]}
@@ -618,7 +618,7 @@ def g_lag(rng: np.random.Generator, variant: int) -> Case:
 @family(1)
 def g_growth_unproven(rng: np.random.Generator, variant: int) -> Case:
     run, onset = growing(rng)
-    expect = {"state": ["growing", "critical"], "layer": ["objective", "unknown"], "advice": ["enable", "do_not_enable"], "cause": ["late_growth", "unknown"], "quiet": onset}
+    expect = {"verdict": ["growing", "critical"], "layer": ["objective", "unknown"], "advice": ["enable", "do_not_enable"], "cause": ["late_growth", "unknown"], "quiet": onset}
     return {"about": f"Policies drift apart since {onset}; nothing says whether weights arrive.", "run": run, "expect": expect}
 
 
@@ -712,7 +712,7 @@ def f_newly(rng: np.random.Generator, variant: int) -> Case:
 @family(5)
 def f_short(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng, steps=[6, 15, 30, 12, 40][variant], prompts=6)
-    more: dict[str, Any] = {"state": [*BAD, "calibrating"] if variant == 2 else BAD}
+    more: dict[str, Any] = {"verdict": [*BAD, "calibrating"] if variant == 2 else BAD}
     if variant == 0:
         run |= {"faults": [{"kind": "zeros", "side": "engine"}]}
         cause, layer = ["unfilled_rollout"], ["semantic", "unknown"]
@@ -724,7 +724,7 @@ def f_short(rng: np.random.Generator, variant: int) -> Case:
         cause, layer = ["unknown"], ["unknown"]
     elif variant == 3:
         run |= {"faults": [{"kind": "same"}]}
-        cause, layer, more = [None, "unknown"], ["unknown", "none"], {"state": ["not measured", "unknown"], "k3": None, "advice": ["do_not_enable", "not_needed"]}
+        cause, layer, more = [None, "unknown"], ["unknown", "none"], {"verdict": ["no_data", "unknown"], "k3": None, "advice": ["do_not_enable", "not_needed"]}
     else:
         run |= {"faults": [{"kind": "shifted", "side": "trainer", "by": 1}]}
         cause, layer = ["misaligned_tokens"], ["semantic"]
@@ -754,7 +754,7 @@ def f_little(rng: np.random.Generator, variant: int) -> Case:
         layer = ["unknown", "semantic"]
     else:
         run |= {"faults": [{"kind": "noise", "side": "engine", "size": 0.5, "at": {"replica": ["e0"]}, "since": 200}]}
-    return fault(f"Nothing but sums by step: {run['faults'][0]}.", run, cause, layer, state=state, advice=advice, never=["late_growth", "staleness", "stale_prefix_cache", "replica_divergence"])
+    return fault(f"Nothing but sums by step: {run['faults'][0]}.", run, cause, layer, verdict=state, advice=advice, never=["late_growth", "staleness", "stale_prefix_cache", "replica_divergence"])
 
 
 @family(4)

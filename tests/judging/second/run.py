@@ -107,7 +107,7 @@ def one(name: str, variant: int, seed: int, case: Case, count: Counter[str], *, 
             count["sure and wrong"] += 1
         if not sick and name not in NOT_PLAIN:
             count["healthy looks"] += 1
-            count["alarms"] += judged.state not in ("healthy", "calibrating")
+            count["alarms"] += judged.verdict not in ("healthy", "calibrating")
     if name.startswith("h_") and name not in NOT_PLAIN:
         wrong_any |= earlier(name, variant, seed, case, count)
     count["right"] += not wrong_any
@@ -124,7 +124,7 @@ def earlier(name: str, variant: int, seed: int, case: Case, count: Counter[str])
         wrong = differences(judged, QUIET, early)
         count["looks"] += 1
         count["healthy looks"] += 1
-        count["alarms"] += judged.state not in ("healthy", "calibrating")
+        count["alarms"] += judged.verdict not in ("healthy", "calibrating")
         count["enabled in health"] += judged.advice == "enable"
         count["sure and wrong"] += "sure" in wrong
         if wrong:

@@ -7,8 +7,8 @@ import pytest
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare.comparison import cell_width, pair, placed, positions
 from logprobe.monitor.compare.history import History
+from logprobe.monitor.judging.judgement import Growth
 from logprobe.monitor.judging.parity import recipe as parity_recipe
-from logprobe.monitor.judging.result import Growth
 
 STEPS = tuple(range(400))
 

@@ -22,10 +22,10 @@ from diagnosis_simulation import (
     tempered,
 )
 
+from logprobe.monitor.judging.document import FindingDocument
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.records import Joins, WeightRecord, Weights
-from logprobe.monitor.judging.result import Finding
 from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.judging.weight_readings import Reading, Readings
 
@@ -44,16 +44,16 @@ def configured(engine: dict, sampling: dict, **trainer: object) -> Setup:
 CERTAIN, KNOWN, INFERRED, POSSIBLE = 0.99, 0.95, 0.85, 0.4
 
 
-def found_in(frame: Frame) -> list[Finding]:
-    return list(diagnosed(frame).findings)
+def found_in(frame: Frame) -> list[FindingDocument]:
+    return list(diagnosed(frame)["findings"])
 
 
-def of(findings: list[Finding], cause: str) -> Finding:
-    (found,) = [finding for finding in findings if finding.cause == cause]
+def of(findings: list[FindingDocument], cause: str) -> FindingDocument:
+    (found,) = [finding for finding in findings if finding["cause"] == cause]
     return found
 
 
-def first(simulation: Simulation) -> Finding:
+def first(simulation: Simulation) -> FindingDocument:
     return found_in(simulation.frame())[0]
 
 
@@ -64,17 +64,17 @@ def first(simulation: Simulation) -> Finding:
 def test_raw_logprobs_from_the_numbers_with_the_temperature(temperature: float) -> None:
     scaled = tempered(temperature)
     found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled))
-    assert (found.cause, found.confidence) == ("raw_logprobs", 0.85)
-    assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
-    assert f"{temperature:.3g}" in found.explanation
+    assert (found["cause"], found["confidence"]) == ("raw_logprobs", 0.85)
+    assert found["evidence"]["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
+    assert f"{temperature:.3g}" in found["explanation"]
 
 
 def test_raw_logprobs_are_known_from_the_configuration() -> None:
     scaled = tempered(0.7)
     simulation = Simulation(sampled=scaled, reported=log_softmax, trained=scaled, setup=configured(RAW, HOT))
-    assert first(simulation).confidence == KNOWN
+    assert first(simulation)["confidence"] == KNOWN
     agreeing = Simulation(sampled=scaled, reported=log_softmax, trained=log_softmax, setup=configured(RAW, HOT))
-    assert first(agreeing).cause == "raw_logprobs"  # both sides agree about what was not sampled from
+    assert first(agreeing)["cause"] == "raw_logprobs"  # both sides agree about what was not sampled from
 
 
 def test_what_the_record_excludes_is_not_named() -> None:
@@ -82,24 +82,24 @@ def test_what_the_record_excludes_is_not_named() -> None:
     scaled = tempered(0.7)
     known = configured(PROCESSED, {**PLAIN, "temperature": 0.7}, temperature=0.7)
     found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, setup=known))
-    assert (found.cause, found.confidence) == ("unknown", INFERRED)
-    assert "look like raw_logprobs, which the record excludes" in found.explanation
+    assert (found["cause"], found["confidence"]) == ("unknown", INFERRED)
+    assert "look like raw_logprobs, which the record excludes" in found["explanation"]
 
 
 def test_raw_logprobs_from_statistics_alone() -> None:
     scaled = tempered(0.7)
     found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, keep_tokens=False))
-    assert found.cause == "raw_logprobs"
-    assert found.confidence == INFERRED  # the bend is more than noise makes, and E[ρ] is off 1
+    assert found["cause"] == "raw_logprobs"
+    assert found["confidence"] == INFERRED  # the bend is more than noise makes, and E[ρ] is off 1
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.25])
 def test_a_forgotten_temperature(temperature: float) -> None:
     found = first(Simulation(sampled=tempered(temperature)))
-    assert (found.cause, found.confidence) == ("temperature_mismatch", 0.85)
-    assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
+    assert (found["cause"], found["confidence"]) == ("temperature_mismatch", 0.85)
+    assert found["evidence"]["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
     known = configured(PROCESSED, {**PLAIN, "temperature": temperature}, temperature=1.0)
-    assert first(Simulation(sampled=tempered(temperature), setup=known)).confidence == KNOWN
+    assert first(Simulation(sampled=tempered(temperature), setup=known))["confidence"] == KNOWN
 
 
 @pytest.mark.parametrize("temperature", [0.8, 1.25])
@@ -107,15 +107,15 @@ def test_a_temperature_from_a_step_on_is_estimated_there_and_dated(temperature: 
     """Pooled over both parts of the run it would come out between 1 and the true one."""
     late = Simulation(steps=60, prompts=4, sampled=tempered(temperature), trained=log_softmax, first_trained=35)
     found = first(late)
-    assert found.cause == "temperature_mismatch"
-    assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
-    assert found.since_step == 35
+    assert found["cause"] == "temperature_mismatch"
+    assert found["evidence"]["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
+    assert found["since_step"] == 35
 
 
 def test_penalties_that_the_trainer_does_not_apply() -> None:
     penalised = configured(PROCESSED, {**PLAIN, "repetition_penalty": 1.2})
     found = first(Simulation(trained=noisy(0.2), setup=penalised))
-    assert (found.cause, found.evidence["penalties"]) == ("temperature_mismatch", "repetition_penalty = 1.2")
+    assert (found["cause"], found["evidence"]["penalties"]) == ("temperature_mismatch", "repetition_penalty = 1.2")
 
 
 def test_a_scale_is_found_without_siblings() -> None:
@@ -124,15 +124,15 @@ def test_a_scale_is_found_without_siblings() -> None:
 
     scaled = tempered(0.7)
     found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, change=alone))
-    assert found.cause == "raw_logprobs"
-    assert found.evidence["temperature_implied"] == pytest.approx(0.7, abs=0.1)
+    assert found["cause"] == "raw_logprobs"
+    assert found["evidence"]["temperature_implied"] == pytest.approx(0.7, abs=0.1)
 
 
 def test_truncated_support() -> None:
     inferred = first(Simulation(sampled=nucleus(0.9)))
-    assert (inferred.cause, inferred.confidence) == ("truncated_support", INFERRED)
+    assert (inferred["cause"], inferred["confidence"]) == ("truncated_support", INFERRED)
     known = first(Simulation(sampled=nucleus(0.9), setup=configured(PROCESSED, {**PLAIN, "top_p": 0.9})))
-    assert (known.cause, known.confidence) == ("truncated_support", KNOWN)
+    assert (known["cause"], known["confidence"]) == ("truncated_support", KNOWN)
 
 
 def _top(k: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -145,42 +145,42 @@ def _top(k: int) -> Callable[[np.ndarray], np.ndarray]:
 @pytest.mark.parametrize("size", [0.02, 0.05])
 def test_a_truncation_under_noise_that_nothing_declares_is_another_softmax(size: float) -> None:
     found = first(Simulation(sampled=_top(8), trained=noisy(size), spread=2.5, length=30))
-    assert (found.cause, found.layer, found.vetoes) == ("other_softmax", "semantic", True)
-    assert found.evidence["looks_like"] == "truncated_support"
+    assert (found["cause"], found["layer"], found["vetoes"]) == ("other_softmax", "semantic", True)
+    assert found["evidence"]["looks_like"] == "truncated_support"
 
 
 def test_a_clamp_is_no_temperature() -> None:
     """It bends unlikely tokens alone; a scale between all of them fits badly, and better than none."""
     clamped = Simulation(trained=lambda z: np.maximum(noisy(0.02)(z), -4), spread=2.0)
-    assert first(clamped).cause == "miscalibrated_logprobs"
+    assert first(clamped)["cause"] == "miscalibrated_logprobs"
 
 
 def test_a_truncation_under_rounding_noise_is_still_one_sided() -> None:
     simulation = Simulation(
         sampled=lambda z: nucleus(0.9)(rounded(z)), setup=configured(PROCESSED, {**PLAIN, "top_p": 0.9})
     )
-    assert first(simulation).cause == "truncated_support"
+    assert first(simulation)["cause"] == "truncated_support"
 
 
 def test_structured_output_mask() -> None:
-    assert first(Simulation(sampled=allowing(0.3))).cause == "other_softmax"  # nothing declares it
+    assert first(Simulation(sampled=allowing(0.3)))["cause"] == "other_softmax"  # nothing declares it
     known = configured(PROCESSED, {**PLAIN, "structured_outputs": {"regex": "[a-z]+"}})
-    assert first(Simulation(sampled=allowing(0.3), setup=known)).confidence == KNOWN
+    assert first(Simulation(sampled=allowing(0.3), setup=known))["confidence"] == KNOWN
 
 
 def test_vocab_padding_where_the_recorded_sizes_differ() -> None:
     known = configured({**PROCESSED, "vocab_size": 64}, PLAIN, padded_vocab_size=128)
-    assert first(Simulation(trained=padded(64), setup=known)).cause == "vocab_padding"
-    assert first(Simulation(trained=padded(64), setup=configured(PROCESSED, PLAIN))).cause == "other_softmax"
+    assert first(Simulation(trained=padded(64), setup=known))["cause"] == "vocab_padding"
+    assert first(Simulation(trained=padded(64), setup=configured(PROCESSED, PLAIN)))["cause"] == "other_softmax"
 
 
 def test_unnormalized_logits() -> None:
     logits = lambda z: z + 4
     counted = first(Simulation(sampled=log_softmax, reported=logits))
-    assert (counted.cause, counted.confidence) == ("unnormalized_logits", CERTAIN)
+    assert (counted["cause"], counted["confidence"]) == ("unnormalized_logits", CERTAIN)
     engine = {**PROCESSED, "logprobs_mode": "raw_logits"}
     findings = found_in(Simulation(reported=logits, setup=configured(engine, PLAIN)).frame())
-    assert findings[0].cause == "unnormalized_logits"
+    assert findings[0]["cause"] == "unnormalized_logits"
 
 
 def _append(value: float) -> Callable[[Columns], None]:
@@ -194,8 +194,8 @@ def _append(value: float) -> Callable[[Columns], None]:
 @pytest.mark.parametrize("value", [0.0, -9999.0])
 def test_synthetic_eos(value: float) -> None:
     findings = found_in(Simulation(change=_append(value)).frame())
-    assert findings[0].cause == "synthetic_eos"
-    assert findings[0].evidence["sequences"] == 12 * 8 * ANSWERS / 2
+    assert findings[0]["cause"] == "synthetic_eos"
+    assert findings[0]["evidence"]["sequences"] == 12 * 8 * ANSWERS / 2
 
 
 def _shift(columns: Columns) -> None:
@@ -204,8 +204,8 @@ def _shift(columns: Columns) -> None:
 
 def test_misaligned_tokens_and_by_how_much() -> None:
     findings = found_in(Simulation(change=_shift).frame())
-    assert [finding.cause for finding in findings] == ["misaligned_tokens"]
-    assert findings[0].evidence["shift"] == 1
+    assert [finding["cause"] for finding in findings] == ["misaligned_tokens"]
+    assert findings[0]["evidence"]["shift"] == 1
 
 
 def test_misaligned_from_a_step_on() -> None:
@@ -219,8 +219,8 @@ def test_misaligned_from_a_step_on() -> None:
     evidence = Simulation(steps=120, prompts=3, change=late).frame()
     assert evidence.gap.correlation > 0.5
     findings = found_in(evidence)
-    assert [finding.cause for finding in findings] == ["misaligned_tokens"]
-    assert findings[0].since_step == 90
+    assert [finding["cause"] for finding in findings] == ["misaligned_tokens"]
+    assert findings[0]["since_step"] == 90
 
 
 def test_most_sequences_misaligned_and_the_others_right() -> None:
@@ -228,18 +228,18 @@ def test_most_sequences_misaligned_and_the_others_right() -> None:
         most = np.arange(len(columns.r)) % 10 < 8
         columns.r[most, 1:] = columns.r[most, :-1].copy()
 
-    assert [finding.cause for finding in found_in(Simulation(change=some).frame())] == ["misaligned_tokens"]
+    assert [finding["cause"] for finding in found_in(Simulation(change=some).frame())] == ["misaligned_tokens"]
 
 
 def test_retokenization_and_missing_logprobs_are_counted() -> None:
     evidence = Simulation(trained=noisy(0.01)).frame()
     other = replace(evidence, joins=replace(evidence.joins, other_ids=40))
-    assert of(found_in(other), "retokenization").evidence["sequences"] == 40
+    assert of(found_in(other), "retokenization")["evidence"]["sequences"] == 40
     missing = replace(evidence, joins=Joins(sequences=100, tokens=1000, missing=30, missing_tokens=300))
-    assert of(found_in(missing), "missing_logprobs").evidence["share"] == 0.3
+    assert of(found_in(missing), "missing_logprobs")["evidence"]["share"] == 0.3
     engine_only = replace(evidence, joins=Joins(sequences=100, tokens=1000, missing=100, missing_tokens=1000))
     assert "missing_logprobs" not in {
-        f.cause for f in found_in(engine_only)
+        f["cause"] for f in found_in(engine_only)
     }  # nothing arrived at all: that is not measured, not a finding
 
 
@@ -251,8 +251,8 @@ def _break(columns: Columns) -> None:
 
 def test_nonfinite_logprobs_are_counted() -> None:
     found = of(found_in(Simulation(change=_break).frame()), "nonfinite_logprobs")
-    assert found.evidence["nonfinite_trainer"] == 10
-    assert found.evidence["sentinel"] == 2
+    assert found["evidence"]["nonfinite_trainer"] == 10
+    assert found["evidence"]["sentinel"] == 2
 
 
 # --- Inference path ---
@@ -282,10 +282,10 @@ def engine_update(version: int, *, loaded: bool = True, cleared: bool | None = N
 
 
 def test_stale_prefix_cache_by_requests_with_and_without() -> None:
-    assert first(Simulation(change=_mark("cached", _half))).cause == "stale_prefix_cache"
+    assert first(Simulation(change=_mark("cached", _half)))["cause"] == "stale_prefix_cache"
     kept = Weights(tuple(engine_update(version) for version in range(1, 12)))
     known = first(Simulation(change=_mark("cached", _half), weights=kept))
-    assert (known.cause, known.confidence) == ("stale_prefix_cache", KNOWN)
+    assert (known["cause"], known["confidence"]) == ("stale_prefix_cache", KNOWN)
 
 
 def test_stale_prefix_cache_where_every_request_is_cached() -> None:
@@ -294,9 +294,9 @@ def test_stale_prefix_cache_where_every_request_is_cached() -> None:
 
     kept = Weights(tuple(engine_update(version) for version in range(1, 12)))
     stale = {"trained": noisy(0.1), "first_trained": 4, "change": all_cached}
-    assert first(Simulation(**stale, weights=kept)).cause == "stale_prefix_cache"
+    assert first(Simulation(**stale, weights=kept))["cause"] == "stale_prefix_cache"
     cleared = Weights(tuple(engine_update(version, cleared=True) for version in range(1, 12)))
-    assert first(Simulation(**stale, weights=cleared)).cause == "missed_weight_sync"  # a load may bring old weights
+    assert first(Simulation(**stale, weights=cleared))["cause"] == "missed_weight_sync"  # a load may bring old weights
 
 
 def test_stale_prefix_cache_that_was_cleared_until_some_step() -> None:
@@ -308,15 +308,15 @@ def test_stale_prefix_cache_that_was_cleared_until_some_step() -> None:
         columns.cached[:] = np.where(~late & (np.arange(len(columns.step)) % 4 == 0), 0, 1)
         columns.t[late] += np.random.default_rng(5).normal(0, 0.05, columns.t[late].shape) * (columns.t[late] < -0.5)
 
-    def found(kept: Callable[[int], bool]) -> list[Finding]:
+    def found(kept: Callable[[int], bool]) -> list[FindingDocument]:
         updates = Weights(tuple(engine_update(version, cleared=not kept(version)) for version in range(1, steps)))
         noise = {"trained": noisy(0.02), "change": cached_since}
         return found_in(Simulation(steps=steps, **noise, weights=updates).frame())
 
     late = of(found(lambda version: version >= onset), "stale_prefix_cache")
-    assert late.since_step == onset
-    assert "stale_prefix_cache" not in {each.cause for each in found(lambda _: False)}
-    assert "stale_prefix_cache" not in {each.cause for each in found(lambda _: True)}  # also when all was well
+    assert late["since_step"] == onset
+    assert "stale_prefix_cache" not in {each["cause"] for each in found(lambda _: False)}
+    assert "stale_prefix_cache" not in {each["cause"] for each in found(lambda _: True)}  # also when all was well
 
 
 def test_inflight_stale_kv_by_tokens_after_a_switch() -> None:
@@ -327,8 +327,8 @@ def test_inflight_stale_kv_by_tokens_after_a_switch() -> None:
 
     kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
     found = first(Simulation(change=switch, weights=kept))
-    assert found.cause == "inflight_stale_kv"
-    assert found.confidence == KNOWN
+    assert found["cause"] == "inflight_stale_kv"
+    assert found["confidence"] == KNOWN
 
 
 def test_what_requests_in_flight_make_is_not_the_prefix_cache() -> None:
@@ -343,40 +343,40 @@ def test_what_requests_in_flight_make_is_not_the_prefix_cache() -> None:
 
     kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
     found = found_in(Simulation(change=both, weights=kept).frame())
-    assert found[0].cause == "inflight_stale_kv"
-    assert all((f.share or 0) < 0.1 for f in found if f.cause == "stale_prefix_cache")
+    assert found[0]["cause"] == "inflight_stale_kv"
+    assert all((f["share"]["now"] or 0) < 0.1 for f in found if f["cause"] == "stale_prefix_cache")
 
 
 def test_replica_divergence() -> None:
     findings = found_in(Simulation(change=_mark("replica", _half)).frame())
-    assert [finding.cause for finding in findings] == ["replica_divergence"]
-    assert findings[0].evidence["replica"] == "replica-1"
+    assert [finding["cause"] for finding in findings] == ["replica_divergence"]
+    assert findings[0]["evidence"]["replica"] == "replica-1"
 
 
 def test_missed_weight_sync_since_its_step() -> None:
     found = first(Simulation(trained=noisy(0.1), first_trained=5))
-    assert (found.cause, found.since_step) == ("missed_weight_sync", 5)
+    assert (found["cause"], found["since_step"]) == ("missed_weight_sync", 5)
     records = [engine_update(version, loaded=version < 5, cleared=True) for version in range(1, 12)]
     labelled = first(Simulation(trained=noisy(0.1), first_trained=5, weights=Weights(tuple(records))))
-    assert labelled.evidence["versions"] == 7
-    assert labelled.confidence > found.confidence
+    assert labelled["evidence"]["versions"] == 7
+    assert labelled["confidence"] > found["confidence"]
 
 
 def test_partial_weight_sync_by_tensors_and_checksums() -> None:
     fewer = [engine_update(version, cleared=True, tensors=10 if version < 5 else 7) for version in range(1, 12)]
     stale = {"trained": noisy(0.1), "first_trained": 5}
-    assert first(Simulation(**stale, weights=Weights(tuple(fewer)))).cause == "partial_weight_sync"
+    assert first(Simulation(**stale, weights=Weights(tuple(fewer))))["cause"] == "partial_weight_sync"
     ours, theirs = (engine_update(6, cleared=True, checksum=c) for c in ("a", "b"))
     sums = Weights((ours, replace(theirs, source="trainer")))
-    assert first(Simulation(**stale, weights=sums)).cause == "partial_weight_sync"
+    assert first(Simulation(**stale, weights=sums))["cause"] == "partial_weight_sync"
 
 
 def test_low_precision_by_the_grid_of_the_engines_logits() -> None:
     engine = lambda z: log_softmax(rounded(z))
     found = first(Simulation(sampled=engine))
-    assert found.cause == "low_precision"
+    assert found["cause"] == "low_precision"
     low = configured({**PROCESSED, "dtype": "bfloat16"}, PLAIN, dtype="float32")
-    assert first(Simulation(sampled=engine, setup=low)).confidence == 0.95
+    assert first(Simulation(sampled=engine, setup=low))["confidence"] == 0.95
 
 
 def test_low_precision_of_stored_values() -> None:
@@ -384,23 +384,23 @@ def test_low_precision_of_stored_values() -> None:
         columns.r[:] = rounded(columns.r)
 
     found = first(Simulation(change=cast))
-    assert found.cause == "low_precision"
-    assert "stored with 16 bits" in found.explanation
+    assert found["cause"] == "low_precision"
+    assert "stored with 16 bits" in found["explanation"]
 
 
 def test_lm_head_precision_by_the_grid_of_the_trainers_logits() -> None:
-    assert first(Simulation(trained=lambda z: log_softmax(rounded(z)))).cause == "lm_head_precision"
+    assert first(Simulation(trained=lambda z: log_softmax(rounded(z))))["cause"] == "lm_head_precision"
 
 
 def test_batch_variance_when_both_sides_are_on_the_grid_and_differ() -> None:
     both = lambda seed: lambda z: log_softmax(rounded(z + np.random.default_rng(seed).normal(0, 0.02, z.shape)))
-    assert first(Simulation(sampled=both(1), trained=both(2))).cause == "batch_variance"
+    assert first(Simulation(sampled=both(1), trained=both(2)))["cause"] == "batch_variance"
 
 
 def test_quantized_rollout() -> None:
     eight = configured({**PROCESSED, "kv_cache_dtype": "fp8"}, PLAIN)
     known = first(Simulation(trained=noisy(0.1), setup=eight))
-    assert (known.cause, known.evidence["settings"]) == ("quantized_rollout", "kv_cache_dtype = fp8")
+    assert (known["cause"], known["evidence"]["settings"]) == ("quantized_rollout", "kv_cache_dtype = fp8")
     assert not found_in(Simulation(trained=noisy(0.1)).frame())  # what nothing declares is not named by elimination
 
 
@@ -411,7 +411,7 @@ def test_moe_routing_by_its_heavy_tail() -> None:
         columns.t += few * (columns.t < -1) * rng.choice([-0.5, 0.5], columns.t.shape)
 
     engine = {**PROCESSED, "architectures": ["Qwen3MoeForCausalLM"]}
-    assert first(Simulation(change=rerouted, setup=configured(engine, PLAIN))).cause == "moe_routing"
+    assert first(Simulation(change=rerouted, setup=configured(engine, PLAIN)))["cause"] == "moe_routing"
 
 
 # --- Objective ---
@@ -424,7 +424,7 @@ def test_the_gap_of_older_weights_is_no_numerics() -> None:
         columns.t += drift(0.15, columns.t.shape) * (columns.t < -0.5)
 
     findings = found_in(Simulation(change=old, setup=configured(PROCESSED, PLAIN)).frame())
-    assert [finding.cause for finding in findings] == ["staleness"]
+    assert [finding["cause"] for finding in findings] == ["staleness"]
 
 
 def _stale(columns: Columns) -> None:
@@ -440,9 +440,9 @@ def test_staleness_by_lag() -> None:
         _stale(columns)
 
     findings = found_in(Simulation(change=shifted).frame())
-    assert [finding.cause for finding in findings] == ["staleness"]
-    assert "K3 by lag: 3: 0.0" in findings[0].explanation
-    assert diagnosed(Simulation(change=shifted).frame()).correction.advice == "enable"
+    assert [finding["cause"] for finding in findings] == ["staleness"]
+    assert "K3 by lag: 3: 0.0" in findings[0]["explanation"]
+    assert diagnosed(Simulation(change=shifted).frame())["correction"]["advice"] == "enable"
 
 
 def _lagging(size: Callable[[np.ndarray], np.ndarray]) -> Callable[[Columns], None]:
@@ -459,8 +459,8 @@ def _lagging(size: Callable[[np.ndarray], np.ndarray]) -> Callable[[Columns], No
 
 def test_late_growth_is_a_ramp() -> None:
     ramp = Simulation(steps=100, prompts=4, change=_lagging(lambda s: 0.03 * np.exp(np.clip(s - 60, 0, 40) / 20)))
-    assert first(ramp).cause == "late_growth"
-    assert first(ramp).since_step == pytest.approx(62, abs=12)
+    assert first(ramp)["cause"] == "late_growth"
+    assert first(ramp)["since_step"] == pytest.approx(62, abs=12)
 
 
 def test_labels_that_name_two_weights_and_weights_without_a_label() -> None:
@@ -481,10 +481,10 @@ def test_labels_that_name_two_weights_and_weights_without_a_label() -> None:
             for version, weights, in_place in held
         )
     )
-    findings = {each.cause: each for each in diagnosed(replace(Simulation().frame(), readings=readings)).findings}
-    assert findings["version_reused"].confidence == CERTAIN
-    assert "under version 1" in findings["version_reused"].explanation
-    assert findings["unannounced_weights"].evidence["changes"] == 1
-    assert {(findings[name].urgency, findings[name].vetoes) for name in ("version_reused", "unannounced_weights")} == {
-        ("watch", False)
-    }
+    findings = {each["cause"]: each for each in diagnosed(replace(Simulation().frame(), readings=readings))["findings"]}
+    assert findings["version_reused"]["confidence"] == CERTAIN
+    assert "under version 1" in findings["version_reused"]["explanation"]
+    assert findings["unannounced_weights"]["evidence"]["changes"] == 1
+    assert {
+        (findings[name]["urgency"], findings[name]["vetoes"]) for name in ("version_reused", "unannounced_weights")
+    } == {("watch", False)}

@@ -8,9 +8,9 @@ import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Trend, rollouts
 
 from logprobe.monitor.judging.course import shape
+from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.records import WeightRecord, Weights
-from logprobe.monitor.judging.result import Diagnosis
 from logprobe.monitor.judging.setup import Setup
 
 ONSET = 250
@@ -18,8 +18,8 @@ TAILS = Noise(5e-3, tail=0.9, rerouted=0.005)
 SAMPLED_COLD = Setup(engines=({"dtype": "bfloat16"},), samplings={"a": {"temperature": 0.88}})
 
 
-def causes(found: Diagnosis) -> list[str]:
-    return [finding.cause for finding in found.findings]
+def causes(found: DiagnosisDocument) -> list[str]:
+    return [finding["cause"] for finding in found["findings"]]
 
 
 def loads(steps: int) -> Weights:
@@ -40,7 +40,7 @@ def test_requests_that_were_spared_refute_missed_updates(fault: str) -> None:
     found = diagnosed(rollouts(Run(noise=TAILS, fault=Fault(fault, 0.03, ONSET), raw=False)).frame())
     assert causes(found)[0] == fault
     assert "missed_weight_sync" not in causes(found)
-    assert found.correction.advice == "do_not_enable"
+    assert found["correction"]["advice"] == "do_not_enable"
 
 
 def test_a_drift_multiplies_and_missed_updates_add() -> None:
@@ -50,26 +50,26 @@ def test_a_drift_multiplies_and_missed_updates_add() -> None:
     assert drifts is not None
     assert stops is not None
     assert drifts.drift > 1 > -1 > stops.drift
-    assert diagnosed(drift).correction.advice == "enable"
+    assert diagnosed(drift)["correction"]["advice"] == "enable"
     found = diagnosed(missed)
-    assert (causes(found)[0], found.correction.advice) == ("missed_weight_sync", "do_not_enable")
+    assert (causes(found)[0], found["correction"]["advice"]) == ("missed_weight_sync", "do_not_enable")
 
 
 def test_growth_that_fits_both_names_what_decides() -> None:
     early = rollouts(Run(steps=300, noise=Noise(1e-3, unrest=0.3, memory=0.8), trend=Trend(ONSET, 15), seed=3)).frame()
-    grown = next(finding for finding in diagnosed(early).findings if finding.cause == "late_growth")
-    assert grown.confidence == 0.4
-    assert "fingerprints of weights" in grown.explanation
+    grown = next(finding for finding in diagnosed(early)["findings"] if finding["cause"] == "late_growth")
+    assert grown["confidence"] == 0.4
+    assert "fingerprints of weights" in grown["explanation"]
 
 
 def test_a_version_that_stands_still_is_no_staleness_to_be_corrected() -> None:
     run = Run(steps=290, noise=Noise(1e-3), lag=Lag((0,), 5e-4, onset=ONSET, every=1))
     found = diagnosed(rollouts(run).frame())
-    assert (causes(found)[0], found.correction.advice) == ("missed_weight_sync", "do_not_enable")
-    assert found.findings[0].since_step == pytest.approx(ONSET, abs=2)
+    assert (causes(found)[0], found["correction"]["advice"]) == ("missed_weight_sync", "do_not_enable")
+    assert found["findings"][0]["since_step"] == pytest.approx(ONSET, abs=2)
     waiting = diagnosed(rollouts(replace(run, weights=loads(run.steps))).frame())  # the engine moved: batches wait
     assert "missed_weight_sync" not in causes(waiting)
-    assert waiting.correction.advice == "enable"
+    assert waiting["correction"]["advice"] == "enable"
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -77,13 +77,13 @@ def test_a_version_that_stands_still_is_no_staleness_to_be_corrected() -> None:
 def test_a_temperature_is_found_under_the_noise_of_experts(kind: str, raw: bool) -> None:
     noisy = Run(noise=replace(TAILS, level=0.02), setup=SAMPLED_COLD, raw=raw)
     found = diagnosed(rollouts(replace(noisy, fault=Fault(kind, 0.88, ONSET))).frame())
-    assert (found.layer, found.correction.advice) == ("semantic", "do_not_enable")
+    assert (found["layer"], found["correction"]["advice"]) == ("semantic", "do_not_enable")
     assert causes(found)[0] in {"temperature_mismatch", "raw_logprobs"}
     without = diagnosed(rollouts(noisy).frame())
-    assert (without.verdict, without.layer) == ("healthy", "none")
+    assert (without["verdict"], without["layer"]) == ("healthy", "none")
 
 
 def test_a_truncation_under_noise_is_semantic_whatever_it_is_called() -> None:
     found = diagnosed(rollouts(Run(noise=Noise(2e-3), fault=Fault("truncated_support", 0.05))).frame())
     assert causes(found)[0] in {"truncated_support", "other_softmax", "miscalibrated_logprobs"}
-    assert (found.layer, found.correction.advice) == ("semantic", "do_not_enable")
+    assert (found["layer"], found["correction"]["advice"]) == ("semantic", "do_not_enable")

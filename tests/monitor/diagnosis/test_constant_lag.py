@@ -10,10 +10,9 @@ from zoo.cases import KINDS, _kept, _setup
 from zoo.passes_cases import silent
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, Trend, rollouts
 
+from logprobe.monitor.judging.document import CREDIBLE, DiagnosisDocument, leading
 from logprobe.monitor.judging.explain import diagnosed
-from logprobe.monitor.judging.leading import CREDIBLE, leading
 from logprobe.monitor.judging.records import WeightRecord, Weights
-from logprobe.monitor.judging.result import Diagnosis
 
 STEPS, LATE = 330, 250
 BEHIND = Run(steps=STEPS, noise=Noise(1e-3), lag=Lag((1,), 1e-3), setup=silent(_setup(KINDS[0])))
@@ -27,12 +26,12 @@ FAULTS = {
 }
 
 
-def diagnosis_of(run: Run) -> Diagnosis:
+def diagnosis_of(run: Run) -> DiagnosisDocument:
     return diagnosed(rollouts(run).frame())
 
 
-def share(found: Diagnosis, cause: str) -> float:
-    return next((finding.share or 0.0 for finding in found.findings if finding.cause == cause), 0.0)
+def share(found: DiagnosisDocument, cause: str) -> float:
+    return next((finding["share"]["now"] or 0.0 for finding in found["findings"] if finding["cause"] == cause), 0.0)
 
 
 def updates(loaded_until: int) -> Weights:
@@ -49,14 +48,14 @@ def test_a_fault_leads_before_the_lag_and_is_refused(cause: str, since: int, raw
     weights = _kept(STEPS) if cause == "inflight_stale_kv" else Weights()
     found = diagnosis_of(replace(BEHIND, fault=replace(FAULTS[cause], since=since), raw=raw, weights=weights))
     if cause == "temperature_mismatch" and not raw:  # a policy that sharpened looks so among tokens of older weights
-        assert (found.findings[0].cause, found.findings[0].confidence) == (cause, 0.4)
-        assert found.correction.advice == "do_not_enable"
+        assert (found["findings"][0]["cause"], found["findings"][0]["confidence"]) == (cause, 0.4)
+        assert found["correction"]["advice"] == "do_not_enable"
         return
-    first = leading(found.document())
+    first = leading(found)
     assert first is not None
     assert first["cause"] == cause
-    assert found.correction.advice == "do_not_enable"
-    assert {f.cause for f in found.findings if f.vetoes} == {cause}
+    assert found["correction"]["advice"] == "do_not_enable"
+    assert {f["cause"] for f in found["findings"] if f["vetoes"]} == {cause}
 
 
 @pytest.mark.parametrize("size", [0.8, 1.5])
@@ -66,9 +65,9 @@ def test_a_temperature_from_a_step_on_is_taken_out_from_there(size: float, lag: 
     found = diagnosis_of(
         replace(BEHIND, lag=replace(BEHIND.lag, versions=lag), fault=Fault("temperature_mismatch", size, LATE))
     )
-    first = found.findings[0]
-    assert (first.cause, first.since_step) == ("temperature_mismatch", pytest.approx(LATE, abs=3))
-    assert first.evidence["temperature_implied"] == pytest.approx(size, rel=0.08)
+    first = found["findings"][0]
+    assert (first["cause"], first["since_step"]) == ("temperature_mismatch", pytest.approx(LATE, abs=3))
+    assert first["evidence"]["temperature_implied"] == pytest.approx(size, rel=0.08)
     assert share(found, "missed_weight_sync") < 0.25
 
 
@@ -87,35 +86,35 @@ def test_a_temperature_from_a_step_on_is_taken_out_from_there(size: float, lag: 
 def test_without_a_fault_nothing_is_found(run: Run, raw: bool) -> None:
     for seed in (1, 2, 3):
         found = diagnosis_of(replace(run, raw=raw, seed=seed))
-        assert (found.verdict, found.layer, found.correction.advice) == ("healthy", "none", "not_needed")
+        assert (found["verdict"], found["layer"], found["correction"]["advice"]) == ("healthy", "none", "not_needed")
 
 
 def test_a_replica_that_is_given_harder_tasks_has_no_fault_while_k3_is_what_the_setup_has() -> None:
     found = diagnosis_of(Run(noise=Noise(5e-4), lag=Lag((1,), 5e-4), tasks=Tasks(harder_at_second=2.5)))
-    assert {finding.urgency for finding in found.findings} <= {"informational"}
-    assert found.correction.advice != "enable"
+    assert {finding["urgency"] for finding in found["findings"]} <= {"informational"}
+    assert found["correction"]["advice"] != "enable"
 
 
 @pytest.mark.parametrize("versions", [(0,), (1,)])
 def test_updates_that_are_labelled_and_not_loaded_are_known(versions: tuple[int, ...]) -> None:
     missed = replace(BEHIND, fault=Fault("missed_weight_sync", 1e-3, LATE), lag=Lag(versions, 1e-3))
     found = diagnosis_of(replace(missed, weights=updates(LATE)))
-    assert (found.findings[0].cause, found.findings[0].confidence) == ("missed_weight_sync", 0.95)
+    assert (found["findings"][0]["cause"], found["findings"][0]["confidence"]) == ("missed_weight_sync", 0.95)
     assert share(found, "missed_weight_sync") > 0.7
-    assert found.correction.advice == "do_not_enable"
+    assert found["correction"]["advice"] == "do_not_enable"
 
 
 def test_updates_that_may_be_missed_are_undecided() -> None:
     """K3 of one lag rises as if updates stopped arriving; it may be the policy that moves further with each update."""
     found = diagnosis_of(replace(BEHIND, fault=Fault("missed_weight_sync", 1e-3, LATE)))
-    grown = next(finding for finding in found.findings if finding.cause == "late_growth")
-    assert grown.confidence < CREDIBLE
-    assert (found.layer, found.correction.advice) == ("unknown", "do_not_enable")
+    grown = next(finding for finding in found["findings"] if finding["cause"] == "late_growth")
+    assert grown["confidence"] < CREDIBLE
+    assert (found["layer"], found["correction"]["advice"]) == ("unknown", "do_not_enable")
 
 
 def test_a_drift_is_growth_to_correct() -> None:
     found = diagnosis_of(replace(BEHIND, steps=380, trend=Trend(LATE, 35)))
-    assert (found.findings[0].cause, found.correction.advice) == ("late_growth", "enable")
+    assert (found["findings"][0]["cause"], found["correction"]["advice"]) == ("late_growth", "enable")
 
 
 @pytest.mark.parametrize(("older", "expected"), [(0.94, 0), (0.98, 1)])

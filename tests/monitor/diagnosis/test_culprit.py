@@ -35,6 +35,8 @@ def document(cause: str, **evidence: Any) -> dict[str, Any]:
         "evidence": evidence,
         "since_step": 1,
         "vetoes": True,
+        "urgency": "act",
+        "accepted": None,
     }
     return {
         "verdict": "critical", "findings": [finding], "correction": {"advice": "do_not_enable"},

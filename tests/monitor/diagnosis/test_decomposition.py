@@ -63,8 +63,8 @@ def test_other_tokens_are_the_compositions_and_no_reason_to_correct() -> None:
     assert found.parts["composition"].share_interval[0] > 0.75
     assert found.k3[1] > 2 * found.k3[0]
     concluded = diagnosed(drawn.frame())
-    assert concluded.verdict in {"growing", "critical"}
-    assert concluded.correction.advice != "enable"
+    assert concluded["verdict"] in {"growing", "critical"}
+    assert concluded["correction"]["advice"] != "enable"
 
 
 def test_few_tokens_far_off_are_the_tails() -> None:
@@ -79,4 +79,4 @@ def test_no_raw_tokens_no_answer() -> None:
 
 
 def test_the_document_has_it_and_what_did_not_grow_has_no_words() -> None:
-    assert diagnosed(rollouts(QUIET).frame()).document()["why_it_grew"] is None
+    assert diagnosed(rollouts(QUIET).frame())["why_it_grew"] is None

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from diagnosis_simulation import Simulation, drift, log_softmax, noisy, nucleus, rounded, tempered
 
+from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame, strata_of_steps
+from logprobe.monitor.judging.judgement import Acceptance
 from logprobe.monitor.judging.records import Joins, Series
-from logprobe.monitor.judging.result import Acceptance, Diagnosis
 from logprobe.monitor.judging.setup import from_documents
 
 RAW = {"summary": {"logprobs_mode": "raw_logprobs", "dtype": "float32"}}
@@ -30,8 +31,8 @@ def frame_of(series: Series) -> Frame:
     return Frame(series, strata_of_steps(series))
 
 
-def names(diagnosis: Diagnosis) -> list[str]:
-    return [finding.cause for finding in diagnosis.findings]
+def names(diagnosis: DiagnosisDocument) -> list[str]:
+    return [finding["cause"] for finding in diagnosis["findings"]]
 
 
 # --- Several causes at once ---
@@ -50,9 +51,9 @@ def test_missed_updates_are_seen_behind_raw_logprobs(known: bool) -> None:
     ).frame()
     diagnosis = diagnosed(evidence)
     assert set(names(diagnosis)) == {"raw_logprobs", "missed_weight_sync"}
-    assert diagnosis.layer == "semantic"
-    missed = next(finding for finding in diagnosis.findings if finding.cause == "missed_weight_sync")
-    assert missed.since_step == pytest.approx(5, abs=1)
+    assert diagnosis["layer"] == "semantic"
+    missed = next(finding for finding in diagnosis["findings"] if finding["cause"] == "missed_weight_sync")
+    assert missed["since_step"] == pytest.approx(5, abs=1)
 
 
 def _noise(columns: object, rows: np.ndarray) -> None:
@@ -69,14 +70,14 @@ def test_rounding_and_staleness_are_both_named() -> None:
 
     diagnosis = diagnosed(Simulation(sampled=lambda z: log_softmax(rounded(z)), change=lag).frame())
     assert set(names(diagnosis)) == {"staleness", "low_precision"}
-    assert [finding.urgency for finding in diagnosis.findings] == ["act", "informational"]
+    assert [finding["urgency"] for finding in diagnosis["findings"]] == ["act", "informational"]
 
 
 def test_correction_is_refused_while_something_upstream_is_broken() -> None:
     diagnosis = diagnosed(Simulation(sampled=nucleus(0.9)).frame())
-    assert diagnosis.verdict == "critical"
-    assert diagnosis.correction.advice == "do_not_enable"
-    assert "truncated_support" in diagnosis.correction.why
+    assert diagnosis["verdict"] == "critical"
+    assert diagnosis["correction"]["advice"] == "do_not_enable"
+    assert "truncated_support" in diagnosis["correction"]["why"]
 
 
 # --- Honesty ---
@@ -84,8 +85,8 @@ def test_correction_is_refused_while_something_upstream_is_broken() -> None:
 
 def test_nothing_recorded_is_unknown() -> None:
     diagnosis = diagnosed(frame_of(Simulation(steps=1).frame().series.within(np.array([9]))))
-    assert (diagnosis.verdict, diagnosis.layer, diagnosis.findings) == ("no_data", "unknown", ())
-    assert [item.what for item in diagnosis.not_measured] == ["the mismatch"]
+    assert (diagnosis["verdict"], diagnosis["layer"], diagnosis["findings"]) == ("no_data", "unknown", [])
+    assert [item["what"] for item in diagnosis["not_measured"]] == ["the mismatch"]
 
 
 def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
@@ -99,21 +100,21 @@ def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
         joins=Joins(sequences=384, missing=384),
     )
     diagnosis = diagnosed(nothing)
-    assert diagnosis.layer == "unknown"
-    assert diagnosis.findings == ()
+    assert diagnosis["layer"] == "unknown"
+    assert diagnosis["findings"] == []
     assert {"the mismatch", "the engine's configuration", "sampling params"} <= {
-        item.what for item in diagnosis.not_measured
+        item["what"] for item in diagnosis["not_measured"]
     }
-    assert all(item.why and item.how for item in diagnosis.not_measured)
-    assert diagnosis.correction.advice == "do_not_enable"
+    assert all(item["why"] and item["how"] for item in diagnosis["not_measured"])
+    assert diagnosis["correction"]["advice"] == "do_not_enable"
 
 
 def test_a_configuration_without_tokens_is_told_without_numbers() -> None:
     whole = Simulation(setup=setup(engine_config=RAW, sampling_params=HOT)).frame()
     diagnosis = diagnosed(replace(frame_of(whole.series.within(np.arange(90, 100))), setup=whole.setup))
     assert names(diagnosis) == ["raw_logprobs"]
-    assert "nan" not in diagnosis.findings[0].explanation
-    assert diagnosis.findings[0].confidence == 0.95
+    assert "nan" not in diagnosis["findings"][0]["explanation"]
+    assert diagnosis["findings"][0]["confidence"] == 0.95
 
 
 def test_raw_logits_are_no_raw_logprobs_at_any_temperature() -> None:
@@ -131,12 +132,12 @@ def test_what_a_finding_hides_is_not_measured() -> None:
 
     diagnosis = diagnosed(Simulation(change=shift).frame())
     assert names(diagnosis) == ["misaligned_tokens"]
-    assert "the inference path and the objective" in {item.what for item in diagnosis.not_measured}
+    assert "the inference path and the objective" in {item["what"] for item in diagnosis["not_measured"]}
 
 
 def test_too_few_tokens_are_unknown() -> None:
     few = Simulation(steps=1, prompts=1, length=8).frame()
-    assert diagnosed(few).layer == "unknown"
+    assert diagnosed(few)["layer"] == "unknown"
 
 
 def test_noise_of_unknown_age_is_no_confident_guess() -> None:
@@ -144,15 +145,17 @@ def test_noise_of_unknown_age_is_no_confident_guess() -> None:
         columns.version[:] = -1
 
     diagnosis = diagnosed(Simulation(trained=noisy(0.15), change=forget).frame())
-    assert diagnosis.layer == "none"
-    assert all(finding.confidence < 0.5 and finding.urgency == "informational" for finding in diagnosis.findings)
-    assert "staleness" in {item.what for item in diagnosis.not_measured}
+    assert diagnosis["layer"] == "none"
+    assert all(
+        finding["confidence"] < 0.5 and finding["urgency"] == "informational" for finding in diagnosis["findings"]
+    )
+    assert "staleness" in {item["what"] for item in diagnosis["not_measured"]}
 
 
 def test_without_raw_tokens_the_diagnosis_says_what_that_costs() -> None:
     diagnosis = diagnosed(Simulation(trained=noisy(1e-3), keep_tokens=False).frame())
-    assert diagnosis.layer == "none"
-    assert any("raw tokens" in item.why for item in diagnosis.not_measured)
+    assert diagnosis["layer"] == "none"
+    assert any("raw tokens" in item["why"] for item in diagnosis["not_measured"])
 
 
 def test_a_large_gap_without_a_name_is_not_healthy() -> None:
@@ -163,11 +166,11 @@ def test_a_large_gap_without_a_name_is_not_healthy() -> None:
         recorded=None,
     )
     diagnosis = diagnosed(unnamed)
-    assert diagnosis.layer != "none"
+    assert diagnosis["layer"] != "none"
 
 
 def test_the_document_is_json_and_has_the_agreed_keys() -> None:
-    document = json.loads(json.dumps(diagnosed(Simulation(sampled=tempered(0.7)).frame()).document(), allow_nan=False))
+    document = json.loads(json.dumps(diagnosed(Simulation(sampled=tempered(0.7)).frame()), allow_nan=False))
     assert list(document) == [
         "run",
         "verdict",
@@ -190,8 +193,8 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
         "evidence",
         "explanation",
         "fix",
-        "settings",
         "since_step",
+        "settings",
         "share",
         "urgency",
         "vetoes",
@@ -201,22 +204,22 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
 
 def test_an_accepted_finding_stays_visible_and_neither_alarms_nor_vetoes() -> None:
     evidence = Simulation(trained=noisy(0.1), first_trained=5).frame()
-    assert diagnosed(evidence).findings[0].vetoes
+    assert diagnosed(evidence)["findings"][0]["vetoes"]
     diagnosis = diagnosed(evidence, [Acceptance("missed_weight_sync", "as measured", by="me")])
-    found = diagnosis.findings[0]
-    assert (found.cause, found.urgency, found.vetoes) == ("missed_weight_sync", "informational", False)
-    assert diagnosis.verdict == "calibrating"
-    assert found.accepted is not None
-    assert found.document()["accepted"]["because"] == "as measured"
+    found = diagnosis["findings"][0]
+    assert (found["cause"], found["urgency"], found["vetoes"]) == ("missed_weight_sync", "informational", False)
+    assert diagnosis["verdict"] == "calibrating"
+    assert found["accepted"] is not None
+    assert found["accepted"]["because"] == "as measured"
 
 
 def test_a_finding_comes_back_above_what_was_accepted() -> None:
     evidence = Simulation(sampled=tempered(0.7)).frame()
     k3 = evidence.gap.k3
-    accept = lambda **limit: diagnosed(evidence, [Acceptance("temperature_mismatch", "known", **limit)]).findings[0]
-    assert [accept(up_to=2 * k3).accepted is None, accept(up_to=k3 / 2).accepted is None] == [False, True]
-    assert [accept(was=k3).accepted is None, accept(was=k3 / 3).accepted is None] == [False, True]
-    assert accept(up_to=2 * k3).vetoes  # importance weights of a wrong distribution stay wrong
+    accept = lambda **limit: diagnosed(evidence, [Acceptance("temperature_mismatch", "known", **limit)])["findings"][0]
+    assert [accept(up_to=2 * k3)["accepted"] is None, accept(up_to=k3 / 2)["accepted"] is None] == [False, True]
+    assert [accept(was=k3)["accepted"] is None, accept(was=k3 / 3)["accepted"] is None] == [False, True]
+    assert accept(up_to=2 * k3)["vetoes"]  # importance weights of a wrong distribution stay wrong
 
 
 # --- False alarms ---
@@ -242,6 +245,6 @@ def test_of_200_healthy_runs_at_most_two_have_a_finding() -> None:
     alarms = {
         seed: names
         for seed in range(200)
-        if (names := [finding.cause for finding in diagnosed(healthy(seed)).findings])
+        if (names := [finding["cause"] for finding in diagnosed(healthy(seed))["findings"]])
     }
     assert len(alarms) <= 2, alarms

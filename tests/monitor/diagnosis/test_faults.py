@@ -9,7 +9,7 @@ import pytest
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging import diagnose
+from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.signatures import kind_of
 from logprobe.monitor.store.store import Store
 
@@ -29,7 +29,7 @@ def diagnoses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, A
     home = tmp_path_factory.mktemp("home")
     ingest_recorded(home, *(f"faults/{name}" for name in EXPECTED))
     with Store.open(Home(home)) as store:
-        return {name: diagnose(store, f"faults/{name}").document() for name in EXPECTED}
+        return {name: diagnose(store, f"faults/{name}") for name in EXPECTED}
 
 
 def causes(diagnosis: dict[str, Any]) -> list[str]:

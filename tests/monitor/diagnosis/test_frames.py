@@ -35,8 +35,8 @@ def look(frames: Frames, home: Path, run: str = RUN) -> tuple[dict[str, Any], di
     with Counted.open(Home(home)) as store:
         (row,) = store.query(f"SELECT max(revision) AS newest FROM step_summaries WHERE run = '{run}'").to_pylist()
         store.asked = []
-        found = frames.diagnose(store, run, row["newest"], ())
-        return found.document(), diagnose(store, run).document(), store.asked[: _count(store.asked)]
+        _, found = frames.diagnose(store, run, row["newest"], ())
+        return found, diagnose(store, run), store.asked[: _count(store.asked)]
 
 
 def _count(asked: list[str]) -> int:

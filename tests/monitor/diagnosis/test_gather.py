@@ -11,7 +11,8 @@ from diagnosis_simulation import Columns, Simulation, log_softmax, noisy, temper
 from segments import RUN, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.judging import diagnose, gather
+from logprobe.monitor.judging import gather
+from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
@@ -65,8 +66,8 @@ def test_a_window_is_diagnosed_by_itself(store: Store) -> None:
     evidence = gather.gather(store, RUN, steps=(3, 5))
     assert evidence.series.step.tolist() == [3, 4, 5]
     assert set(evidence.tokens.step.tolist()) == {3, 4, 5}
-    found = diagnose(store, RUN, steps=(3, 5)).findings[0]
-    assert (found.cause, found.since_step) == ("raw_logprobs", 3)
+    found = diagnose(store, RUN, steps=(3, 5))["findings"][0]
+    assert (found["cause"], found["since_step"]) == ("raw_logprobs", 3)
 
 
 def test_without_raw_files_statistics_and_configuration_are_enough(store: Store) -> None:
@@ -74,12 +75,12 @@ def test_without_raw_files_statistics_and_configuration_are_enough(store: Store)
     with store.transaction() as cursor:
         cursor.execute("UPDATE training_sequences SET raw_kept = false")
     diagnosis = diagnose(store, RUN)
-    assert (diagnosis.layer, diagnosis.findings[0].cause, diagnosis.findings[0].confidence) == (
+    assert (diagnosis["layer"], diagnosis["findings"][0]["cause"], diagnosis["findings"][0]["confidence"]) == (
         "semantic",
         "raw_logprobs",
         0.95,
     )
-    assert any("raw tokens" in item.why for item in diagnosis.not_measured)
+    assert any("raw tokens" in item["why"] for item in diagnosis["not_measured"])
 
 
 def test_the_sample_is_bounded_and_keeps_answers_to_a_prompt_together(
@@ -97,8 +98,8 @@ def test_a_trainer_ahead_of_the_engine_has_no_missing_logprobs(store: Store) -> 
     healthy = Simulation(steps=12, trained=noisy(1e-3))
     put(store, healthy.columns(), upto=9)
     diagnosis = diagnose(store, RUN)
-    assert diagnosis.findings == ()
-    assert diagnosis.layer == "none"
+    assert diagnosis["findings"] == []
+    assert diagnosis["layer"] == "none"
 
 
 def test_what_later_steps_have_overtaken_is_missing(store: Store) -> None:
@@ -108,12 +109,12 @@ def test_what_later_steps_have_overtaken_is_missing(store: Store) -> None:
         cursor.execute(
             "UPDATE training_sequences SET rollout_source = 'missing', rollout_segment = NULL WHERE step = 4"
         )
-    found = diagnose(store, RUN).findings[0]
-    assert (found.cause, found.evidence["tokens"]) == ("missing_logprobs", 32 * 16)
+    found = diagnose(store, RUN)["findings"][0]
+    assert (found["cause"], found["evidence"]["tokens"]) == ("missing_logprobs", 32 * 16)
 
 
 def test_a_trainer_only_run_is_unknown(store: Store, tmp_path: Path) -> None:
     put(store, Simulation(steps=4).columns(), engine=False)
     diagnosis = diagnose(store, RUN)
-    assert (diagnosis.verdict, diagnosis.layer, diagnosis.findings) == ("no_data", "unknown", ())
-    assert "the mismatch" in {item.what for item in diagnosis.not_measured}
+    assert (diagnosis["verdict"], diagnosis["layer"], diagnosis["findings"]) == ("no_data", "unknown", [])
+    assert "the mismatch" in {item["what"] for item in diagnosis["not_measured"]}

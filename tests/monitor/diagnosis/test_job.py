@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from diagnoses import diagnosis, finding
 from recorded_home import ingest_recorded
 from segments import Clock
 from store_contents import same
@@ -67,7 +68,7 @@ def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> 
         (latest,) = store.read("diagnosis_latest", run=None).to_pylist()
         history = store.query("SELECT * FROM diagnosis_changes ORDER BY diagnosed_at").to_pylist()
         # Of nine digits the last one may differ.
-        assert same(json.loads(latest["document"]), diagnose(store, "v0-reference").document(), rel=1e-7)
+        assert same(json.loads(latest["document"]), diagnose(store, "v0-reference"), rel=1e-7)
     assert (second["runs"], second["changes"]) == (1, 1)
     assert (third["runs"], third["changes"]) == (1, 0)
     assert [(row["step"], row["verdict"]) for row in history] == [(29, "calibrating"), (299, "healthy")]
@@ -154,8 +155,8 @@ def test_a_home_without_steps_costs_a_query(store: Store) -> None:
 
 def test_numbers_and_possible_causes_make_no_other_diagnosis() -> None:
     def document(confidence: float, since: int) -> dict:
-        finding = {"cause": "staleness", "confidence": confidence}
-        return {"verdict": "growing", "layer": "objective", "since_step": since, "findings": [finding]}
+        found = finding("staleness", confidence=confidence)
+        return diagnosis("growing", layer="objective", since_step=since, findings=[found])
 
     assert essence(document(0.9, 3)) == essence(document(0.8, 5))
     assert essence(document(0.9, 3)) != essence(document(0.4, 3))

@@ -10,10 +10,10 @@ import pytest
 from diagnosis_simulation import Columns, Logits, Simulation, drift, log_softmax, noisy
 from zoo.rollouts import Lag, Noise, Run, Trend, rollouts
 
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.growth import judge
 from logprobe.monitor.judging.level import band_of
-from logprobe.monitor.judging.result import Diagnosis, Finding
 from logprobe.monitor.judging.setup import Setup
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},), trainer={"dtype": "float32"})
@@ -25,8 +25,8 @@ def model(kept: float, seed: int = 9, spread: float = 4.0) -> Callable[[Logits],
     return lambda z: log_softmax(kept * z + np.sqrt(1 - kept**2) * rng.normal(0, spread, z.shape))
 
 
-def credible(found: Diagnosis) -> list[Finding]:
-    return [finding for finding in found.findings if finding.confidence >= 0.5]
+def credible(found: DiagnosisDocument) -> list[FindingDocument]:
+    return [finding for finding in found["findings"] if finding["confidence"] >= 0.5]
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -35,24 +35,24 @@ def credible(found: Diagnosis) -> list[Finding]:
 def test_another_model_is_critical_from_the_first_step_and_no_precision(kept: float, steps: int, raw: bool) -> None:
     made = Simulation(steps=steps, spread=4.0, trained=model(kept), keep_tokens=raw)
     found = diagnosed(made.frame())
-    assert (found.verdict, found.correction.advice) == ("critical", "do_not_enable")
-    first = found.findings[0]
-    assert first.cause in ({"different_model"} if kept == 0 else {"different_model", "unknown"})
-    assert first.vetoes
-    assert "precision" not in first.cause
+    assert (found["verdict"], found["correction"]["advice"]) == ("critical", "do_not_enable")
+    first = found["findings"][0]
+    assert first["cause"] in ({"different_model"} if kept == 0 else {"different_model", "unknown"})
+    assert first["vetoes"]
+    assert "precision" not in first["cause"]
 
 
 def test_another_model_in_a_step_of_few_tokens() -> None:
     """As a first look sees it: one prompt, a few tokens; and 14 such steps, whose quarters are too short for a level."""
     for steps in (1, 14):
         found = diagnosed(Simulation(steps=steps, prompts=1, length=14, spread=4.0, trained=model(0.7)).frame())
-        assert (found.layer, found.correction.advice) == ("unknown", "do_not_enable")
+        assert (found["layer"], found["correction"]["advice"]) == ("unknown", "do_not_enable")
 
 
 def test_the_trainer_loads_other_weights_at_a_step() -> None:
     """From healthy to fatal within a step: no update of a policy does that."""
     found = diagnosed(Simulation(steps=80, length=8, first_trained=50, spread=4.0, trained=model(0.7)).frame())
-    assert (found.findings[0].layer, found.since_step, found.correction.advice) == (
+    assert (found["findings"][0]["layer"], found["since_step"], found["correction"]["advice"]) == (
         "inference_path",
         50,
         "do_not_enable",
@@ -61,8 +61,8 @@ def test_the_trainer_loads_other_weights_at_a_step() -> None:
 
 def test_growth_to_such_a_level_is_no_other_model() -> None:
     found = diagnosed(rollouts(Run(steps=560, noise=Noise(1e-3), trend=Trend(250, 30), setup=DENSE)).frame())
-    assert "different_model" not in {finding.cause for finding in found.findings}
-    assert found.correction.advice == "enable"
+    assert "different_model" not in {finding["cause"] for finding in found["findings"]}
+    assert found["correction"]["advice"] == "enable"
 
 
 def test_a_heavy_tail_is_no_other_model() -> None:
@@ -72,18 +72,18 @@ def test_a_heavy_tail_is_no_other_model() -> None:
         columns.t[:, 3] -= np.where(np.arange(len(columns.t)) % 50 == 0, 9.0, 0.0)
 
     found = diagnosed(Simulation(steps=1, trained=noisy(0.05), change=odd).frame())
-    assert "different_model" not in {finding.cause for finding in found.findings}
+    assert "different_model" not in {finding["cause"] for finding in found["findings"]}
 
 
 def test_too_few_tokens_are_unknown_and_not_normal() -> None:
     found = diagnosed(Simulation(steps=1, prompts=1, length=4, trained=noisy(0.5)).frame())
-    assert (found.layer, found.correction.advice) == ("unknown", "do_not_enable")
+    assert (found["layer"], found["correction"]["advice"]) == ("unknown", "do_not_enable")
     several = diagnosed(Simulation(steps=14, prompts=1, length=4, trained=noisy(0.5)).frame())
-    assert several.level is not None
+    assert several["level"] is not None
     assert (
-        several.level.status == "unknown set-up"
+        several["level"]["status"] == "unknown set-up"
     )  # quarters of such a run are too short for a level, all of it is not
-    assert "no setup recorded" in several.correction.why
+    assert "no setup recorded" in several["correction"]["why"]
 
 
 def test_only_old_tokens_are_no_level() -> None:
@@ -91,20 +91,20 @@ def test_only_old_tokens_are_no_level() -> None:
     assert evidence.strata is not None
     older = evidence.strata.where(evidence.strata.lag > 0)
     found = diagnosed(replace(evidence, strata=older))
-    assert found.level is not None
-    assert found.level.status == "not measured"
-    assert found.layer == "unknown"
-    assert "is what this setup has" not in found.correction.why
+    assert found["level"] is not None
+    assert found["level"]["status"] == "not measured"
+    assert found["layer"] == "unknown"
+    assert "is what this setup has" not in found["correction"]["why"]
 
 
 @pytest.mark.parametrize(("level", "words"), [(1.2e-2, "high for dense bf16"), (8e-4, "usual for dense bf16")])
 def test_a_level_without_a_set_up_is_not_claimed_to_be_normal(level: float, words: str) -> None:
     found = diagnosed(rollouts(Run(steps=210, noise=Noise(level))).frame())
-    assert (found.verdict, found.correction.advice) == ("healthy", "not_needed")
-    assert "no setup recorded" in found.correction.why
-    assert words in found.correction.why
-    assert "record the configuration, or compare with a run" in found.correction.why
-    assert all("normal" not in finding.explanation for finding in found.findings)
+    assert (found["verdict"], found["correction"]["advice"]) == ("healthy", "not_needed")
+    assert "no setup recorded" in found["correction"]["why"]
+    assert words in found["correction"]["why"]
+    assert "record the configuration, or compare with a run" in found["correction"]["why"]
+    assert all("normal" not in finding["explanation"] for finding in found["findings"])
 
 
 @pytest.mark.parametrize("level", [1.2e-2, 0.15])
@@ -112,9 +112,9 @@ def test_a_level_without_a_set_up_is_not_claimed_to_be_normal(level: float, word
 def test_no_precision_explains_what_its_row_does_not_have(level: float, raw: bool) -> None:
     """Dense bf16 at six and at seventy-five times the table."""
     found = diagnosed(rollouts(Run(steps=210, noise=Noise(level), setup=DENSE, raw=raw)).frame())
-    assert {finding.cause for finding in credible(found) if finding.urgency != "informational"} == {"unknown"}
-    assert (found.layer, found.correction.advice) == ("unknown", "do_not_enable")
-    assert found.verdict == ("critical" if level > 0.1 else "watch")
+    assert {finding["cause"] for finding in credible(found) if finding["urgency"] != "informational"} == {"unknown"}
+    assert (found["layer"], found["correction"]["advice"]) == ("unknown", "do_not_enable")
+    assert found["verdict"] == ("critical" if level > 0.1 else "watch")
 
 
 def test_a_trainer_with_dropout_is_named_by_what_varies() -> None:
@@ -124,9 +124,9 @@ def test_a_trainer_with_dropout_is_named_by_what_varies() -> None:
         columns.t[:] = np.minimum(columns.t + drift(0.3, columns.t.shape), 0.0)
 
     found = diagnosed(Simulation(change=dropout, setup=DENSE).frame())
-    assert found.findings[0].cause == "trainer_not_deterministic"
-    assert found.correction.advice == "do_not_enable"
-    assert all(finding.urgency == "informational" for finding in found.findings[1:])
+    assert found["findings"][0]["cause"] == "trainer_not_deterministic"
+    assert found["correction"]["advice"] == "do_not_enable"
+    assert all(finding["urgency"] == "informational" for finding in found["findings"][1:])
 
 
 def test_much_dropout_is_no_other_model() -> None:
@@ -138,16 +138,16 @@ def test_much_dropout_is_no_other_model() -> None:
     evidence = Simulation(steps=60, change=dropout, setup=DENSE).frame()
     assert evidence.gap.k3 > 0.3
     found = diagnosed(evidence)
-    assert found.findings[0].cause == "trainer_not_deterministic"
-    assert found.correction.advice == "do_not_enable"
+    assert found["findings"][0]["cause"] == "trainer_not_deterministic"
+    assert found["correction"]["advice"] == "do_not_enable"
 
 
 def test_dropout_in_the_configuration_is_named_where_nothing_is_computed_twice() -> None:
     known = replace(DENSE, trainer={"dtype": "float32", "attention_dropout": 0.1})
     found = diagnosed(rollouts(Run(steps=210, noise=Noise(5e-2), setup=known, raw=False)).frame())
-    possible = next(f for f in found.findings if f.cause == "trainer_not_deterministic")
-    assert "attention_dropout = 0.1" in possible.explanation
-    assert (possible.confidence, found.correction.advice) == (0.4, "do_not_enable")
+    possible = next(f for f in found["findings"] if f["cause"] == "trainer_not_deterministic")
+    assert "attention_dropout = 0.1" in possible["explanation"]
+    assert (possible["confidence"], found["correction"]["advice"]) == (0.4, "do_not_enable")
 
 
 def _all_nan(columns: Columns) -> None:
@@ -161,9 +161,9 @@ def _half_nan(columns: Columns) -> None:
 def test_broken_log_probs_are_critical_whether_or_not_anything_can_be_compared() -> None:
     for broken, spared in ((_all_nan, 0), (_half_nan, 0.5)):
         found = diagnosed(Simulation(steps=50, prompts=2, length=6, change=broken).frame())
-        assert (found.verdict, found.findings[0].cause) == ("critical", "nonfinite_logprobs")
-        assert found.findings[0].evidence["share"] == 1 - spared
-        assert found.findings[0].share is None  # these tokens are in no mean: they are no part of K3
+        assert (found["verdict"], found["findings"][0]["cause"]) == ("critical", "nonfinite_logprobs")
+        assert found["findings"][0]["evidence"]["share"] == 1 - spared
+        assert found["findings"][0]["share"]["now"] is None  # these tokens are in no mean: they are no part of K3
 
 
 def test_what_is_not_known_of_a_set_up_excuses_no_growth() -> None:

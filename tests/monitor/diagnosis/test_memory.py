@@ -21,8 +21,8 @@ from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.job import DiagnosisStage
+from logprobe.monitor.judging.judgement import Difference, Remembered
 from logprobe.monitor.judging.memory import known_level, settings_of
-from logprobe.monitor.judging.result import Difference, Remembered
 from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.service.turns import Turns
@@ -46,13 +46,14 @@ def runs(
 
 def test_a_run_of_a_known_setup_has_a_verdict_at_its_first_step() -> None:
     evidence = beginning(6e-4)
-    assert diagnosed(evidence).verdict == "calibrating"
-    found = diagnosed(replace(evidence, remembered=runs(12)))
-    assert (found.verdict, found.layer, found.growth.verdict) == ("healthy", "none", "calibrating")
-    assert found.level is not None
-    assert found.level.settled
-    assert found.level.source == "this setup had K3 5e-4 to 7e-4 in 12 runs"
-    assert known_level(replace(found, settings={"dtype": "bfloat16"})) is None  # what it was taught it does not teach
+    assert diagnosed(evidence)["verdict"] == "calibrating"
+    known = replace(evidence, remembered=runs(12), settings={"dtype": "bfloat16"})
+    found = diagnosed(known)
+    assert (found["verdict"], found["layer"], found["growth"]["verdict"]) == ("healthy", "none", "calibrating")
+    assert found["level"] is not None
+    assert found["level"]["settled"]
+    assert found["level"]["source"] == "this setup had K3 5e-4 to 7e-4 in 12 runs"
+    assert known_level(known, found) is None  # what it was taught it does not teach
 
 
 @pytest.mark.parametrize(
@@ -68,47 +69,51 @@ def test_a_run_of_a_known_setup_has_a_verdict_at_its_first_step() -> None:
 )  # fmt: skip
 def test_what_is_not_known_to_be_normal_stays_calibrating(memory: Remembered | None, words: str | None) -> None:
     found = diagnosed(replace(beginning(6e-4), remembered=memory))
-    assert found.verdict == "calibrating"
-    assert found.level is not None
-    assert not found.level.settled
-    assert found.level.status == "as expected"
+    assert found["verdict"] == "calibrating"
+    assert found["level"] is not None
+    assert not found["level"]["settled"]
+    assert found["level"]["status"] == "as expected"
     assert words is None or (memory is not None and memory.words == words)
 
 
 def test_log_probs_of_one_side_given_to_the_other_are_no_healthy_run() -> None:
     found = diagnosed(replace(beginning(1e-9), remembered=runs(12, 5e-5, 9e-5)))
-    assert found.level is not None
-    assert (found.verdict, found.level.settled) == ("calibrating", False)
+    assert found["level"] is not None
+    assert (found["verdict"], found["level"]["settled"]) == ("calibrating", False)
 
 
 def test_known_good_runs_above_every_report_excuse_no_more_than_they_had() -> None:
     memory = runs(12, 5e-3, 7e-3)
     within, beyond = (diagnosed(replace(beginning(k3), remembered=memory)) for k3 in (6.5e-3, 1.6e-2))
-    assert (within.verdict, beyond.verdict) == ("healthy", "calibrating")
-    assert beyond.level is not None
-    assert beyond.level.status == "above"
+    assert (within["verdict"], beyond["verdict"]) == ("healthy", "calibrating")
+    assert beyond["level"] is not None
+    assert beyond["level"]["status"] == "above"
 
 
 def test_a_run_with_a_baseline_of_its_own_is_not_judged_by_others() -> None:
     evidence = beginning(6e-4)
     own = replace(evidence, remembered=runs(12), growth=replace(evidence.growth, baseline=1e-4))
-    assert diagnosed(own).verdict == "calibrating"
+    assert diagnosed(own)["verdict"] == "calibrating"
 
 
 def test_a_setup_that_is_another_is_critical_only_beyond_the_reports() -> None:
     found = diagnosed(replace(beginning(3e-3), remembered=runs(12, 4e-5, 5e-5, MODE)))
-    assert found.level is not None
-    assert (found.verdict, found.level.status) == ("calibrating", "above")
+    assert found["level"] is not None
+    assert (found["verdict"], found["level"]["status"]) == ("calibrating", "above")
 
 
 @pytest.mark.parametrize("memory", [runs(12), runs(3), runs(12, 5e-4, 7e-4, MODE)])
 def test_far_above_known_good_runs_and_every_report_is_critical_at_once(memory: Remembered) -> None:
     evidence = beginning(1.5e-2)
-    assert diagnosed(evidence).verdict == "calibrating"  # the table alone: above, not far above
+    assert diagnosed(evidence)["verdict"] == "calibrating"  # the table alone: above, not far above
     found = diagnosed(replace(evidence, remembered=memory))
-    assert found.level is not None
-    assert (found.verdict, found.level.status, found.correction.advice) == ("critical", "far above", "do_not_enable")
-    assert found.level.source == memory.words
+    assert found["level"] is not None
+    assert (found["verdict"], found["level"]["status"], found["correction"]["advice"]) == (
+        "critical",
+        "far above",
+        "do_not_enable",
+    )
+    assert found["level"]["source"] == memory.words
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,11 @@ def test_far_above_known_good_runs_and_every_report_is_critical_at_once(memory: 
 def test_too_few_runs_or_another_level_to_expect_change_no_verdict(memory: Remembered) -> None:
     evidence = beginning(1.5e-2)
     alone, found = diagnosed(evidence), diagnosed(replace(evidence, remembered=memory))
-    assert (alone.verdict, alone.layer, alone.correction) == (found.verdict, found.layer, found.correction)
+    assert (alone["verdict"], alone["layer"], alone["correction"]) == (
+        found["verdict"],
+        found["layer"],
+        found["correction"],
+    )
 
 
 @pytest.mark.parametrize("setup", [DENSE, EXPERTS])
@@ -131,15 +140,18 @@ def test_healthy_runs_of_one_setup_with_moving_entropy_are_never_critical(setup:
     for k3 in np.geomspace(2e-5, 0.9 * high, 8):
         for least in (1e-5, 1e-4, 1e-3):
             found = diagnosed(replace(beginning(float(k3), setup), remembered=runs(12, least, 1.5 * least)))
-            assert found.verdict in {"healthy", "calibrating"}, (k3, least)
+            assert found["verdict"] in {"healthy", "calibrating"}, (k3, least)
 
 
 def test_a_run_with_a_baseline_of_its_own_is_judged_by_it() -> None:
     evidence = beginning(1.5e-2)
     grown = replace(evidence, growth=replace(evidence.growth, verdict="healthy"), remembered=runs(12))
     found = diagnosed(grown)
-    assert found.level is not None
-    assert (found.verdict, found.level.status) == ("watch", "above")  # of the table: others do not count any more
+    assert found["level"] is not None
+    assert (found["verdict"], found["level"]["status"]) == (
+        "watch",
+        "above",
+    )  # of the table: others do not count any more
 
 
 def documents(change: Callable[[dict[str, Any], dict[str, Any]], None] = lambda engine, trainer: None) -> list[Any]:
@@ -225,18 +237,18 @@ def test_healthy_runs_are_remembered_and_a_new_one_is_judged_by_them(home: Path)
         brought(home, "other", 2, lambda summary: summary.update({f"setting{n}": n for n in range(5)}))
         take_in(store)
         new, changed, other = (diagnose(store, run) for run in ("new", "changed", "other"))
-        assert (new.verdict, new.growth.verdict) == ("healthy", "calibrating")
-        assert new.level is not None
-        assert new.level.remembered is not None
-        assert new.level.remembered.runs == 3
-        assert "known-" not in json.dumps(new.document()), "it would outlive the deletion of that run"
-        assert changed.verdict == "calibrating"
-        assert changed.level is not None
-        assert changed.level.remembered is not None
-        assert changed.level.remembered.differs == (Difference("block_size", "32", "16"),)
-        assert other.verdict == "calibrating"
-        assert other.level is not None
-        assert other.level.remembered is None
+        assert (new["verdict"], new["growth"]["verdict"]) == ("healthy", "calibrating")
+        assert new["level"] is not None
+        assert new["level"]["remembered"] is not None
+        assert new["level"]["remembered"]["runs"] == 3
+        assert "known-" not in json.dumps(new), "it would outlive the deletion of that run"
+        assert changed["verdict"] == "calibrating"
+        assert changed["level"] is not None
+        assert changed["level"]["remembered"] is not None
+        assert changed["level"]["remembered"]["differs"] == [{"setting": "block_size", "then": "32", "now": "16"}]
+        assert other["verdict"] == "calibrating"
+        assert other["level"] is not None
+        assert other["level"]["remembered"] is None
 
         with store.transaction() as cursor:  # one of them turned out to be ill, by an alert alone
             cursor.execute(
@@ -244,7 +256,7 @@ def test_healthy_runs_are_remembered_and_a_new_one_is_judged_by_them(home: Path)
                 "'firing' AS phase, 'e' AS episode, now() AS changed_at, 'x' AS fingerprint, false AS told, '{}' AS document"
             )
         again = diagnose(store, "new")
-        assert again.verdict == "calibrating"
-        assert again.level is not None
-        assert again.level.remembered is not None
-        assert again.level.remembered.runs == 2
+        assert again["verdict"] == "calibrating"
+        assert again["level"] is not None
+        assert again["level"]["remembered"] is not None
+        assert again["level"]["remembered"]["runs"] == 2

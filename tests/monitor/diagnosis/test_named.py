@@ -11,7 +11,6 @@ import setting_names
 from setting_names import missing
 
 from logprobe.monitor.judging.named import settings_of, table, with_settings
-from logprobe.monitor.judging.result import Correction, Diagnosis, Finding
 from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.judging.signatures import SIGNATURES
 
@@ -23,7 +22,7 @@ def named(
 ) -> list[tuple[Any, ...]]:
     trainer = {key.replace("__", "."): value for key, value in trainer.items()}
     setup = Setup(() if engine is None else (engine,), sampling and {"a": sampling}, trainer or None)
-    return [(s.framework, s.copy, s.now, s.words) for s in settings_of(cause, setup, advised=advised)]
+    return [(s["framework"], s["copy"], s["now"], s["words"]) for s in settings_of(cause, setup, advised=advised)]
 
 
 def test_every_cause_of_the_table_exists() -> None:
@@ -124,13 +123,10 @@ def test_switches_of_command_lines() -> None:
 
 
 def test_what_is_normal_needs_no_setting() -> None:
-    normal, wrong = (
-        Finding("quantized_rollout", "inference_path", 0.9, 1.0, {}, "", "", urgency=u)
-        for u in ("informational", "act")
-    )  # type: ignore[arg-type]
-    diagnosis = Diagnosis(
-        "run", "critical", None, None, "inference_path", (normal, wrong), (), Correction("do_not_enable", "")
-    )
-    document = with_settings(diagnosis, Setup((ENGINE,))).document()
-    assert document["framework"] == "vLLM"
-    assert [len(finding["settings"]) for finding in document["findings"]] == [0, 1]
+    findings = [
+        {"cause": "quantized_rollout", "urgency": urgency, "settings": []} for urgency in ("informational", "act")
+    ]
+    document: Any = {"correction": {"advice": "do_not_enable", "why": ""}, "findings": findings}
+    found = with_settings(document, Setup((ENGINE,)))
+    assert found["framework"] == "vLLM"
+    assert [len(finding["settings"]) for finding in found["findings"]] == [0, 1]

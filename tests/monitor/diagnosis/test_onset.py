@@ -15,7 +15,7 @@ from scipy.stats import theilslopes
 
 from logprobe.monitor.judging.growth import Point, Tracker, bend, judge, theil_sen
 from logprobe.monitor.judging.growth_rule import RULE
-from logprobe.monitor.judging.result import Growth
+from logprobe.monitor.judging.judgement import Growth
 
 QUIET = Trend(spread=0.1)
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Rollouts, Run, Trend, rollouts
 
+from logprobe.monitor.judging.document import DiagnosisDocument, leading
 from logprobe.monitor.judging.explain import diagnosed
-from logprobe.monitor.judging.leading import in_reading_order, leading
-from logprobe.monitor.judging.result import Diagnosis
 from logprobe.monitor.judging.setup import Setup
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))
@@ -25,8 +24,8 @@ def times(run: Run, factor: np.ndarray) -> Rollouts:
     )
 
 
-def causes(found: Diagnosis) -> list[str]:
-    return [finding.cause for finding in found.findings]
+def causes(found: DiagnosisDocument) -> list[str]:
+    return [finding["cause"] for finding in found["findings"]]
 
 
 def only(first: int, last: int, factor: float, steps: int = 400) -> np.ndarray:
@@ -43,15 +42,15 @@ def test_what_has_ended_and_odd_steps_are_no_missed_updates(factor: np.ndarray, 
     for seed in (1, 2):
         found = diagnosed(times(Run(seed=seed, noise=NOISE, setup=DENSE, raw=raw), factor).frame())
         assert "missed_weight_sync" not in causes(found)
-        assert (found.verdict, found.layer, found.correction.advice) == ("healthy", "none", "not_needed")
+        assert (found["verdict"], found["layer"], found["correction"]["advice"]) == ("healthy", "none", "not_needed")
 
 
 def test_a_fault_that_has_ended_is_at_most_watched_and_vetoes_nothing() -> None:
     """For 30 steps, which end ten steps before the last one."""
     found = diagnosed(times(Run(noise=NOISE, setup=DENSE, raw=False), only(360, 390, 20.0)).frame())
-    for finding in found.findings:
-        assert finding.urgency != "act" or finding.evidence.get("until") is None
-        assert not (finding.vetoes and finding.evidence.get("until") is not None)
+    for finding in found["findings"]:
+        assert finding["urgency"] != "act" or finding["evidence"].get("until") is None
+        assert not (finding["vetoes"] and finding["evidence"].get("until") is not None)
 
 
 def test_a_level_that_jumped_and_stays_is_no_update_that_is_missed() -> None:
@@ -63,9 +62,9 @@ def test_a_level_that_jumped_and_stays_is_no_update_that_is_missed() -> None:
 def test_cached_requests_at_394_times_the_others_get_their_share(since: int) -> None:
     stale = Fault("stale_prefix_cache", 8e-4 * 393, since)
     found = diagnosed(rollouts(Run(noise=NOISE, fault=stale, setup=DENSE, raw=False)).frame())
-    assert (causes(found)[0], found.correction.advice) == ("stale_prefix_cache", "do_not_enable")
-    assert found.findings[0].share is not None
-    assert found.findings[0].share > 0.9
+    assert (causes(found)[0], found["correction"]["advice"]) == ("stale_prefix_cache", "do_not_enable")
+    assert found["findings"][0]["share"]["now"] is not None
+    assert found["findings"][0]["share"]["now"] > 0.9
     assert "missed_weight_sync" not in causes(found)
 
 
@@ -75,7 +74,7 @@ def test_a_contrast_comes_before_a_change_that_is_larger() -> None:
     both = replace(drawn, t=_left_behind(drawn, 300))
     found = diagnosed(both.frame())
     assert "stale_prefix_cache" in causes(found)
-    assert next(f.share for f in found.findings if f.cause == "stale_prefix_cache") > 0.01
+    assert next(f["share"]["now"] for f in found["findings"] if f["cause"] == "stale_prefix_cache") > 0.01
 
 
 def _left_behind(drawn: Rollouts, since: int) -> np.ndarray:
@@ -89,7 +88,7 @@ def test_the_lag_leads_and_growth_without_a_share_is_no_cause() -> None:
     found = diagnosed(rollouts(Run(noise=NOISE, lag=Lag((0, 1), 5e-4, onset=250), setup=DENSE)).frame())
     assert causes(found)[0] == "staleness"
     assert "late_growth" not in causes(found)
-    assert (found.layer, found.correction.advice) == ("objective", "enable")
+    assert (found["layer"], found["correction"]["advice"]) == ("objective", "enable")
 
 
 def test_growth_at_a_lag_that_stays_is_not_the_lags() -> None:
@@ -97,7 +96,7 @@ def test_growth_at_a_lag_that_stays_is_not_the_lags() -> None:
     lagging = Run(steps=380, noise=Noise(1e-3), trend=Trend(250, 30), lag=Lag((0, 1), 3e-4), setup=DENSE)
     found = diagnosed(rollouts(lagging).frame())
     assert causes(found)[0] == "late_growth"
-    assert (found.findings[0].share or 0) > 0.5
+    assert (found["findings"][0]["share"]["now"] or 0) > 0.5
 
 
 @pytest.mark.parametrize("size", [1.2, 1.5])
@@ -109,8 +108,8 @@ def test_a_temperature_that_comes_later_leads_before_the_lag_that_was_there(size
         rollouts(Run(noise=Noise(8e-4, unrest=0.15), lag=Lag((1, 1), lag), fault=wrong, setup=DENSE)).frame()
     )
     assert causes(found)[0] == "temperature_mismatch"
-    assert {finding.cause: finding.share or 0 for finding in found.findings}["staleness"] < 0.3
-    assert found.correction.advice == "do_not_enable"
+    assert {finding["cause"]: finding["share"]["now"] or 0 for finding in found["findings"]}["staleness"] < 0.3
+    assert found["correction"]["advice"] == "do_not_enable"
 
 
 def test_findings_of_one_urgency_are_ranked_by_share_and_the_lead_explains() -> None:
@@ -118,19 +117,18 @@ def test_findings_of_one_urgency_are_ranked_by_share_and_the_lead_explains() -> 
     drawn = rollouts(Run(steps=380, noise=Noise(1e-3), trend=Trend(250, 30), setup=DENSE))
     offset = replace(drawn, r=np.minimum(drawn.r - np.float32(0.02), 0))
     found = diagnosed(offset.frame())
-    assert found.correction.advice == "do_not_enable"
-    document = found.document()
-    ranks = [
-        (f["confidence"] < 0.5, ("act", "watch", "informational").index(f["urgency"])) for f in document["findings"]
-    ]
+    assert found["correction"]["advice"] == "do_not_enable"
+    ranks = [(f["confidence"] < 0.5, ("act", "watch", "informational").index(f["urgency"])) for f in found["findings"]]
     assert ranks == sorted(ranks)
     for urgency in ("act", "watch", "informational"):
         shares = [
-            f.share for f in found.findings if f.urgency == urgency and f.share is not None and f.confidence >= 0.5
+            f["share"]["now"]
+            for f in found["findings"]
+            if f["urgency"] == urgency and f["share"]["now"] is not None and f["confidence"] >= 0.5
         ]
         assert shares == sorted(shares, reverse=True)
-    assert leading(document) is in_reading_order(document)[0]
-    assert document["findings"][0]["layer"] == "semantic"
+    assert leading(found) is found["findings"][0]
+    assert found["findings"][0]["layer"] == "semantic"
 
 
 @pytest.mark.parametrize("doubling", [600, 1000])
@@ -138,7 +136,7 @@ def test_a_trend_over_1500_steps_is_information(doubling: int) -> None:
     """It is told, and never an alarm or a reason to correct, neither on the way nor at the end."""
     drawn = rollouts(Run(steps=1800, noise=Noise(3e-4), trend=Trend(250, doubling)))
     seen = [diagnosed(drawn.frame(step)) for step in (400, 800, 1200, 1799)]
-    assert {found.verdict for found in seen} == {"healthy"}
-    assert {found.correction.advice for found in seen} == {"not_needed"}
-    told = next(finding for finding in seen[-1].findings if finding.cause == "late_growth")
-    assert told.urgency == "informational"
+    assert {found["verdict"] for found in seen} == {"healthy"}
+    assert {found["correction"]["advice"] for found in seen} == {"not_needed"}
+    told = next(finding for finding in seen[-1]["findings"] if finding["cause"] == "late_growth")
+    assert told["urgency"] == "informational"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from recorded_home import RECORDED, ingest_recorded
 
-from logprobe.monitor.judging import Diagnosis, diagnose
+from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.reader import Reader, open_reader
 
 ONSET = 500
@@ -22,15 +23,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield reader
 
 
-def causes(diagnosis: Diagnosis) -> list[str]:
-    return [finding.cause for finding in diagnosis.findings]
+def causes(diagnosis: DiagnosisDocument) -> list[str]:
+    return [finding["cause"] for finding in diagnosis["findings"]]
 
 
 @pytest.mark.parametrize("run", ["v0-reference", "v1-fixed"])
 @pytest.mark.parametrize("steps", [(None, None), (0, 40), (150, 250)])
 def test_healthy_runs_have_no_findings(recorded: Reader, run: str, steps: tuple[int | None, int | None]) -> None:
     diagnosis = diagnose(recorded, run, steps=steps)
-    assert (diagnosis.layer, diagnosis.findings, diagnosis.correction.advice) == ("none", (), "not_needed")
+    assert (diagnosis["layer"], diagnosis["findings"], diagnosis["correction"]["advice"]) == ("none", [], "not_needed")
 
 
 @pytest.mark.parametrize("steps", [(None, None), (100, 160)])
@@ -39,7 +40,7 @@ def test_the_semantic_fault_comes_first_and_forbids_a_correction(
 ) -> None:
     diagnosis = diagnose(recorded, "v1-initial", steps=steps)
     assert causes(diagnosis)[0] == "raw_logprobs"
-    assert (diagnosis.verdict, diagnosis.layer, diagnosis.correction.advice) == (
+    assert (diagnosis["verdict"], diagnosis["layer"], diagnosis["correction"]["advice"]) == (
         "critical",
         "semantic",
         "do_not_enable",
@@ -49,21 +50,21 @@ def test_the_semantic_fault_comes_first_and_forbids_a_correction(
 def test_late_growth_is_off_policyness_since_its_onset(recorded: Reader) -> None:
     diagnosis = diagnose(recorded, "late-growth")
     assert causes(diagnosis) == ["staleness"]  # that it grew says nothing that the lag does not
-    assert (diagnosis.layer, diagnosis.correction.advice) == ("objective", "enable")
-    assert diagnosis.verdict in {"growing", "critical"}
-    assert diagnosis.since_step == pytest.approx(ONSET, abs=60)
+    assert (diagnosis["layer"], diagnosis["correction"]["advice"]) == ("objective", "enable")
+    assert diagnosis["verdict"] in {"growing", "critical"}
+    assert diagnosis["since_step"] == pytest.approx(ONSET, abs=60)
 
 
 def test_an_ordinary_run_in_bfloat16_is_healthy_until_it_grows(recorded: Reader) -> None:
     healthy = diagnose(recorded, "late-growth-bf16", steps=(None, ONSET - 1))
-    assert (healthy.verdict, healthy.correction.advice) == ("healthy", "not_needed")
-    assert {finding.urgency for finding in healthy.findings} <= {"informational"}
-    assert healthy.level is not None
-    assert healthy.level.status == "as expected"
+    assert (healthy["verdict"], healthy["correction"]["advice"]) == ("healthy", "not_needed")
+    assert {finding["urgency"] for finding in healthy["findings"]} <= {"informational"}
+    assert healthy["level"] is not None
+    assert healthy["level"]["status"] == "as expected"
     grown = diagnose(recorded, "late-growth-bf16")
-    assert (grown.verdict, grown.layer, grown.correction.advice) == ("critical", "objective", "enable")
-    assert grown.since_step == pytest.approx(ONSET, abs=60)
-    assert not any(finding.vetoes for finding in grown.findings)
+    assert (grown["verdict"], grown["layer"], grown["correction"]["advice"]) == ("critical", "objective", "enable")
+    assert grown["since_step"] == pytest.approx(ONSET, abs=60)
+    assert not any(finding["vetoes"] for finding in grown["findings"])
 
 
 @pytest.mark.parametrize("run", ["late-growth", "late-growth-mis"])

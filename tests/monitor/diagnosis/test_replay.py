@@ -82,7 +82,7 @@ class Run:
         return found
 
     def findings(self) -> dict[str, Any]:
-        return {finding.cause: finding for finding in diagnosed(self.evidence).findings}
+        return {finding["cause"]: finding for finding in diagnosed(self.evidence)["findings"]}
 
 
 @pytest.fixture(params=[False, True], ids=["one request", "a request per turn"])
@@ -102,7 +102,7 @@ def test_a_trainer_that_chooses_by_itself_replays_nothing(run: Run) -> None:
     assert 0.9 < replay.agreement < 0.99
     found = run.findings()
     assert "replay_broken" not in found
-    assert (found["replay_off"].urgency, found["replay_off"].vetoes) == ("informational", False)
+    assert (found["replay_off"]["urgency"], found["replay_off"]["vetoes"]) == ("informational", False)
 
 
 PLANTED: dict[str, tuple[Callable[[Marks, int, int], Marks], str, int | None]] = {
@@ -125,8 +125,8 @@ def test_planted_faults_of_a_replay_are_found_where_they_are(run: Run, name: str
     assert replay.fault is not None
     assert (replay.fault.kind, replay.fault.shift) == (kind, shift)
     finding = run.findings()["replay_broken"]
-    assert (finding.confidence, finding.evidence["where"]) == (0.99, kind)
-    assert replay.fault.where in finding.explanation
+    assert (finding["confidence"], finding["evidence"]["where"]) == (0.99, kind)
+    assert replay.fault.where in finding["explanation"]
 
 
 def test_routes_of_one_side_say_nothing(store: Store) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from diagnoses import diagnosis, finding
 
 from logprobe.app.text.diagnosis import arm_cells
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.proven import latest, with_experiment
-from logprobe.monitor.judging.result import Correction, Diagnosis, Finding
 from logprobe.monitor.proof.storing import record
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
@@ -34,28 +33,28 @@ FOUND = {
 }  # fmt: skip
 
 
-def _finding(cause: str, confidence: float) -> Finding:
-    return Finding(cause, "inference_path", confidence, 0.5, {"k3_kl": 2e-3}, "Seen in numbers.", "Fix it.")
+def _finding(cause: str, confidence: float) -> dict:
+    return finding(cause, confidence=confidence, evidence={"k3_kl": 2e-3}, explanation="Seen in numbers.")
 
 
-def _diagnosis(*findings: Finding) -> Diagnosis:
-    return Diagnosis("r", "critical", None, None, "inference_path", findings, ())
+def _diagnosis(*findings: dict) -> dict:
+    return diagnosis("critical", layer="inference_path", findings=findings)
 
 
 def test_a_proven_cause_ranks_above_inferred_ones_and_names_what_was_measured():
     found = with_experiment(_diagnosis(_finding("quantized_rollout", 0.8), _finding("low_precision", 0.4)), FOUND)
-    first, second = found.findings
-    assert (first.cause, first.confidence, second.cause) == ("low_precision", 1.0, "quantized_rollout")
-    assert first.evidence == {"proven_by": "dtype = safe", "removed": 0.97, "k3_kl": 2e-3}
-    assert first.explanation.startswith("Proven by experiment: with dtype = safe, 97% of the engine's K3 is gone.")
-    json.dumps(found.document(), allow_nan=False)
+    first, second = found["findings"]
+    assert (first["cause"], first["confidence"], second["cause"]) == ("low_precision", 1.0, "quantized_rollout")
+    assert first["evidence"] == {"proven_by": "dtype = safe", "removed": 0.97, "k3_kl": 2e-3}
+    assert first["explanation"].startswith("Proven by experiment: with dtype = safe, 97% of the engine's K3 is gone.")
+    json.dumps(found, allow_nan=False)
 
 
 def test_a_cause_that_numbers_did_not_show_is_added_and_forbids_a_correction():
-    before = replace(_diagnosis(), layer="none", correction=Correction("enable", "policies differ"))
+    before = {**_diagnosis(), "layer": "none", "correction": {"advice": "enable", "why": "policies differ"}}
     found = with_experiment(before, FOUND)
-    assert [finding.cause for finding in found.findings] == ["low_precision"]
-    assert (found.layer, found.correction.advice) == ("inference_path", "do_not_enable")
+    assert [each["cause"] for each in found["findings"]] == ["low_precision"]
+    assert (found["layer"], found["correction"]["advice"]) == ("inference_path", "do_not_enable")
 
 
 def test_an_experiment_that_found_nothing_changes_nothing():
@@ -65,9 +64,9 @@ def test_an_experiment_that_found_nothing_changes_nothing():
 
 
 def test_without_an_experiment_it_says_which_one_would_decide():
-    alike = with_experiment(_diagnosis(_finding("quantized_rollout", 0.6), _finding("low_precision", 0.4)), None)
-    (missing,) = alike.not_measured
-    assert missing.how.startswith(
+    alike = with_experiment(_diagnosis(_finding("quantized_rollout", 0.4), _finding("low_precision", 0.4)), None)
+    (missing,) = alike["not_measured"]
+    assert missing["how"].startswith(
         "run: logprobe bisect r --model VERSION=PATH --knobs kv_cache_dtype,quantization,dtype"
     )
     sure = _diagnosis(_finding("quantized_rollout", 0.95), _finding("low_precision", 0.4))
