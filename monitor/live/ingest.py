@@ -155,7 +155,7 @@ class Ingester:
             return set()
         try:
             if file.kind == FROZEN:
-                restore_frozen(self._store, file, self._store.archive.table(file), unknown)
+                restore_frozen(self._store, file, unknown)
                 return set()
             if file.kind == SEQUENCES:
                 return restore_sequences(self._store, file, self._store.archive.table(file), unknown)

@@ -13,7 +13,6 @@ from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.live.store import Within
 from logprobe.monitor.live.tick import STEPS_PER_BATCH, Live
 from logprobe.monitor.live.writing import Doubles, write
-from logprobe.monitor.store import frozen
 from logprobe.monitor.store.archive_file import Merged
 from logprobe.monitor.store.store import Store
 
@@ -54,12 +53,9 @@ def restore_sequences(store: Store, file: Merged, table: pa.Table, unknown: Coll
     return {(file.run, step) for step in table["step"].unique().to_pylist()} if is_trained else set()
 
 
-def restore_frozen(store: Store, file: Merged, table: pa.Table, unknown: Collection[str]) -> None:
-    """Take in frozen steps, and the segments that the file stands for. Raises `StoreError`."""
-    with store.standing_still(), store.transaction() as cursor:
-        frozen.write(store, cursor, file.run, table)
-        if unknown:
-            store.execute(cursor, "insert_segments", _ledger(store, file, {}, unknown))
+def restore_frozen(store: Store, file: Merged, unknown: Collection[str]) -> None:
+    """Take in frozen steps. Raises `StoreError`, or `OSError` if the file cannot be read."""
+    store.archive.take_in_frozen(file, _ledger(store, file, {}, unknown))
 
 
 def compute(store: Store, live: Live, steps: Iterable[StepKey], doubles: Doubles) -> None:

@@ -250,6 +250,20 @@ class Archiving:
         with self._turn:
             return self._archive.table(file)
 
+    def take_in_frozen(self, file: Merged, segments: pa.Table) -> None:
+        """Take in the steps of a frozen file, and `segments` that it stands for; the index knows it from then on.
+
+        Once: a later attempt may train the steps again. Raises as `segments`, and `StoreError`.
+        """
+        rows = self.table(file)
+        with self._store.standing_still():
+            with self._store.transaction() as cursor:
+                frozen.write(self._store, cursor, file.run, rows)
+                self._store.execute(cursor, "insert_segments", segments)
+                self._store.execute(cursor, "archive_files", pa.Table.from_pylist([_row(file)], _FILES))
+            with self._turn:
+                self._archive.noted(Changes([file], [], {}))
+
     def note(self) -> None:
         """Have the index say where rows are: of files all of whose segments it knows. Raises `StoreError`."""
         with self._store.standing_still():
