@@ -1319,17 +1319,6 @@ class IncidentShow(TypedDict):
 
 def incident_show(source: Source, /, *, incident: Any) -> Rows[IncidentShow]: ...
 
-class JobRuns(TypedDict):
-    job: Any  # VARCHAR
-    started_at: Any  # TIMESTAMP WITH TIME ZONE
-    finished_at: Any  # TIMESTAMP WITH TIME ZONE
-    runs: Any  # BIGINT
-    failures: Any  # BIGINT
-    last_error: Any  # VARCHAR
-    progress: Any  # VARCHAR
-
-def job_runs(source: Source, /) -> Rows[JobRuns]: ...
-
 class JudgedAsOf(TypedDict):
     run: Any  # VARCHAR
     newest_step: Any  # BIGINT

@@ -1,8 +1,8 @@
 """The jobs of the service: what runs in the background, how often, and an account of every run.
 
-One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in `job_runs`, and
-the next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed ones
-coalesce.
+One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in its `Account`,
+and the next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed
+ones coalesce.
 
 A `Part` is what a higher layer, or a larger piece of this one, adds to the service: jobs and actions. The service knows
 nothing of alerts; the process that starts it does, and hands it parts. A part is made once the store is open:
@@ -13,7 +13,6 @@ nothing of alerts; the process that starts it does, and hands it parts. A part i
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -24,14 +23,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-import pyarrow as pa
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
-from logprobe.monitor import queries
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.status import JobAccount
 from logprobe.monitor.store.courtesy import Courtesy, Rank
@@ -44,16 +41,12 @@ PATIENCE: Final = 600.0  # seconds without a sign of progress after which a job 
 # In what a job did: something is left undone for a reason that only a person can remove.
 INCOMPLETE: Final = "incomplete"
 _MOST_ERRORS: Final = 64  # distinct errors remembered per job
-_ACCOUNTS: Final = pa.schema({
-    "job": pa.string(), "started_at": pa.timestamp("us", "UTC"), "finished_at": pa.timestamp("us", "UTC"), "runs": pa.int64(),
-    "failures": pa.int64(), "last_error": pa.string(), "progress": pa.string(),
-})  # fmt: skip
 _WATCH_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
 class Account:
-    """What is known of a job's runs; a row of `job_runs`. `last_error`: of the last run; None: it succeeded."""
+    """Account of a job's runs. `last_error`: of the last run, or None if it succeeded."""
 
     job: str
     started_at: datetime | None = None
@@ -64,7 +57,7 @@ class Account:
     progress: Progress = field(default_factory=dict)
 
     def document(self) -> JobAccount:
-        """The account as plain values, under the names of the columns of `job_runs`."""
+        """Return the account as plain values."""
         return {
             "job": self.job,
             "started_at": self.started_at,
@@ -174,11 +167,6 @@ class Job:
         """Since the last success or `beat`; safe from any thread."""
         return time.monotonic() - max(self._succeeded, self._advanced)
 
-    def restore(self, runs: int, failures: int) -> None:
-        """Continues to count where an earlier service stopped."""
-        self._account.runs += runs
-        self._account.failures += failures
-
     def _attempt(self) -> Progress:
         account = self._account
         account.started_at = datetime.now(UTC)
@@ -280,22 +268,6 @@ class Schedule:
         self.missed += event.code == EVENT_JOB_MISSED
         outcome = "was missed" if event.code == EVENT_JOB_MISSED else f"failed: {event.exception}"
         LOGGER.error("the scheduled run of job %s %s", event.job_id, outcome)
-
-
-def restore_records(store: Store, jobs: Sequence[Job]) -> None:
-    """Lets the jobs count on from where the last service stopped. Raises `QueryError` when the store cannot be read."""
-    accounts = {row["job"]: row for row in queries.job_runs(store).to_pylist()}
-    for job in jobs:
-        if job.name in accounts:
-            job.restore(accounts[job.name]["runs"], accounts[job.name]["failures"])
-
-
-def save_records(store: Store, jobs: Sequence[Job]) -> None:
-    """Writes all accounts in one statement: each costs milliseconds. Raises `StoreError`."""
-    accounts = [job.account() for job in jobs]
-    rows = [{**account.document(), "progress": json.dumps(account.progress, default=str)} for account in accounts]
-    with store.transaction(news=False) as cursor:
-        store.execute(cursor, "replace", pa.Table.from_pylist(rows, _ACCOUNTS), table="job_runs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ import pyarrow as pa
 from logprobe.collectors.errors import (
     ConfigurationError,
     HomeBusyError,
-    LogprobeError,
     ServiceUnavailableError,
     StoreError,
 )
@@ -40,8 +39,6 @@ from logprobe.monitor.service.jobs import (
     PartMaker,
     Progress,
     Schedule,
-    restore_records,
-    save_records,
 )
 from logprobe.monitor.service.pipeline import Pipeline, backlog, note_spooled
 from logprobe.monitor.service.status import Backlog, Ingested, Status
@@ -154,12 +151,10 @@ class Service:
                 armed=lambda run: any(part.armed(run) for part in parts),
             )
             self._jobs = self._make_jobs(self._pipeline, parts)
-            restore_records(self._store, list(self._jobs.values()))
             server = self._listen(stack, {name: action for part in parts for name, action in part.actions.items()})
             lock.announce(f"{self._host}:{server.port}")
             schedule = self._schedule = Schedule(self._jobs.values())
             stack.callback(self._store.interrupt)  # a long query must not hold up the end
-            stack.callback(self._save)
             for part in parts:
                 stack.callback(part.close)
             stack.callback(schedule.stop)
@@ -266,7 +261,7 @@ class Service:
         return server
 
     def _beat(self) -> Progress:
-        """The health job: the account of the jobs, and how far behind the service is."""
+        """Note how far behind the service is: the health job."""
         waiting = backlog(self._home, self._store.archive.waits)
         self._waiting = (time.monotonic(), waiting)
         now = time.monotonic()
@@ -274,7 +269,6 @@ class Service:
         runs = judged_runs(self._store).values()
         late = [run for run in runs if run.live and not run.in_time]
         self._late = {run.run: (run, self._late.get(run.run, (run, now))[1]) for run in late}
-        save_records(self._store, list(self._jobs.values()))
         heap.trim()
         account = {name: value for name, value in waiting.items() if name not in _OF_EACH_RUN}
         return {**account, "judged_late": len(late)}
@@ -303,12 +297,6 @@ class Service:
             errors.append(self._home.refusal() or "")
         refusals = {help_ for words, help_ in _REFUSED.items() if any(words in error for error in errors)}
         return [f"the disk of {self._home.path} {help_}; records wait in the spool" for help_ in sorted(refusals)]
-
-    def _save(self) -> None:
-        try:
-            save_records(self._store, list(self._jobs.values()))
-        except LogprobeError as error:  # the account is worth less than a clean end
-            LOGGER.warning("the job statistics were not saved: %s", error)
 
     def shutdown(self) -> None:
         """Asks for the end and returns at once. Safe in signal handlers and from any thread."""

@@ -65,7 +65,7 @@ class Stuck(TypedDict):
 
 
 class JobAccount(TypedDict):
-    """What is known of a job's runs; a row of `job_runs`. `progress`: what it did last, in its own words."""
+    """Account of a job's runs. `progress`: what it did last, in its own words."""
 
     job: str
     started_at: datetime | str | None

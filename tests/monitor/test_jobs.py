@@ -100,13 +100,6 @@ def test_a_tick_does_not_wait_for_a_run_under_way_but_who_asks_does() -> None:
     assert job.account().runs == 2
 
 
-def test_counts_go_on_after_a_restart() -> None:
-    job = Job("toy", 1.0, failing(StoreError("x")))
-    job.restore(runs=40, failures=2)
-    job.run()
-    assert (job.account().runs, job.account().failures) == (41, 3)
-
-
 def test_schedule_runs_every_job_at_once_and_then_at_its_pace() -> None:
     jobs = [Job("fast", 0.05, failing()), Job("slow", 3600.0, failing())]
     schedule = Schedule(jobs)

@@ -228,16 +228,6 @@ CREATE TABLE health_records (
     details   VARCHAR
 );
 
-CREATE TABLE job_runs (
-    job         VARCHAR PRIMARY KEY,
-    started_at  TIMESTAMPTZ,
-    finished_at TIMESTAMPTZ,
-    runs        BIGINT NOT NULL,
-    failures    BIGINT NOT NULL,
-    last_error  VARCHAR,
-    progress    VARCHAR                   -- JSON: what the job did last and how far behind it is
-);
-
 -- How far each node is behind with shipping each run, as the node said last. Grain: run and node.
 CREATE TABLE nodes (
     run                 VARCHAR NOT NULL,
