@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from logprobe.monitor.judging.counted import placeholder_ends
 from logprobe.monitor.judging.course import shape_of
 from logprobe.monitor.judging.declared import declared, listed
 from logprobe.monitor.judging.frame import Frame
@@ -105,11 +106,12 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
     if side and sizes is not None and sizes[0] != sizes[1]:
         evidence |= {"engine_rows": sizes[0], "trainer_rows": sizes[1]}
         return Finding("vocab_padding", Confidence.KNOWN, since, evidence=evidence)
-    if setup.samplings is None and low and (side or _spares_likely(frame)):
+    if setup.samplings is None and low:
         cause = "structured_output_mask" if masks else "truncated_support"
-        if _zeros(frame) > number("nucleus_zeros"):  # contexts that a cut leaves one token in: a scale makes none
+        if _cut_to_one(frame) > number("nucleus_zeros") and not placeholder_ends(frame):
             return Finding(cause, Confidence.INFERRED, since, evidence=evidence)
-        evidence["looks_like"] = cause
+        if side or _spares_likely(frame):
+            evidence["looks_like"] = cause
     if side:
         return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence)
     return None
@@ -247,13 +249,12 @@ def _spares_likely(frame: Frame) -> bool:
     return spared and (lower > number("mostly_lower") or (clear and middle < mean / 2 < 0))
 
 
-def _zeros(frame: Frame) -> float:
-    """Return the share of tokens that have probability 1 on one side and less on the other."""
+def _cut_to_one(frame: Frame) -> float:
+    """Return the share of tokens that are certain at the engine alone: a cut left them alone, which no scale does."""
     tokens = frame.tokens
     if tokens is None or not len(tokens):
         return 0.0
-    less, most = np.minimum(tokens.r, tokens.t), np.maximum(tokens.r, tokens.t)
-    return float(np.mean((less < -number("placeholder_t") / 100) & (most == 0)))
+    return float(np.mean((tokens.r == 0) & (tokens.t < -number("placeholder_t") / 100)))
 
 
 def unrelated(frame: Frame, whole: Frame) -> bool:
