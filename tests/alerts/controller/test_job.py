@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from diagnoses import diagnosis
 from processes import eventually
 from recorded_home import take_in
 
@@ -102,7 +103,7 @@ def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
     """What the diagnosis job would have written last."""
     advice = "not_needed" if verdict == "healthy" else "do_not_enable" if RAW in findings else "enable"
     correction = {"advice": advice, "why": "as the diagnosis has it"}
-    document = json.dumps({"verdict": verdict, "findings": findings, "correction": correction})
+    document = json.dumps(diagnosis(verdict, findings=findings, correction=correction))
     (row,) = store.query(
         "SELECT max(step) AS step, max(revision) AS revision FROM step_summaries ANTI JOIN abandoned_steps USING (run, step)"
     ).to_pylist()

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from diagnoses import diagnosis
 
 from logprobe.alerts.controller import decide
 from logprobe.alerts.controller.policy import Mode, Policy
@@ -222,11 +223,8 @@ def test_advice_and_controller_agree(mode: Mode, phase: Phase, look: tuple[Any, 
 
 
 def _document(verdict: str, advice: str | None, findings: tuple[FindingDocument, ...]) -> dict[str, Any]:
-    return {
-        "verdict": verdict,
-        "findings": findings,
-        "correction": {"advice": advice or "do_not_enable", "why": UNKNOWN},
-    }
+    correction = {"advice": advice or "do_not_enable", "why": UNKNOWN}
+    return dict(diagnosis(verdict, findings=findings, correction=correction))
 
 
 # --- A correction that is on ---

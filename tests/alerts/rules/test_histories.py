@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from diagnoses import diagnosis, finding
 
 from logprobe.alerts.rules import judged
 from logprobe.alerts.rules.alert import CRITICAL, LEVELS, WARNING, Alert, Seen, State, Told
@@ -178,20 +179,14 @@ def test_an_episode_of_steps_that_are_trained_again_has_a_name_of_its_own() -> N
 
 # --- What a stored judgement says ---
 
-FINDING = {
-    "cause": "raw_logprobs",
-    "layer": "semantic",
-    "confidence": 0.95,
-    "explanation": "Temperature is not applied.",
-    "fix": "processed_logprobs",
-    "urgency": "act",
-    "since_step": 3,
-    "share": {"now": 0.8, "interval": None, "growth": None},
-}
+FINDING = finding(
+    "raw_logprobs", layer="semantic", explanation="Temperature is not applied.", fix="processed_logprobs", since_step=3,
+    share={"now": 0.8, "interval": None, "growth": None},
+)  # fmt: skip
 
 
 def document(verdict: str, *findings: dict) -> dict:
-    return {"verdict": verdict, "findings": list(findings), "correction": {"advice": "do_not_enable"}}
+    return diagnosis(verdict, findings=findings, correction={"advice": "do_not_enable", "why": ""})
 
 
 @pytest.mark.parametrize(
@@ -224,8 +219,8 @@ def test_what_a_judgement_says(stands: Judgement, found: tuple, level: int | Non
 
 def test_a_long_explanation_is_cut_where_that_can_be_seen() -> None:
     def words(length: int) -> str:
-        finding = FINDING | {"explanation": "x" * length, "share": None}
-        return judged.look(Judgement("critical"), document("critical", finding)).words
+        found = FINDING | {"explanation": "x" * length}
+        return judged.look(Judgement("critical"), document("critical", found)).words
 
     room = 600 - len(words(0))
     assert words(room).endswith("x")
