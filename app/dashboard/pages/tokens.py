@@ -51,10 +51,12 @@ from logprobe.monitor.analysis.token_view import (
     turn_starts,
     version_switches,
 )
+from logprobe.monitor.plain_text import csv_cell
 
 PAGE: Final = 2048  # tokens of a strip; further ones are on its next pages
 WORST: Final = 50  # rows of the table
 LONGEST: Final = 28  # characters of a token in the strip
+_ALONE: Final = frozenset({"Σ d so far", "entropy", "advantage"})  # facts of a token that the table does without
 _NAME: Final = 120  # characters of a name that are shown
 _CHART: Final = 2000  # steps of the bars, the newest; typing a number opens any
 _LIMITED: Final = frozenset({Rule.LIMITED_BELOW, Rule.LIMITED_ABOVE})
@@ -400,24 +402,14 @@ def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
     )
     chosen = chosen if sent is None or sent // PAGE != chosen // PAGE else sent
     st.query_params["token"] = str(chosen)
-    ui.title(f"Token {chosen:,}", "arrow keys move, n goes to the next worst token, N back")
+    ui.title(
+        f"Token {chosen:,} of 0–{len(strip.tokens) - 1:,}", "arrow keys move, n goes to the next worst token, N back"
+    )
     ui.facts(describe(strip, step, chosen))
-    worst = strip.pair.worst[:WORST].tolist()
-    if worst:
-        broken = strip.pair.state_N[worst[0]] >= FIRST_BROKEN
-        ui.title("Worst tokens", "broken ones first" if broken else "by the size of d")
-        head = (
-            "position",
-            "token",
-            "state",
-            *(name for _, name in _there(strip)),
-            "d",
-            "ρ",
-            "K3 term",
-            "weights",
-            *(each.name for each in strip.corrections),
-        )
-        ui.table("worst tokens", head, [worst_line(strip, step.pair, at) for at in worst], fold=True)
+    head, lines = worst_table(strip, step)
+    if lines:
+        ui.title("Worst tokens", "broken ones first" if lines[0].tone else "by the size of d")
+        ui.table("worst tokens", head, lines, fold=True)
     if strip.pair.measured:
         _cumulative(run, step, strip)
 
@@ -521,8 +513,8 @@ def describe(strip: Strip, step: StepTokens, at: int) -> list[tuple[str, str]]:
     token = int(tokens.token_id_N[at])
     trainer = _name((step.chosen or {}).get("trainer_weight_version") or "unknown")
     return [
+        ("position", f"{at:,}"),
         ("token", f"{visible(strip.texts[token])} (id {token})" if token in strip.texts else f"id {token}"),
-        ("position", f"{at:,}, in 0–{len(tokens) - 1:,}"),
         ("state", _state(strip, step.pair, at)),
         *((words, _logprob(strip, name, at)) for name, words in _there(strip)),
         ("d = log ρ", number(float(pair.d_N[at]))),
@@ -586,20 +578,12 @@ def _treated(corrected: Corrected, at: int) -> str:
     )
 
 
-def worst_line(strip: Strip, pair: str, at: int) -> Line:
-    """Return a token as a line of the table of the worst."""
-    token = int(strip.tokens.token_id_N[at])
-    values = (strip.pair.d_N, strip.pair.ratio_N, strip.pair.k3_N)
-    cells_ = [
-        f"{at:,}",
-        visible(strip.texts[token]) if token in strip.texts else f"id {token}",
-        _state(strip, pair, at),
-        *(_logprob(strip, name, at) for name, _ in _there(strip)),
-        *(number(float(each[at])) for each in values),
-        _version(strip.tokens, at),
-        *(_treated(each, at) for each in strip.corrections),
-    ]
-    return Line(cells_, "critical" if strip.pair.state_N[at] >= FIRST_BROKEN else "")
+def worst_table(strip: Strip, step: StepTokens) -> tuple[list[str], list[Line]]:
+    """Return head and lines of the table of the worst tokens."""
+    said = {at: dict(describe(strip, step, at)) for at in strip.pair.worst[:WORST].tolist()}
+    head = [name for name in next(iter(said.values()), {}) if name not in _ALONE]
+    broken = strip.pair.state_N >= FIRST_BROKEN
+    return head, [Line([facts[name] for name in head], "critical" if broken[at] else "") for at, facts in said.items()]
 
 
 def legend(strip: Strip, theme: Theme) -> str:
@@ -634,45 +618,27 @@ def _cumulative(run: Run, step: StepTokens, strip: Strip) -> None:
 
 
 def csv_of(strip: Strip, pair: str) -> str:
-    """Return every token of the sequence, with all digits."""
+    """Return every token of the sequence, with all digits; what is not known is empty."""
     tokens, made = strip.tokens, strip.pair
-    measures = {
-        "log_ratio": made.d_N,
-        "ratio": made.ratio_N,
-        "k3": made.k3_N,
-        "cumulative_log_ratio": made.cumulative_N,
-        "entropy": tokens.entropy_N,
-        "advantage": tokens.advantage_N,
+    every = range(len(tokens))
+    columns: dict[str, Any] = {
+        "position": every,
+        "token_id": tokens.token_id_N,
+        "text": [csv_cell(visible(strip.texts.get(int(token), ""))) for token in tokens.token_id_N],
+        "state": [_state(strip, pair, at) for at in every],
     }
-    effects = [each for each in strip.corrections if each.effect is not None]
-    sides = [name for name, _ in _there(strip)]
-    head = [
-        "position",
-        "token_id",
-        "text",
-        "state",
-        *(f"{name}_logprob" for name in sides),
-        *measures,
-        "weight_version",
-    ]
-    head += [name for each in effects for name in (f"weight, {each.name}", f"rule, {each.name}")]
-    rows = []
-    for at in range(len(tokens)):
-        token = int(tokens.token_id_N[at])
-        unmeasured = made.state_N[at] != 0
-        logprobs = [
-            repr(float(tokens.sides[name].values_N[at])) if tokens.sides[name].known_N[at] else "" for name in sides
-        ]
-        values = [
-            "" if np.isnan(column[at]) or (unmeasured and name in {"log_ratio", "ratio", "k3"}) else float(column[at])
-            for name, column in measures.items()
-        ]
-        done = [
-            part
-            for each in effects
-            if each.effect is not None
-            for part in (float(each.effect.weight_N[at]), rules(each.config)[int(each.effect.rule_N[at])])
-        ]
-        text = visible(strip.texts[token]) if token in strip.texts else ""
-        rows.append([at, token, text, _state(strip, pair, at), *logprobs, *values, _version(tokens, at), *done])
-    return ui.csv_text(head, rows)
+    for name, _ in _there(strip):
+        side = tokens.sides[name]
+        columns[f"{name}_logprob"] = pl.Series(side.values_N).set(pl.Series(~side.known_N), None)
+    for name, values in (("log_ratio", made.d_N), ("ratio", made.ratio_N), ("k3", made.k3_N)):
+        columns[name] = np.where(made.state_N == 0, values, np.nan)
+    columns |= {"cumulative_log_ratio": made.cumulative_N, "entropy": tokens.entropy_N, "advantage": tokens.advantage_N}
+    columns["weight_version"] = [csv_cell(_version(tokens, at)) for at in every]
+    for each in strip.corrections:
+        if each.effect is not None:
+            words = rules(each.config)
+            columns[f"weight, {each.name}"] = each.effect.weight_N
+            columns[f"rule, {each.name}"] = [words[rule] for rule in each.effect.rule_N]
+    frame = pl.DataFrame(columns)
+    unknown = [name for name in frame.columns if frame[name].dtype.is_float() and not name.endswith("_logprob")]
+    return frame.with_columns(pl.col(unknown).fill_nan(None)).write_csv(line_terminator="\r\n")

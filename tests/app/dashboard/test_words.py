@@ -516,7 +516,8 @@ def test_a_broken_token_never_looks_healthy_and_text_stays_text() -> None:
     assert said["state"].startswith("broken")
     assert (said["d = log ρ"], said["entropy"], said["weights"]) == ("–", "not recorded", "engine <b>3</b>, trainer 3")
     assert dict(tokens.describe(made, step, 0))["state"].startswith("before the first token")
-    assert tokens.worst_line(made, "backend", 3).tone == "critical"
+    head, lines = tokens.worst_table(made, step)
+    assert (lines[0].tone, lines[0].cells[head.index("state")]) == ("critical", said["state"])
     rows = list(csv.reader(io.StringIO(tokens.csv_of(made, "backend"))))
     assert len(rows) == 6
     assert rows[4][rows[0].index("log_ratio")] == ""
