@@ -466,6 +466,7 @@ class AppWeightsUpdates(TypedDict):
     updates: Any  # BIGINT
     newest_version: Any  # VARCHAR
     behind: Any  # BIGINT
+    missed: Any  # BIGINT
     usual_stride: Any  # BIGINT
     all_skipped: Any  # BIGINT
     all_backwards: Any  # BIGINT

@@ -361,7 +361,7 @@ def _limits(row: Row, axis: str, theme: Theme) -> list[Figure]:
 def _limit_words(words: str, value: float, axis: str, theme: Theme, *, log: bool) -> Figure:
     return {
         "text": f"{plain(words)} {number(value)}", "xref": "x domain", "x": 0.01, "yref": axis, "y": np.log10(value) if log else value,
-        "xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 11, "color": theme.muted},
+        "xanchor": "left", "yanchor": "middle", "showarrow": False, "font": {"size": 11, "color": theme.muted}, "bgcolor": theme.page,
     }  # fmt: skip
 
 
@@ -389,7 +389,7 @@ def _beside(words: str, at: float, shown: Window, theme: Theme) -> Figure:
     late = at > shown[0] + _LATE * (shown[1] - shown[0])
     return {
         "text": words, "xref": "x", "x": at, "yref": "paper", "y": 1, "xanchor": "right" if late else "left", "yanchor": "top", "yshift": 2,
-        "showarrow": False, "visible": shown[0] <= at <= shown[1], "font": {"size": 11, "color": theme.alarm},
+        "showarrow": False, "visible": shown[0] <= at <= shown[1], "font": {"size": 11, "color": theme.alarm}, "bgcolor": theme.page,
     }  # fmt: skip
 
 

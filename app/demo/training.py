@@ -66,8 +66,13 @@ def train(recorder: Recorder, switch: CorrectionSwitch | None, steps: Iterable[i
     recorder.config(_TRAINER, kind="trainer_config")
     training = Training(SEED)
     training.update(training.batch(0))  # weights 1; from here on batches come from older ones
+    sampling = -1
     for step in steps:
+        recorder.weights(step, step=step)
         batch = training.batch(lag_of(step))
+        if step - batch.lag != sampling:
+            sampling = step - batch.lag
+            recorder.weights(sampling, step=step, source="engine")
         config = None if switch is None else switch.current(step)
         correction = None
         if config is not None:

@@ -54,8 +54,9 @@ class Lane:
     """The trainer's publications, or the updates of one engine; counts and durations are of the whole run.
 
     `behind`: versions between its newest one and the run's; None, as `newest_version`, where it never said a version;
-    `kept`: updates after which the prefix cache was not cleared; `unknown`: updates without a version; `all_unloaded`:
-    versions that were named while no load was seen; `arrivals`: those that were asked for, in their order.
+    `missed`: versions published since its last update; `kept`: updates after which the prefix cache was not cleared;
+    `unknown`: updates without a version; `all_unloaded`: versions that were named while no load was seen; `arrivals`:
+    those that were asked for, in their order.
     """
 
     source: str  # "trainer" | "engine"
@@ -63,6 +64,7 @@ class Lane:
     updates: int
     newest_version: str | None
     behind: int | None
+    missed: int
     usual_stride: int
     all_skipped: int
     all_backwards: int
@@ -81,12 +83,12 @@ class Lane:
     @property
     def state(self) -> State:
         """Whether it keeps up, judged by its own stride: an engine that takes every fourth version is not late at the
-        third."""
+        third, and one that still updates, to old versions, has not stopped."""
         if self.behind is None:
             return "unknown"
         if self.behind <= _LATE * self.usual_stride:
             return "current"
-        return "behind" if self.behind <= _GONE * self.usual_stride else "stopped"
+        return "stopped" if self.missed > _GONE * self.usual_stride else "behind"
 
 
 _ARRIVAL: Final = tuple(field.name for field in fields(Arrival))

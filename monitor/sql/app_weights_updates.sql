@@ -36,7 +36,7 @@ WITH records AS (
 ), unknown AS (
     SELECT source, replica, count(*) AS unknown FROM records WHERE version IS NULL GROUP BY source, replica
 ), totals AS (
-    SELECT source, replica, count(*) AS updates, max(place) AS newest_place,
+    SELECT source, replica, count(*) AS updates, max(place) AS newest_place, max(arrived_at) AS last_update,
            arg_max(version, place) AS newest_version, sum(skipped)::BIGINT AS all_skipped, count(*) FILTER (backwards) AS all_backwards,
            -- The first version of a lane was there before anybody looked; a lane that never shows a load shows nothing.
            if(bool_or(loaded), count(*) FILTER (NOT loaded AND stride IS NOT NULL), 0) AS all_unloaded,
@@ -54,6 +54,7 @@ WITH records AS (
     SELECT DISTINCT source, replica FROM records
 )
 SELECT l.source, l.replica, coalesce(t.updates, 0) AS updates, t.newest_version, n.place - t.newest_place AS behind,
+       (SELECT count(*) FROM placed WHERE published_at > t.last_update) AS missed,
        coalesce(u.stride, 1) AS usual_stride, coalesce(t.all_skipped, 0) AS all_skipped, coalesce(t.all_backwards, 0) AS all_backwards,
        coalesce(t.all_unloaded, 0) AS all_unloaded, coalesce(t.all_reloads, 0) AS all_reloads, coalesce(t.cleared, 0) AS cleared,
        coalesce(t.kept, 0) AS kept, t.usual_delay, t.longest_delay, t.usual_pause, t.longest_pause, t.pauses,

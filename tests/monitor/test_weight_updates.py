@@ -113,6 +113,12 @@ def test_an_engine_is_late_by_its_own_stride(store: Store, taken: Any, state: st
     assert (lane.state, lane.behind) == (state, behind)
 
 
+def test_an_engine_that_updates_to_old_versions_lags_and_has_not_stopped(store: Store) -> None:
+    old = [update(str(version), 10 * version + 300) for version in range(1, 11)]
+    lane = found(store, *published(*range(1, 41)), *old)["engine"]
+    assert (lane.state, lane.behind, lane.missed) == ("behind", 30, 0)
+
+
 def test_names_stand_in_the_order_of_publication_and_unknown_versions_are_counted(store: Store) -> None:
     rows = [
         update("warm", 1, source="trainer"),

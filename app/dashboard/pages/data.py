@@ -158,8 +158,8 @@ def runs_of(stored: Stored, known: Mapping[str, Run]) -> pl.DataFrame:
                 "of these with raw tokens": raw.get("with_raw"),
                 "raw bytes": each["raw_bytes"],
                 "rollouts": each["rollouts"],
-                "first record": each["first_time"],
-                "last record": each["last_time"],
+                "first record": when(each["first_time"]),
+                "last record": when(each["last_time"]),
             }
         )
     return pl.DataFrame(rows, infer_schema_length=None)
@@ -315,7 +315,7 @@ def _run(run: Run) -> None:
     now = datetime.now(UTC)
     account = data.kept(("account", name), version, lambda: records.describe(data.reader(), name, now=now), pace=_PACE)
     ui.title(f"Records of {harmless(name)}", account["reason"])
-    ui.facts([(what, harmless(str(value))) for what, value in records.words(account) if value is not None])
+    ui.facts([(what, harmless(str(value))) for what, value in records.words(account) if value not in {None, ""}])
     ui.title(f"Missing inputs of {harmless(name)}", "and the metrics they affect")
     ui.table("lacks", ("what", "what to do"), list(lacks(account)), empty="None: everything can be measured.")
     ui.title("Drops and problems", "as reported by the run's collectors and ingest")

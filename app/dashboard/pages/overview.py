@@ -107,7 +107,7 @@ def _drawn(run: Run, panel: Panel, name: str, value: Markup, *, words: str, usua
     link = ui.address("mismatch", {"run": run.name, "metric": panel.metric.partition(".")[2] or panel.metric})
     head = element("h3", element("a", ui.text(name), href=link, target="_self", title=panel.words))
     note = element("p", ui.text(words), **({"title": usual} if usual else {"class_": "lp-odd"}))
-    return element("div", head, value, Markup(image), note, class_="lp-tile")
+    return element("div", head, element("div", value), Markup(image), note, class_="lp-tile")
 
 
 def coverage_key(key: str) -> str | None:

@@ -263,7 +263,7 @@ ARRIVAL = Arrival(
     skipped=0,
 )
 ENGINE = Lane(
-    source="engine", replica="left", updates=17, newest_version="16", behind=0, usual_stride=1, all_skipped=0,
+    source="engine", replica="left", updates=17, newest_version="16", behind=0, missed=0, usual_stride=1, all_skipped=0,
     all_backwards=0, all_unloaded=0, all_reloads=0, cleared=0, kept=16, unknown=0, usual_delay=0.03, longest_delay=0.5, usual_pause=0.04, longest_pause=0.6,
     pauses=["keep"], arrivals=(ARRIVAL,),
 )  # fmt: skip
@@ -301,7 +301,8 @@ def test_engines_that_keep_up_do_not_hide_how_old_the_tokens_are(
         ([TRAINER, ENGINE], "keeps up with the newest weights, version `16`", ""),
         ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="9", behind=4)], "engine right lags behind at version `9`, 4 versions behind", "warning"),
         ([TRAINER, replace(ENGINE, newest_version=None, behind=None)], "engine left never reported its weight version", "warning"),
-        ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="1", behind=15)], "1 of 2 engines: engine right stopped updating", "critical"),
+        ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="1", behind=15, missed=15)], "1 of 2 engines: engine right stopped updating", "critical"),
+        ([TRAINER, replace(ENGINE, newest_version="1", behind=15, missed=1)], "engine left lags behind at version `1`, 15 versions behind", "warning"),
     ],
 )  # fmt: skip
 def test_the_first_line_says_who_does_not_keep_up(lanes: list[Lane], words: str, tone: str) -> None:
