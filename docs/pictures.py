@@ -44,16 +44,16 @@ class Picture:
 
 
 PICTURES: Final = (
-    Picture("tutorial-1-alerts", f"run={RUN}&page=alerts", "^the run is critical", height=520),
-    Picture("tutorial-2-runs", "page=runs", f"{RUN}-without", height=320),
+    Picture("tutorial-1-alerts", f"run={RUN}&page=alerts", "judgement", height=520),
+    Picture("tutorial-2-runs", "page=runs", r"\d+ of \d+ runs", height=320),
     Picture("overview", f"run={RUN}&page=overview", "^on since step", height=860),
-    Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "doubles every", height=820),
+    Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "Growth began", height=820),
     Picture("tutorial-4-weights", f"run={RUN}&page=weights", "The lag grew", height=560),
     Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "applied in this step", height=820),
     Picture("tutorial-6-actions", f"run={RUN}&page=actions", "^(Helped|No effect|Harmed)", height=1060),
     Picture(
         "tutorial-7-compare",
-        f"run={RUN}&page=compare&baseline=rescue-without&metric=reward,backend.k3_kl",
+        f"run={RUN}&page=compare&baseline=rescue-without",
         "519 of 519",
         top="Curves",
         height=820,
@@ -80,10 +80,6 @@ def taken(page: Page, address: str, picture: Picture) -> bytes:
     page.set_viewport_size({"width": _WIDTH, "height": picture.height})
     page.goto(f"{address}/?{picture.view}")
     page.get_by_text(re.compile(picture.says)).first.wait_for()
-    hint = page.get_by_role("button", name="Got it")
-    if hint.is_visible():
-        hint.click()
-        hint.wait_for(state="hidden")
     if picture.top is not None:
         page.get_by_role("heading", name=picture.top).evaluate("(heading) => heading.scrollIntoView()")
     page.wait_for_timeout(3000)  # charts are drawn a moment after their words

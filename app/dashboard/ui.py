@@ -118,6 +118,11 @@ def address(page: str, query: Mapping[str, str]) -> str:
     return f"./?{urlencode(named, quote_via=quote, safe=':')}"
 
 
+def links(shown: Sequence[Link]) -> None:
+    """Draw links in a line."""
+    st.html(element("div", Markup(" · ".join(link.markup for link in shown)), class_="lp"), width="content")
+
+
 GO: Final = "where to go"
 
 

@@ -161,7 +161,7 @@ def _care(alert: Row, run: str) -> None:
     words = f"Silence `{alert['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
     fixed = {"rule": alert["rule"], "run": run}
     acting.act("Silence", words, lambda given: _silence({**given, **fixed}), key="silence", fields=(_FOR, BY, REASON))
-    st.html(Link("Diagnosis", "diagnosis", {"run": run}).markup, width="content")
+    ui.links([Link("Diagnosis", "diagnosis", {"run": run})])
 
 
 def can_be_acknowledged(alert: Row) -> bool:
@@ -349,7 +349,7 @@ def _incident(look: Look, opened: Row) -> None:
         ("All incidents", "incidents", {}),
         *((name, name.lower(), {"run": opened["run"]}) for name in ("Diagnosis", "Tokens", "Alerts", "Correction")),
     ]
-    st.html(joined([Link(name, page, query).markup for name, page, query in links]))
+    ui.links([Link(name, page, query) for name, page, query in links])
     browser.document("incident", "postmortem", joined([*story(incident), *annex(incident)]), style(), ui.theme().mode)
 
 

@@ -16,7 +16,6 @@ from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, Span, rows_c
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line, Link
 from logprobe.app.runs import Run
-from logprobe.app.text.html import element
 from logprobe.app.text.numbers import number, quantity
 from logprobe.app.view.correction import CorrectionState, foresee, state_of
 from logprobe.collectors.correction import CorrectionConfig
@@ -259,7 +258,7 @@ def _effect(document: Mapping[str, Any]) -> None:
         empty="None of these metrics was measured around that step.",
     )
     steps = f"{max(0, since - window)}:{since + window}"
-    st.html(element("p", Link("Chart of these steps", "", {"run": run, "steps": steps}).markup, class_="lp"))
+    ui.links([Link("Chart of these steps", "", {"run": run, "steps": steps})])
 
 
 def changed(figure: Mapping[str, Any]) -> Line:

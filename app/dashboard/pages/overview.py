@@ -26,7 +26,6 @@ from logprobe.app.text.numbers import number, quantity
 from logprobe.monitor.judging.growth_rule import K3
 
 _USUAL_LATENESS: Final = 5  # steps
-_ONWARD: Final = (("diagnosis", "Diagnosis"), ("tokens", "Tokens"), ("alerts", "Alerts"), ("correction", "Correction"))
 
 
 def draw(run: Run) -> None:
@@ -49,14 +48,12 @@ def draw(run: Run) -> None:
         ui.steps_chart("steps chart", run, frame, panels, diagnosis=found, said=sentence(shown))
 
 
-def onward(run: Run, found: LatestDiagnosis | None, here: str = "") -> None:
-    """Draw where the verdict leads: to the other pages that explain it; while a correction is on, to its effect."""
-    links = []
-    for path, name in (("", "Overview"), *_ONWARD):
-        on = path == "correction" and found is not None and found.standing.on
-        if path != here:
-            links.append(ui.Link("Effect of the correction" if on else name, path, {"run": run.name}).markup)
-    st.html(element("div", element("p", Markup(" · ".join(links[:5])), class_="lp-text"), class_="lp"))
+def onward(run: Run, found: LatestDiagnosis | None) -> None:
+    """Draw where the verdict leads: to the pages that explain it; while a correction is on, to its effect."""
+    corrected = found is not None and found.standing.on
+    effect = "Effect of the correction" if corrected else "Correction"
+    pages = {"diagnosis": "Diagnosis", "tokens": "Tokens", "alerts": "Alerts", "correction": effect}
+    ui.links([ui.Link(name, path, {"run": run.name}) for path, name in pages.items()])
 
 
 def tiles(
