@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import logging
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -24,8 +22,8 @@ from logprobe.app.dashboard.theme import Theme, theme_for
 from logprobe.app.dashboard.verdict import LatestDiagnosis, Verdict
 from logprobe.app.runs import Run
 from logprobe.app.text.html import Markup, element
+from logprobe.app.text.tables import csv_text
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
-from logprobe.monitor.plain_text import csv_cell
 
 T = TypeVar("T")
 
@@ -216,15 +214,6 @@ def download(label: str, content: Callable[[], str], name: str, kind: str = "tex
     st.download_button(label, content, safe, kind, key=f"file {name}", on_click="ignore", type="tertiary")
 
 
-def csv_text(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return rows as CSV, harmless in a spreadsheet."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\r\n")
-    lines.writerow([csv_cell(name) for name in head])
-    lines.writerows([csv_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    return out.getvalue()
-
-
 # --- Charts ---
 
 
@@ -306,5 +295,5 @@ def _csv(run: Run, frame: pl.DataFrame, panels: Sequence[Panel]) -> str:
     seen = window(frame["step"])
     inside = frame if seen is None else frame.filter(pl.col("step").is_between(*seen))
     names = list(dict.fromkeys(line.metric for panel in panels for line in panel.lines if line.metric in frame.columns))
-    rows = inside.select("step", "tokens", "time", *names).rows()
-    return csv_text(["run", "step", "tokens", "seconds since the epoch", *names], [(run.name, *row) for row in rows])
+    columns = [pl.lit(run.name).alias("run"), "step", "tokens", pl.col("time").alias("seconds since the epoch"), *names]
+    return csv_text(inside.select(columns).to_arrow())

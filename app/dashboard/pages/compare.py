@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 import streamlit as st
@@ -68,7 +68,7 @@ def draw(run: Run) -> None:
     ui.title("Configuration", "settings that differ, those that affect log-probs first")
     head = ["setting", comparison.baseline, *(pairing.run for pairing in comparison.pairings), "required for parity"]
     ui.table("settings", head, settings(comparison), empty="All recorded settings are the same.", fold=True)
-    _files(comparison, shown)
+    _files(comparison)
 
 
 def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[str]]:
@@ -315,21 +315,8 @@ def _setting_lines(of_runs: Sequence[Mapping[str, Setting]], depends: str) -> It
         yield Line([fact, reference, *("" if item is None else item.words for item in items), depends])
 
 
-def _files(comparison: Comparison, shown: Sequence[str]) -> None:
+def _files(comparison: Comparison) -> None:
     name = f"comparison-with-{comparison.baseline}"
     with st.container(horizontal=True, gap="small"):
-        ui.download("CSV", lambda: values_csv(comparison, shown), f"{name}.csv")
         ui.download("JSON", lambda: tables.dump(comparison.document()), f"{name}.json", "application/json")
         ui.download("HTML", lambda: html.report(comparison), f"{name}.html", "text/html")
-
-
-def values_csv(comparison: Comparison, metrics: Sequence[str]) -> str:
-    """Return what the charts are drawn from: run, step, its place on another axis, a column per metric."""
-    axis = [] if comparison.axis == "step" else [AXES[comparison.axis]]
-    rows: list[list[Any]] = []
-    for run in comparison.histories:
-        trends, places = {key: run.trend(key) for key in metrics}, positions(run, comparison.axis)
-        for step in sorted({step for trend in trends.values() for step in trend}):
-            values = [trend.get(step) for trend in trends.values()]
-            rows += [[run.label, step, *(places.get(step) for _ in axis), *values]]
-    return ui.csv_text(["run", "step", *axis, *metrics], rows)

@@ -27,7 +27,6 @@ from logprobe.app.dashboard.thinning import spread
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
 from logprobe.collectors.kernel.pairs import SIDES
-from logprobe.monitor.analysis.log_ratio_density import Density
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG, rank
 from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
@@ -272,23 +271,11 @@ def _density(at: At) -> None:
         chart,
         lambda seen: st.session_state.__setitem__("steps", "" if seen is None else axis.steps_in(seen)),
     )
-    ui.download("CSV", lambda: density_csv(density), f"{at.run.name}-density-{at.pair}.csv")
 
 
 def _older(old: int | None) -> None:
     if old is not None:
         ui.write(f"as of step {old:,}; newer ones follow shortly", "unknown")
-
-
-def density_csv(density: Density) -> str:
-    """Return a row per bin in which a column has tokens."""
-    columns, ends, tokens = density.columns, density.edges().tolist(), density.tokens_CB
-    rows = []
-    for at, bin_ in np.argwhere(tokens > 0).tolist():
-        first = columns.first + at * columns.width
-        last = min(columns.last, first + columns.width - 1)
-        rows.append([first, last, ends[bin_], ends[bin_ + 1], int(tokens[at, bin_]), int(tokens[at].sum())])
-    return ui.csv_text(["first step", "last step", "d from", "d to", "tokens", "tokens of these steps"], rows)
 
 
 # --- Profiles ---

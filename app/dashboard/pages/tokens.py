@@ -31,6 +31,7 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
+from logprobe.app.text.tables import csv_text
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import LogprobeError
@@ -51,7 +52,6 @@ from logprobe.monitor.analysis.token_view import (
     turn_starts,
     version_switches,
 )
-from logprobe.monitor.plain_text import csv_cell
 
 PAGE: Final = 2048  # tokens of a strip; further ones are on its next pages
 WORST: Final = 50  # rows of the table
@@ -624,21 +624,20 @@ def csv_of(strip: Strip, pair: str) -> str:
     columns: dict[str, Any] = {
         "position": every,
         "token_id": tokens.token_id_N,
-        "text": [csv_cell(visible(strip.texts.get(int(token), ""))) for token in tokens.token_id_N],
+        "text": [visible(strip.texts.get(int(token), "")) for token in tokens.token_id_N],
         "state": [_state(strip, pair, at) for at in every],
     }
     for name, _ in _there(strip):
         side = tokens.sides[name]
-        columns[f"{name}_logprob"] = pl.Series(side.values_N).set(pl.Series(~side.known_N), None)
+        digits = map(repr, side.values_N.tolist())  # as text: a broken log-prob is not an unknown one
+        columns[f"{name}_logprob"] = [each if known else None for each, known in zip(digits, side.known_N, strict=True)]
     for name, values in (("log_ratio", made.d_N), ("ratio", made.ratio_N), ("k3", made.k3_N)):
         columns[name] = np.where(made.state_N == 0, values, np.nan)
     columns |= {"cumulative_log_ratio": made.cumulative_N, "entropy": tokens.entropy_N, "advantage": tokens.advantage_N}
-    columns["weight_version"] = [csv_cell(_version(tokens, at)) for at in every]
+    columns["weight_version"] = [_version(tokens, at) for at in every]
     for each in strip.corrections:
         if each.effect is not None:
             words = rules(each.config)
             columns[f"weight, {each.name}"] = each.effect.weight_N
             columns[f"rule, {each.name}"] = [words[rule] for rule in each.effect.rule_N]
-    frame = pl.DataFrame(columns)
-    unknown = [name for name in frame.columns if frame[name].dtype.is_float() and not name.endswith("_logprob")]
-    return frame.with_columns(pl.col(unknown).fill_nan(None)).write_csv(line_terminator="\r\n")
+    return csv_text(pl.DataFrame(columns).to_arrow())
