@@ -147,7 +147,8 @@ def judge(
         grown_since: first step of the growth for which it was switched on; None: not known.
     """
     after = trend.filter(_between(trend, applied_from, applied_from + window))
-    before, normal = (_before(trend, end, min(window, len(after))) for end in (masked_from, grown_since or masked_from))
+    onset = masked_from if grown_since is None else min(grown_since, masked_from)
+    before, normal = (_before(trend, end, min(window, len(after))) for end in (masked_from, onset))
     since_normal = grown_since is not None and len(normal) >= FEWEST
     reached = pc.max(trend["step"]).as_py() if len(trend) else None
     early = reached is None or reached < applied_from + window - 1

@@ -108,7 +108,6 @@ class Alert:
         state: as of `step`.
         told: what was sent.
         step: newest step that was looked at, or None.
-        quiet_until: step up to which messages were sent before the alert began to look again from the start, or None.
         seen: result of the last look, or None.
         cause: leading cause of the last looks, and for how many steps it has been that one.
         muted: why no message is sent, or None.
@@ -121,7 +120,6 @@ class Alert:
     state: State = field(default_factory=State)
     told: Told = field(default_factory=Told)
     step: int | None = None
-    quiet_until: int | None = None
     seen: Seen | None = None
     cause: tuple[str, int] | None = None
     muted: str | None = None
@@ -158,11 +156,6 @@ class Alert:
         changed = at if state.level != self.state.level else self.state.changed_at
         cause = _lasting(self.cause, seen.cause, steps) if state.level or state.toward else None
         return replace(self, state=replace(state, changed_at=changed), seen=seen, step=step, cause=cause)
-
-    @property
-    def catches_up(self) -> bool:
-        """Whether it looks again at steps about which messages were sent."""
-        return self.quiet_until is not None and (self.step is None or self.step < self.quiet_until)
 
 
 def _moved(state: State, level: int, alert: Alert, steps: int) -> State:

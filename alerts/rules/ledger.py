@@ -119,7 +119,7 @@ def _document(alert: Alert) -> dict[str, object]:
         "state": {**state, **times},
         "told": _values(alert.told),
         "seen": None if alert.seen is None else _values(alert.seen),
-        **{name: getattr(alert, name) for name in ("needs", "keeps", "step", "quiet_until", "cause", "muted")},
+        **{name: getattr(alert, name) for name in ("needs", "keeps", "step", "cause", "muted")},
     }
 
 
@@ -139,5 +139,5 @@ def _alert(rule: str, fingerprint: str, document: Mapping[str, Any]) -> Alert:
         told=Told(**document["told"]),
         seen=None if document["seen"] is None else Seen(**document["seen"]),
         cause=None if document["cause"] is None else (document["cause"][0], document["cause"][1]),
-        **{name: document[name] for name in ("needs", "keeps", "step", "quiet_until", "muted")},
+        **{name: document[name] for name in ("needs", "keeps", "step", "muted")},
     )

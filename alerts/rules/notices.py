@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
@@ -21,32 +20,34 @@ _NOTHING: Final = Seen(None, "")
 _MORE: Final = {JUDGEMENT: "logprobe show {run}", LIVENESS: "logprobe show {run}"}
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a notification tells beside the alert itself.
+def build(
+    run: str,
+    message: Message,
+    threshold: Threshold | None,
+    *,
+    newest: int | None = None,
+    changes: Sequence[tuple[str, datetime]] = (),
+    page: str | None = None,
+    severity: str | None = None,
+    incident: str | None = None,
+    grouped: Sequence[str] = (),
+) -> Notification:
+    """Return the notification of a message about `run`.
 
-    Attributes:
-        step: newest step of the run.
+    Args:
+        run: name of the run.
+        message: see `telling`.
+        threshold: that it is about, or None.
+        newest: newest step of the run.
         changes: what changed before, as (what, when).
         page: address of the dashboard, or None.
         severity: of the run as a whole.
         incident: that the message belongs to, or None.
         grouped: alerts that fire in the run, one line each.
     """
-
-    step: int | None = None
-    changes: Sequence[tuple[str, datetime]] = ()
-    page: str | None = None
-    severity: str | None = None
-    incident: str | None = None
-    grouped: Sequence[str] = ()
-
-
-def build(run: str, message: Message, threshold: Threshold | None, around: Surroundings) -> Notification:
-    """Return the notification of a message about `run`. `threshold`: that it is about, or None."""
     alert, seen = message.alert, message.alert.seen or _NOTHING
     over = message.word == "resolved"
-    step = message.step if message.step is not None else around.step
+    step = message.step if message.step is not None else newest
     since = alert.told.since_step if seen.since_step is None else seen.since_step
     more = _MORE.get(alert.rule, "logprobe show {run} --metrics")
     return Notification(
@@ -68,11 +69,11 @@ def build(run: str, message: Message, threshold: Threshold | None, around: Surro
         cause=seen.cause,
         fix=None if over else seen.fix,
         more=None if over else more.format(run=shlex.quote(run)),
-        changes=tuple(f"{change}, {at:%Y-%m-%d %H:%M:%S} UTC" for change, at in around.changes),
-        link=_link(around, run, step, since),
-        run_severity=around.severity,
-        incident=around.incident,
-        grouped=() if around.incident is None else tuple(around.grouped),
+        changes=tuple(f"{change}, {at:%Y-%m-%d %H:%M:%S} UTC" for change, at in changes),
+        link=_link(page, run, step, since) if incident is None else incident_link(page, run, incident),
+        run_severity=severity,
+        incident=incident,
+        grouped=() if incident is None else tuple(grouped),
     )
 
 
@@ -97,11 +98,9 @@ def _sentence(words: str) -> str:
     )
 
 
-def _link(around: Surroundings, run: str, step: int | None, since: int | None) -> str | None:
-    if around.page is None or around.incident is not None:
-        return incident_link(around.page, run, around.incident or "")
+def _link(page: str | None, run: str, step: int | None, since: int | None) -> str | None:
     wanted = {"run": run} if step is None else {"run": run, "step": step, "steps": steps_around(step, since)}
-    return f"{around.page}/?{urlencode(wanted, safe=':')}"
+    return None if page is None else f"{page}/?{urlencode(wanted, safe=':')}"
 
 
 def steps_around(step: int, since: int | None = None) -> str:

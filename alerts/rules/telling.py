@@ -134,8 +134,6 @@ def end(alert: Alert) -> Alert:
 
 
 def _one(alert: Alert, context: Context, step: int | None, at: datetime) -> tuple[Alert, Message | None]:
-    if alert.catches_up:
-        return alert, None
     alert = replace(alert, muted=_muted(alert, context, at) if alert.level else None)
     word = None if alert.muted else _due(alert, context)
     if word is None:

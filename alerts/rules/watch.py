@@ -21,7 +21,6 @@ from logprobe.alerts.rules import actions, judged, ledger, liveness, notices, pe
 from logprobe.alerts.rules.alert import CRITICAL, LEVELS, Alert, State
 from logprobe.alerts.rules.ledger import Known
 from logprobe.alerts.rules.liveness import Pulse
-from logprobe.alerts.rules.notices import Surroundings
 from logprobe.alerts.rules.periods import Look
 from logprobe.alerts.rules.steps import STEPS_PER_BATCH, Step, next_steps
 from logprobe.alerts.rules.telling import Context, Message, end, messages
@@ -317,15 +316,17 @@ class Watch:
             if message.episode not in begun:
                 known = queries.incident_of(self._store, run=work.run, episode=message.episode).to_pylist()
                 begun[message.episode] = known[0]["incident"] if known else current
-            around = Surroundings(
-                step=last,
+            yield notices.build(
+                work.run,
+                message,
+                by_name.get(message.alert.rule),
+                newest=last,
                 changes=[(row["what"], row["time"]) for row in rows],
                 page=self._page,
                 severity=None if stands is None else stands.severity,
                 incident=begun[message.episode],
                 grouped=[_line(alert) for alert in work.firing],
             )
-            yield notices.build(work.run, message, by_name.get(message.alert.rule), around)
 
 
 def _begun(row: Row, context: Context, known: Known) -> _Work:
@@ -355,15 +356,20 @@ def _present(rule: str, known: Known, needs: int, keeps: int) -> Alert:
 
 
 def _of_threshold(threshold: Threshold, row: Row, known: Known) -> Alert:
-    """Return the alert of a threshold: one that is new, or was changed, looks at the whole run."""
-    kept = known.alerts.get(threshold.name)
-    if kept is not None and kept.fingerprint == threshold.fingerprint:
-        return replace(kept, step=_cursor(row, kept.step), quiet_until=_cursor(row, kept.quiet_until))
-    told, step = known.told.get(threshold.name, (None, None))
-    new = Alert(threshold.name, threshold.fingerprint, threshold.steps, threshold.steps)
-    if kept is not None:
-        step, told = max((s for s in (kept.step, kept.quiet_until) if s is not None), default=None), kept.told
-    return new if told is None else replace(new, told=told, quiet_until=_cursor(row, step))
+    """Return the alert of a threshold. One that was changed looks again at as many steps as it needs."""
+    _, step = known.told.get(threshold.name, (None, None))
+    alert = _present(threshold.name, known, threshold.steps, threshold.steps)
+    step = step if alert.step is None else alert.step
+    if alert.fingerprint not in {"", threshold.fingerprint} and step is not None:
+        step = max(0, step - threshold.steps)
+        alert = replace(alert, state=replace(alert.state, toward=None, streak=0))
+    return replace(
+        alert,
+        fingerprint=threshold.fingerprint,
+        needs=threshold.steps,
+        keeps=threshold.steps,
+        step=_cursor(row, step),
+    )
 
 
 def _cursor(row: Row, step: int | None) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from random import Random
@@ -34,7 +33,6 @@ DROP: Final = "alerts.drop"
 _SECONDS: Final = 1.0  # between two looks at the outbox
 
 _PATIENCE: Final = 4.0  # seconds for one call of a test: whoever asked waits for it
-_REMEMBERED: Final = 32  # tests; asked for again because a connection broke, one is not made again
 
 Document = Mapping[str, Any]
 
@@ -88,8 +86,6 @@ class ChannelActions:
         self._problem = problem
         self._stopping = stopping
         self._clock = clock
-        self._lock = threading.Lock()
-        self._tests: OrderedDict[str, Tested] = OrderedDict()
 
     def actions(self) -> dict[str, Action]:
         """For the service's endpoint."""
@@ -109,22 +105,15 @@ class ChannelActions:
         return {"problem": self._problem(), "channels": channels}
 
     def _test(self, document: Document) -> Tested:
-        """``{"channel", "author", "id"}``. `id`: the same when the same test is asked for again."""
-        wanted, made = text(document, "channel"), text(document, "id")
-        with self._lock:
-            if made not in self._tests:
-                self._tests[made] = self._tried(wanted, text(document, "author"))
-                while len(self._tests) > _REMEMBERED:
-                    self._tests.popitem(last=False)
-            return self._tests[made]
-
-    def _tried(self, wanted: str, author: str) -> Tested:
-        """A test through a separate channel: the sender's belongs to the sender's thread."""
+        """``{"channel", "author"}``. Through a separate channel: the sender's belongs to the sender's thread."""
+        wanted, author = text(document, "channel"), text(document, "author")
         routes = channels_of(
             self._store.home, environment=os.environ, stopping=self._stopping, clock=self._clock, seconds=_PATIENCE
         )
         outcome = trial.attempt(trial.chosen(routes, wanted), now=self._clock())
-        self._note(author, "channel tested", wanted, outcome.lines[-1])
+        with self._store.transaction() as cursor:
+            told = {"author": author, "action": "channel tested", "subject": wanted, "words": outcome.lines[-1]}
+            audit.note(self._store, cursor, self._clock(), **told)
         return {"delivered": outcome.delivered, "lines": list(outcome.lines)}
 
     def _again(self, document: Document) -> Abandoned:
@@ -150,10 +139,6 @@ class ChannelActions:
         if not rows:
             raise ConfigurationError(f"no message {key!r} was ever sent to a channel {channel!r}")
         return rows[0]
-
-    def _note(self, author: str, action: str, subject: str, words: str) -> None:
-        with self._store.transaction() as cursor:
-            audit.note(self._store, cursor, self._clock(), author=author, action=action, subject=subject, words=words)
 
 
 _GONE: Final[Condition] = {"kind": None, "severities": [], "waits_until": None, "why": None, "limited": 0}

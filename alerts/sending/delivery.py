@@ -202,6 +202,7 @@ class Dispatcher:
         self._taken: list[Route] = []
         self._senders: dict[str, Sender] = {}
         self._turns: dict[str, Future[None]] = {}  # newest of each channel
+        self._logged: set[str] = set()  # errors of turns
         self._pool = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="logprobe-channel")
 
     def run_once(self) -> Progress:
@@ -222,6 +223,9 @@ class Dispatcher:
             if turn is not None and (error := turn.exception()) is not None:
                 # Other than the channel's own failures, which stand with its deliveries.
                 problem = {"problem": f"channel {name}: {type(error).__name__}: {error}"}
+                if str(error) not in self._logged:
+                    self._logged.add(str(error))
+                    LOGGER.error("channel %s fails; it will be tried again", name, exc_info=error)
             self._turns[name] = self._pool.submit(sender.run_once)
         return {"notifications": routed, "channels": len(routes), **problem}
 

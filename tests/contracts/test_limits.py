@@ -124,7 +124,6 @@ OTHERS = {
 # Sizes that something is compared with. "refused": the error names the limit; "batch": the rest comes with the next one; "forgotten": asked, read or
 # said once more; "least": from so many on something can be told; "said", "counted", "oldest", "text": as above.
 GUARDS = {
-    "alerts/sending/actions.py _REMEMBERED": "oldest",  # trials of channels
     "app/text/scores.py _SHOWN": "said",
     "app/dashboard/access/tries.py _ADDRESSES": "oldest",  # the pause of all together is kept apart
     "app/dashboard/pages/mismatch.py MOST_TAGS": "said",

@@ -246,7 +246,7 @@ def _effect(document: Mapping[str, Any]) -> None:
         ui.title("Effect", "the run before and after the switch")
         ui.write("No correction was switched on.")
         return
-    note = f"up to {window} uncorrected steps before the switch and as many corrected ones; means of ten block medians and their 97 % intervals"
+    note = f"up to {window} uncorrected steps before the growth (before the switch if its onset is unknown) and as many corrected ones; means of ten block medians and their 97 % intervals"
     ui.title("Effect", note)
     as_of = "" if effect["step"] is None else f", as of step {effect['step']:,}"
     ui.write(f"{effect['words'][:1].upper()}{effect['words'][1:]}{as_of}", _EFFECT_TONES.get(effect["judgement"], ""))

@@ -219,15 +219,6 @@ def test_a_correction_that_is_outgrown_gives_way_to_truncation_and_is_never_off(
     assert [each["preview"]["masked_tokens"] for each in tried] == [0.0]
 
 
-def test_above_the_limit_truncation_is_switched_on_at_the_same_look(home: Path, store: Store, trainer: Trainer) -> None:
-    switched_on(store, trainer, spread=2.0)
-    (action,) = rows_of(store)
-    tried = json.loads(action["details"])["tried"]
-    assert [each["preview"]["masked_tokens"] > ARMED.max_masked_share for each in tried] == [True, False]
-    assert DirectiveFile(home, RUN).read(None).at(20).config == preset("tis")
-    assert "was passed over: it would mask" in action["words"]
-
-
 def test_what_the_trainer_cannot_apply_counts_as_not_applied(home: Path, store: Store, trainer: Trainer) -> None:
     controller = switched_on(store, trainer)
     first = DirectiveFile(home, RUN).read(None).at(20).config
@@ -244,15 +235,6 @@ def test_what_the_trainer_cannot_apply_counts_as_not_applied(home: Path, store: 
     assert audit(store)[-1] == "switched_on/impossible"
     assert words in rows_of(store)[-1]["words"]
     assert DirectiveFile(home, RUN).read(None).at(99).config != first
-
-
-def test_a_gap_that_grows_on_does_not_take_it_off(home: Path, store: Store, trainer: Trainer) -> None:
-    controller = switched_on(store, trainer)
-    with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
-        trainer.train(12, spread=0.6, switch=switch)  # about 12 % are outside the bounds, and none were before
-    controller.run_once()
-    assert [name for name in audit(store) if name.startswith("rolled_back")] == []
-    assert 0.05 < json.loads(store.read("controller_read", runs=[RUN])["control"][0].as_py())["previewed"] < 0.2
 
 
 def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: Trainer) -> None:
@@ -308,16 +290,6 @@ def test_a_trainer_that_does_not_answer_is_noted_once_it_can_have_heard(
     controller.run_once()
     assert audit(store)[-1] == "not_acknowledged/no_record"
     assert told(store) == ["switched_on", "not_acknowledged"]
-
-
-def test_a_fault_upstream_keeps_it_off_and_is_named(home: Path, store: Store, trainer: Trainer) -> None:
-    trainer.train(15)
-    diagnosed(store, "critical", RAW, STALE)
-    Controller(store, lambda _: ARMED).run_once()
-    (action,) = store.read("controller_actions", run=RUN).to_pylist()
-    assert (action["name"], action["reason"]) == ("refused", "not_advised")
-    assert "raw_logprobs: taken before the temperature" in action["words"]
-    assert not DirectiveFile(home, RUN).path.exists()
 
 
 def test_a_restart_repeats_nothing_and_puts_the_file_right(home: Path, store: Store, trainer: Trainer) -> None:

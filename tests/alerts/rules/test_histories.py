@@ -149,8 +149,6 @@ def silence(**fields: object) -> Silence:
         ),
         (end(OPEN), {}, "resolved"),
         (end(FIRES), {}, None),  # no message was sent
-        (replace(FIRES, step=4, quiet_until=5), {}, None),  # it looks again at steps about which messages were sent
-        (replace(FIRES, step=5, quiet_until=5), {}, "firing"),
     ],
 )
 def test_messages(alert: Alert, context: dict, word: str | None) -> None:

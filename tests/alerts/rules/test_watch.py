@@ -171,7 +171,7 @@ def test_old_runs_are_looked_at_and_nobody_is_told(store: Store) -> None:
     assert standing(store)["muted"] == "history: it happened too long ago for a message"
 
 
-def test_a_threshold_that_changes_looks_at_the_run_anew_and_tells_the_difference_once(store: Store) -> None:
+def test_a_threshold_that_changes_looks_at_the_last_steps_again_and_tells_the_difference_once(store: Store) -> None:
     put(store, "a", series([0.1] * 5 + [2.0] * 5))
     look(store, at(10))
     assert messages(store) == [("a", 6, "high", "firing")]
@@ -184,18 +184,6 @@ def test_a_threshold_that_changes_looks_at_the_run_anew_and_tells_the_difference
     assert messages(store)[2:] == [("a", 9, "high", "firing")]
     keys = store.query("SELECT DISTINCT key FROM notifications")["key"].to_pylist()
     assert len(keys) == 3
-
-
-def test_a_threshold_that_changed_says_nothing_half_way_through_the_past(store: Store) -> None:
-    put(store, "a", series([0.1] * 5 + [2.0] * 5))
-    look(store, at(10))
-    computed(store, 3, at(10))  # so it cannot get further now
-    look(store, at(10), high(steps=3))
-    assert messages(store) == [("a", 6, "high", "firing")]
-    computed(store, 3, at(3))
-    look(store, at(10), high(steps=3))
-    assert messages(store) == [("a", 6, "high", "firing")]
-    assert standing(store)["phase"] == "firing"
 
 
 def test_a_threshold_that_is_removed_is_over(store: Store) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from alert_notes import NOTE
 from fake_slack import CHANNEL, TOKEN, FakeSlack
-from processes import SECONDS, connected, end, eventually, start_service
+from processes import connected, end, eventually, start_service
 from sending import Bench, bot
 
 from logprobe.alerts.sending import outbox
@@ -41,29 +40,6 @@ def enqueue(home: Path, count: int) -> list[str]:
         for key in keys:
             outbox.enqueue(store, cursor, replace(NOTE, key=key, episode=key))
     return keys
-
-
-def test_a_service_that_is_killed_sends_nothing_twice_and_loses_nothing(configured: Path, slack: FakeSlack) -> None:
-    keys = enqueue(configured, 3)
-    process = start_service(configured)
-    slack.on_call = lambda method, stage: (
-        process.kill() if (method, stage) == ("chat.postMessage", "accepted") else None
-    )
-    process.communicate(timeout=SECONDS)
-    assert process.returncode == -signal.SIGKILL
-    assert len(slack.messages) == 1
-    slack.on_call = lambda method, stage: None
-    process = start_service(configured)
-    try:
-        with connected(configured) as reader:
-            eventually(
-                lambda: [(s["sent"], s["waiting"]) for s in outbox.channel_states(reader)] == [(3, 0)],
-                "everything is sent",
-            )
-    finally:
-        errors = end(process)
-    assert [len(slack.by_key(key)) for key in keys] == [1, 1, 1]
-    assert TOKEN not in errors
 
 
 def test_a_service_ends_at_once_though_a_channel_hangs(configured: Path, slack: FakeSlack) -> None:
