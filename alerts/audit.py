@@ -1,4 +1,4 @@
-"""Who did what about alerts, and when: written in the transaction of what was done."""
+"""Audit of the actions of users, written in the transaction of each."""
 
 from __future__ import annotations
 

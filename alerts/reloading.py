@@ -18,7 +18,7 @@ LOGGER: Final = logging.getLogger("logprobe.alerts")
 
 
 class Reloaded(Generic[T]):
-    """What a section says: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe
+    """Content of a section: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe
     from any thread."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Reloaded(Generic[T]):
         self.problem: str | None = None
 
     def current(self) -> T:
-        """What it says now. Looking costs one `stat` per file. Never raises for a bad file: see `problem`."""
+        """Return the content now. Looking costs one `stat` per file. Never raises for a bad file: see `problem`."""
         with self._lock:
             mark = self._look()
             if mark != self._mark:

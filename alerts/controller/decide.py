@@ -1,4 +1,4 @@
-"""What to do about one run's correction: a pure function of what is known and what was done before.
+"""Decision about one run's correction: a pure function of what is known and what was done before.
 
 A correction, once on, stays on (a one-way ratchet): switching with the gap would make the objective oscillate. One that
 masks too much gives way to the next of `refusals.candidates`. It goes off by a person, by the kill switch, or because
@@ -84,7 +84,7 @@ def _armed(control: Control, policy: Policy) -> bool:
 
 
 def _evaluates(control: Control, situation: Situation, policy: Policy) -> bool:
-    """Whether a correction that is off could be switched on or suggested."""
+    """Return whether a correction that is off could be switched on or suggested."""
     mode = control.mode or policy.mode
     return mode is not Mode.OFF and not situation.stopped and _trigger(situation)
 
@@ -185,8 +185,8 @@ def _consider(control: Control, situation: Situation, policy: Policy, mode: Mode
 
 
 def _waiting(control: Control, refused: Refusal, otherwise: Refusal | None) -> Control:
-    """Why nothing is done. `otherwise`: what would speak against it in another mode, as far as that is known without
-    reading tokens."""
+    """Note why nothing is done. `otherwise`: what would speak against it in another mode, as far as that is known
+    without reading tokens."""
     if refused.reason != MODE_OFF:
         return replace(control, waiting=refused.words, objection=refused.reason)
     if otherwise is None or otherwise.reason == NO_PREVIEW:
@@ -214,7 +214,7 @@ def _once(control: Control, action: Action, key: str) -> Decision:
 def _switch(
     control: Control, situation: Situation, policy: Policy, trial: Trial, *, reason: str, words: str, **details: str
 ) -> Decision:
-    """From no correction to one."""
+    """Switch a correction on where none is."""
     begun = replace(
         control,
         switches=control.switches + 1,
@@ -278,12 +278,12 @@ def _not_acknowledged(control: Control, situation: Situation, policy: Policy) ->
 
 
 def _is_impossible(control: Control, situation: Situation) -> bool:
-    """Whether the trainer says that it cannot do what it was told, and none of its ranks does."""
+    """Return whether the trainer says that it cannot do what it was told, and none of its ranks does."""
     return control.phase is Phase.ISSUED and bool(situation.impossible) and not _applied(control, situation)
 
 
 def _cannot(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """What cannot be applied is not on: the next correction takes its place, or people are called."""
+    """Replace a correction that cannot be applied by the next one, or raise the alarm."""
     if not _is_impossible(control, situation) or control.config is None:
         return control, ()
     updated = replace(control, impossible=(*control.impossible, control.config.fingerprint()))
@@ -311,8 +311,8 @@ def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision
 
 
 def wants_recount(control: Control, situation: Situation, policy: Policy) -> bool:
-    """Whether the trainer masks so much more than was previewed that its steps should be counted again from what was
-    recorded."""
+    """Return whether the trainer masks so much more than was previewed that its steps should be counted again from what
+    was recorded."""
     measured = measured_share(control, situation)
     return measured is not None and (
         measured > _limit(control.previewed, policy) or _above_limit(measured, control, policy)
@@ -320,7 +320,7 @@ def wants_recount(control: Control, situation: Situation, policy: Policy) -> boo
 
 
 def measured_share(control: Control, situation: Situation) -> float | None:
-    """What the trainer masked in the newest steps; None: it said so of too few.
+    """Return the share that the trainer masked in the newest steps, or None if it said so of too few.
 
     The newest count: what is masked in them must not vanish among all that went well before.
     """
@@ -334,7 +334,7 @@ def recount_step(control: Control, situation: Situation) -> int:
 
 
 def _judged(control: Control, situation: Situation) -> list[Acknowledgement]:
-    """Of the newest steps, but for those whose records may still arrive."""
+    """Return acknowledgements of the newest steps whose records have arrived."""
     last = situation.step - _ON_THEIR_WAY
     return [a for a in _applied(control, situation) if a.masked is not None and a.step <= last][-_ENOUGH_ACKS:]
 
@@ -410,7 +410,7 @@ def _limit(share: float | None, policy: Policy) -> float:
 
 
 def effect_due(control: Control, step: int, policy: Policy) -> bool:
-    """Whether it is time to judge what the correction has done."""
+    """Return whether it is time to judge what the correction has done."""
     due = step >= applied(control) + policy.effect_steps
     return control.phase is Phase.APPLIED and due and "effect" not in control.said
 
@@ -485,7 +485,7 @@ def _name(config: CorrectionConfig | None) -> str:
 
 
 def _would_mask(trial: Trial, situation: Situation, policy: Policy) -> str:
-    """What a correction would mask, and why it is not one that comes before it."""
+    """Return in words what a correction would mask, and why it is not one before it."""
     if trial.preview is None:
         return "it would mask an unknown share"
     passed_over = [

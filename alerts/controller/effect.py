@@ -1,5 +1,5 @@
-"""Did it help? One judgement of a run before and after its trainer began to correct, read by audit, banner, pages and
-command line.
+"""Effect of a correction: one judgement of a run before and after its trainer began to correct, read by audit, banner,
+pages and command line.
 
 A correction repairs the objective, not the engine: it does not lower K3. What it should change is the reward and the
 gradient norm. Each is compared with its own past as in an interrupted time series: better than at the switch, and
@@ -53,7 +53,7 @@ _STUDENT: Final = 2.92  # two-sided 99 % of Student's t with 2 × (_BLOCKS − 2
 
 @dataclass(frozen=True, slots=True)
 class _Break:
-    """What happened to a quantity at the switch, in its own unit (logarithms where changes are factors), with half an
+    """Change of a quantity at the switch, in its own unit (logarithms where changes are factors), with half an
     interval each.
 
     Attributes:
@@ -67,16 +67,16 @@ class _Break:
     beyond: tuple[float, float]
 
     def is_up(self) -> bool:
-        """Whether it is above both for sure."""
+        """Return whether it is above both for sure."""
         return all(value > half for value, half in (self.step, self.beyond))
 
     def is_down(self) -> bool:
-        """Whether it is below both for sure."""
+        """Return whether it is below both for sure."""
         return all(value < -half for value, half in (self.step, self.beyond))
 
 
 def remedy(*, stale: bool) -> str:
-    """What to do about growth that a correction does not stop; first the remedy of tokens that come from old
+    """Return the remedy of growth that a correction does not stop; first the remedy of tokens that come from old
     weights."""
     return f"{_BOUND}, {ADVICE}" if stale else ADVICE
 
@@ -109,7 +109,7 @@ class Figure(TypedDict):
 
 
 class Effect(TypedDict):
-    """What came of a correction.
+    """Effect of a correction.
 
     `judgement`: a key of `WORDS`. `growth`: of K3; None: unknown. `doubling_steps`: afterwards. `masked`: share of the
     tokens. `steps`: on each side.
@@ -260,7 +260,7 @@ def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
 
 
 def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None, float | None]:
-    """Whether K3 grows after, and in how many steps it doubles then."""
+    """Return whether K3 grows afterwards, and in how many steps it doubles then."""
     if (floats(after["k3"]) >= 0).sum() < FEWEST:
         return None, None
     doubling = _doubling(after, window)
@@ -270,7 +270,8 @@ def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None,
 
 
 def _doubling(table: pa.Table, window: int) -> float | None:
-    """In how many steps K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above 0."""
+    """Return the steps in which K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above
+    0."""
     steps, values = table["step"].to_numpy(), floats(table["k3"])
     usable = np.isfinite(values) & (values > 0)
     if usable.sum() < FEWEST:
@@ -296,7 +297,7 @@ def _masked(masked: float | None) -> list[str]:
 
 
 def _growing(growth: str | None, doubling: float | None, *, stale: bool) -> list[str]:
-    """Of K3, which a correction does not lower."""
+    """Return the words on K3, which a correction does not lower."""
     if growth == "still_growing":
         return [f"K3 still doubles every {doubling:.0f} steps: {remedy(stale=stale)}"]
     return (
@@ -347,6 +348,6 @@ def _estimate(middle: float, half: float, steps: int, *, factor: bool) -> Estima
 
 
 def _usable(values: Floats, *, factor: bool) -> Floats:
-    """What was measured; logarithms where a change is a factor."""
+    """Return the measured values; logarithms if a change is a factor."""
     usable = values[np.isfinite(values) & ((values > 0) if factor else True)]
     return np.log(usable) if factor else usable

@@ -1,4 +1,4 @@
-"""What the controller sees of a run: read from the store, and previewed with the very code that the trainer would
+"""Facts about a run for the controller: read from the store, and previewed with the very code that the trainer would
 run."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Reading: TypeAlias = Store | Reader
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is looked at of every run: its latest diagnosis, the newest step that this has seen, and the least coverage
+    """Facts read of every run: its latest diagnosis, the newest step that this has seen, and the least coverage
     of late."""
 
     diagnosis: Mapping[str, Any]  # as `DiagnosisDocument`; only verdict and findings where there is none
@@ -53,7 +53,7 @@ class Known:
 
 
 def look(store: Reading, steps: Mapping[str, int]) -> dict[str, Known]:
-    """Of several runs at once, each with its newest step. Raises `QueryError`."""
+    """Read several runs at once, each with its newest step. Raise `QueryError`."""
     diagnosed = {row["run"]: row for row in queries.alert_diagnoses(store, runs=list(steps)).to_pylist()}
     covered = queries.controller_coverage(
         store,
@@ -119,7 +119,7 @@ def gather(
 
 
 def _told_for(step: int, directives: Directives) -> Returned:
-    """What applies in `step`, but for the kill switch."""
+    """Return what applies in `step`, but for the kill switch."""
     entry = replace(directives, stopped=False).at(step)
     return Returned() if entry is None else Returned(entry.config, entry.from_step)
 
@@ -136,7 +136,7 @@ def trials(
     *,
     until: Callable[[Trial], bool] = lambda _: False,
 ) -> tuple[Trial, ...]:
-    """What each of `configs` would have done to the raw tokens of the steps up to `step`; none after the first with
+    """Preview each of `configs` on the raw tokens of the steps up to `step`; none after the first with
     which it ends (`until`).
 
     A preview is None where no tokens are kept, or the configuration needs advantages and not all are known.
@@ -201,7 +201,8 @@ def _preview(steps: Mapping[int, _Columns], config: CorrectionConfig) -> Preview
 
 
 def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
-    """What the trainer would have reported for one step's tokens; None where advantages are needed and not known.
+    """Return what the trainer would have reported for one step's tokens; None where advantages are needed and not
+    known.
 
     Sequences of like length go together, a bounded number of tokens at a time: one long answer must not pad them all.
     What weights are normalized by changes neither the masks nor the effective sample size.
@@ -245,14 +246,15 @@ def _trainer_reports(
 
 
 def _has_heard(store: Reading, run: str, first: int) -> bool:
-    """Whether a trainer that made the newest step knows what it was told; records of a fast run are of a time
+    """Return whether a trainer that made the newest step knows what it was told; records of a fast run are of a time
     before."""
     (row,) = queries.controller_heard(store, run=run, first=first).to_pylist()
     return row["made"] is None or row["told"] is None or (row["made"] - row["told"]).total_seconds() >= _HEARD_SECONDS
 
 
 def _impossible(store: Reading, run: str, first: int) -> str:
-    """Why the trainer says that it cannot apply what it was told from step `first` on; "": it does not say so."""
+    """Return why the trainer says that it cannot apply what it was told from step `first` on; "": it does not say
+    so."""
     rows = queries.controller_impossible(store, run=run, first=first).to_pylist()
     return str(rows[0]["message"]) if rows else ""
 

@@ -38,7 +38,7 @@ from logprobe.monitor.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the store holds of one run: its control, the directives issued so far, the number of the last action."""
+    """Stored state of one run: its control, the directives issued so far, the number of the last action."""
 
     control: Control
     directives: Directives
@@ -46,7 +46,7 @@ class Memory:
 
 
 def recall(store: Store, run: str) -> Memory:
-    """What is remembered of `run`; nothing: a fresh one. Raises `StoreError` when it cannot be understood.
+    """Return the memory of `run`, a fresh one if there is none. Raise `StoreError` if it cannot be understood.
 
     A fresh one goes on from the directives that trainers of the run were told by a home that was lost: they would
     refuse such that begin again with the first.
@@ -64,7 +64,7 @@ def _told(home: Home, run: str) -> Directives:
 
 
 def records(store: Store, runs: Sequence[str]) -> dict[str, queries.ControllerRead]:
-    """What is remembered of runs, as it is stored; those of which nothing is are left out."""
+    """Return the stored memory of runs, without those that have none."""
     return {row["run"]: row for row in queries.controller_read(store, runs=list(runs)).to_pylist()}
 
 
@@ -139,14 +139,14 @@ class Told(TypedDict):
 
 
 class Commanded(TypedDict):
-    """What a command did; no actions: nothing was left to do."""
+    """Result of a command; no actions if nothing was left to do."""
 
     run: str
     actions: list[Told]
 
 
 class Stated(TypedDict):
-    """What a page or the command line says of a policy. `config`: of its correction."""
+    """Facts about a policy for pages and the command line. `config`: of its correction."""
 
     mode: str
     config: Mapping[str, Any]
@@ -226,7 +226,7 @@ class Controller:
         return {"actions": done}
 
     def armed(self, run: str) -> bool:
-        """Whether a correction of `run` may be switched without a person."""
+        """Return whether a correction of `run` may be switched without a person."""
         return self._armed.get(run, self._policies(run).mode is Mode.ARMED)
 
     def _mark(self, row: Mapping[str, Any]) -> Mark:
@@ -234,7 +234,7 @@ class Controller:
         return (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists(), self._policies(run))
 
     def _look(self, steps: Mapping[str, int]) -> dict[str, Known]:
-        """At runs and their newest steps, all at once: a small statement takes milliseconds, whatever it reads."""
+        """Look at runs and their newest steps, all at once: a small statement takes milliseconds, whatever it reads."""
         if not steps:
             return {}
         with self._lock:
@@ -243,7 +243,7 @@ class Controller:
         return look(self._store, steps)
 
     def command(self, request: Mapping[str, Any]) -> Commanded:
-        """What a person asks for: ``{"run", "command", "by", "force"}``, the command being one of `COMMANDS`.
+        """Do what a user asks for: ``{"run", "command", "by", "force"}``, the command being one of `COMMANDS`.
 
         Raises `ConfigurationError` for an unknown run or command.
         """
@@ -322,7 +322,7 @@ class Controller:
 
 
 def _says(file: DirectiveFile, content: bytes) -> bool:
-    """Whether a file has this content; one that cannot be read, such as a link, is replaced like one that says
+    """Return whether a file has this content; one that cannot be read, such as a link, is replaced like one that says
     something else."""
     try:
         return file.content() == content
@@ -367,7 +367,7 @@ def stated(policy: Policy) -> Stated:
 
 
 def notification(memory: Memory, number: int, action: Action, *, step: int, now: datetime) -> Notification:
-    """What people hear of an action; all messages about one switching of a run's correction share a thread."""
+    """Return the notification of an action; all messages about one switching of a run's correction share a thread."""
     run = memory.directives.run
     return Notification(
         key=f"{run}/{CONTROLLER}/{number}",
@@ -396,7 +396,8 @@ def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, 
 
 
 def _decision(command: str, by: str, *, force: bool) -> Decide:
-    """What a command decides; stop and release only make the controller look again, and note who asked for it."""
+    """Return the decision of a command; stop and release only make the controller look again, and note who asked for
+    it."""
 
     def decision(control: Control, situation: Situation, policy: Policy) -> decide.Decision:
         if command == "on":

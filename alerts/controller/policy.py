@@ -34,7 +34,7 @@ from logprobe.monitor.settings_file import Settings
 
 
 class Mode(StrEnum):
-    """What the controller does when it finds that a correction is the right medicine."""
+    """Behaviour of the controller when it finds that a correction is the right remedy."""
 
     OFF = "off"  # nothing
     SUGGEST = "suggest"  # says so

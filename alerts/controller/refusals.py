@@ -1,4 +1,4 @@
-"""Why a correction is not switched on: each reason is one small rule, looked at in this order."""
+"""Reasons against switching a correction on: each is one small rule, looked at in this order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAST_ESS: Final = 0.1  # of weights that are products over sequences; below, a
 
 
 class Refusal(NamedTuple):
-    """Why not: an identifier, and a sentence for people."""
+    """Reason: an identifier, and a sentence for users."""
 
     reason: str
     words: str
@@ -63,7 +63,7 @@ def chosen(situation: Situation, policy: Policy) -> Trial | None:
 
 
 def objection(trial: Trial, policy: Policy) -> Refusal | None:
-    """What speaks against one correction, by what it would have done to recorded tokens."""
+    """Return what speaks against one correction, by its preview, or None."""
     if trial.preview is None or not trial.preview.tokens:
         return Refusal(
             NO_PREVIEW,
@@ -129,7 +129,7 @@ def _coverage(situation: Situation, _: Control, policy: Policy) -> Refusal | Non
 
 
 def _tried(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
-    """Nothing, as soon as one correction keeps to the limits."""
+    """Return nothing as soon as one correction keeps to the limits."""
     if chosen(situation, policy) is not None:
         return None
     against = [(trial.config, objected) for trial in situation.trials if (objected := objection(trial, policy))]

@@ -1,4 +1,4 @@
-"""What the controller knows when it decides, and what it remembers of what it did: plain data."""
+"""Facts that the controller decides by, and its memory of what it did: plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logprobe.monitor.judging.document import FindingDocument, alarms
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a correction would have done to recorded tokens. Shares are of 1; None: not measurable."""
+    """Preview of a correction on recorded tokens. Shares are of 1; None: not measurable."""
 
     steps: tuple[int, int]  # first and last step looked at
     tokens: int
@@ -34,8 +34,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What ranks said of one step that name the same configuration: which (fingerprint; None: none), and what that
-    masked."""
+    """Statement of ranks about one step that name the same configuration: which (fingerprint; None: none), and what
+    that masked."""
 
     step: int
     fingerprint: str | None
@@ -85,12 +85,12 @@ class Situation:
 
     @property
     def stale(self) -> bool:
-        """Whether old weights explain growth."""
+        """Return whether old weights explain growth."""
         return any(finding["cause"] == "staleness" and alarms(finding) for finding in self.findings)
 
 
 class Phase(StrEnum):
-    """Where one run's correction stands."""
+    """Phase of one run's correction."""
 
     IDLE = "idle"  # never switched on
     SUGGESTED = "suggested"
@@ -101,7 +101,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the controller remembers of one run. Immutable; JSON-like through `document` and `parse`."""
+    """Memory of the controller about one run. Immutable; JSON-like through `document` and `parse`."""
 
     phase: Phase = Phase.IDLE
     mode: Mode | None = None  # what a person chose for this run; None: the policy's
@@ -130,11 +130,11 @@ class Control:
 
     @property
     def on(self) -> bool:
-        """Whether a correction is in effect, as far as the controller has decided."""
+        """Return whether a correction is in effect, as far as the controller has decided."""
         return self.phase in {Phase.ISSUED, Phase.APPLIED}
 
     def document(self) -> dict[str, object]:
-        """As JSON-like data."""
+        """Return JSON-like data."""
         return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Where the correction of a run stands, for code that gives advice about it: on or off, since which step, and what came
+"""Standing of the correction of a run, for code that gives advice about it: on or off, since which step, and what came
 of it."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENDS: Final = frozenset({"rolled_back", "switched_off"})
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the controller has said of one run.
+    """Statements of the controller about one run.
 
     Attributes:
         phase: as `logprobe.alerts.controller.situation.Phase` names it.
@@ -46,17 +46,17 @@ class Standing:
 
     @property
     def on(self) -> bool:
-        """Whether the trainer was told to correct, and no kill switch is set."""
+        """Return whether the trainer was told to correct, and no kill switch is set."""
         return self.phase in {"issued", "applied"} and not self.stopped
 
     @property
     def applied(self) -> bool:
-        """Whether the trainer says that it corrects."""
+        """Return whether the trainer says that it corrects."""
         return self.on and self.phase == "applied"
 
     @classmethod
     def read(cls, source: Source, run: str) -> Self:
-        """From a service, a store or a file. Raises `QueryError` as the source does."""
+        """Read it from a service, a store or a file. Raise `QueryError` as the source does."""
         rows = queries.controller_read(source, runs=[run]).to_pylist()
         if not rows:
             return cls()
@@ -86,5 +86,5 @@ def judgement(actions: Sequence[Mapping[str, Any]], first: int | None) -> Mappin
 
 
 def _since(action: Mapping[str, Any], first: int | None) -> bool:
-    """Whether an action is about the correction that began at step `first`, not an earlier one."""
+    """Return whether an action is about the correction that began at step `first`, not an earlier one."""
     return first is not None and action["step"] is not None and action["step"] >= first

@@ -1,1 +1,1 @@
-"""What is judged, and when people are notified: rules, states, mutes, the job, trying rules out."""
+"""Alerts: thresholds, liveness, states, mutes, the job, trying thresholds out."""

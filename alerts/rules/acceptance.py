@@ -78,7 +78,7 @@ _KIND: Final = TypeAdapter(tuple[Accepted, ...])
 
 
 def of_run(entries: tuple[Accepted, ...], run: str) -> dict[str, Accepted]:
-    """What is accepted of `run`, by cause; the last match counts."""
+    """Return the entries of a run by cause; the last match counts."""
     return {entry.cause: entry for entry in entries if fnmatchcase(run, entry.match)}
 
 
@@ -166,7 +166,7 @@ def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> Accepti
 
 
 def _stands(store: Store, run: str, cause: str, facts: Mapping[str, Any]) -> bool:
-    """Whether the very same was accepted already: what is asked twice is done once."""
+    """Return whether the very same was accepted already: what is asked twice is done once."""
     same = ["because", "up_to", "author", "source"]
     accepted = queries.acceptances_read(store, run=run).select(["cause", *same]).to_pylist()
     return {"cause": cause, **{name: facts[name] for name in same}} in accepted

@@ -75,7 +75,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was sent about an alert.
+    """Messages sent about an alert.
 
     Attributes:
         episode: last one that a message was sent of, or None.

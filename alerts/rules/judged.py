@@ -1,4 +1,4 @@
-"""What the stored judgement of a run says to its alert. Pure.
+"""Level of an alert by the stored judgement of a run. Pure.
 
 | verdict | level |
 |---|---|

@@ -36,7 +36,7 @@ _STATES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is stored of a run: its alerts by rule, and what was sent about each rule, with the newest step of that."""
+    """Stored state of a run: its alerts by rule, and the messages sent about each rule, with their newest step."""
 
     alerts: Mapping[str, Alert] = field(default_factory=dict)
     told: Mapping[str, tuple[Told, int | None]] = field(default_factory=dict)

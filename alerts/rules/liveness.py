@@ -97,7 +97,7 @@ def _failed(pulse: Pulse, _: datetime) -> str:
 
 
 def _went_on_after(writer: Writer, pulse: Pulse) -> bool:
-    """Whether the run was resumed, or did without: steps came later than what the dead process left behind."""
+    """Return whether the run was resumed, or did without: steps came later than what the dead process left behind."""
     if pulse.last_step_at is None or writer.last_seen is None:
         return False
     return pulse.last_step_at > writer.last_seen + _LEFT_BEHIND
@@ -151,7 +151,7 @@ def _collector_stopped(pulse: Pulse, now: datetime) -> str:
 
 
 def _has_successor(writer: Writer, writers: Sequence[Writer]) -> bool:
-    """Whether a collector of the same component began later."""
+    """Return whether a collector of the same component began later."""
     return any(
         other.component == writer.component
         and other.name != writer.name

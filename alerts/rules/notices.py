@@ -1,4 +1,4 @@
-"""From a message to the notification that channels send: the numbers, and what changed before. Pure."""
+"""Notifications of messages: the numbers, and what changed before. Pure."""
 
 from __future__ import annotations
 

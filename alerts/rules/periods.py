@@ -67,7 +67,7 @@ def advance(before: Standing | None, severity: Severity, step: int | None) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at a run makes of its newest period.
+    """Result of one look at the newest period of a run.
 
     Attributes:
         run: name of the run.
@@ -103,7 +103,7 @@ class Look:
 
     @property
     def is_news(self) -> bool:
-        """Whether there is anything to write."""
+        """Return whether there is anything to write."""
         return self.after is not None and (self.after != self.before or (self.after.open and self.diagnosed))
 
 

@@ -41,7 +41,7 @@ class Silence:
     expires_at: datetime
 
     def mutes(self, run: str, rule: str, now: datetime) -> bool:
-        """Whether it is in effect and means this alert."""
+        """Return whether it is in effect and means this alert."""
         in_force = self.created_at <= now < self.expires_at
         return in_force and fnmatchcase(run, self.run) and fnmatchcase(rule, self.rule)
 
@@ -57,7 +57,7 @@ class Acknowledgement:
     until: datetime | None = None
 
     def in_force(self, now: datetime) -> bool:
-        """Whether it still holds."""
+        """Return whether it still holds."""
         return self.until is None or now < self.until
 
 

@@ -96,7 +96,7 @@ class _Work:
 
     @property
     def matters(self) -> bool:
-        """Whether it is of interest how severe the run is: there is something to tell, or a critical period."""
+        """Return whether it is of interest how severe the run is: there is something to tell, or a critical period."""
         return bool(self.messages or self.critical or self.row["incident"])
 
     def tell(self, rules: Iterable[str], *, step: int | None, at: datetime) -> None:

@@ -1,1 +1,1 @@
-"""From a stored message to a channel: the outbox, delivery, secrets, wording, the channels."""
+"""Delivery of stored messages to channels: the outbox, delivery, secrets, wording, the channels."""

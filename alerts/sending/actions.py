@@ -56,14 +56,14 @@ class Channels(TypedDict):
 
 
 class Tested(TypedDict):
-    """What came of a test message."""
+    """Result of a test message."""
 
     delivered: bool
     lines: list[str]
 
 
 class Abandoned(TypedDict):
-    """What became of an abandoned message."""
+    """Status of an abandoned message."""
 
     status: str
 

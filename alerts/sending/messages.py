@@ -25,7 +25,7 @@ _UNITLESS: Final = ("", "fraction", "1e-4")
 
 
 def heading(notification: Notification) -> str:
-    """What happened to which rule and run, in a few words."""
+    """Return event, rule and run in a few words."""
     state = notification.state
     now = notification.level or notification.severity
     word = now.capitalize() if state == "firing" else _HEADINGS.get(state, _words(state))
@@ -33,7 +33,7 @@ def heading(notification: Notification) -> str:
 
 
 def title(notification: Notification) -> str:
-    """What stands above a message that is brought up to date: the incident and how it stands, or the episode."""
+    """Return the title of a message that is brought up to date: the incident and how it stands, or the episode."""
     n = notification
     if n.incident is None:
         return heading(n)
@@ -41,7 +41,7 @@ def title(notification: Notification) -> str:
 
 
 def facts(notification: Notification) -> list[tuple[str, str]]:
-    """What is known, as (name, value); what is unknown is left out."""
+    """Return the known facts as (name, value)."""
     n = notification
     rows = [
         ("Run now", n.run_severity or ""),

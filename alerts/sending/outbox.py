@@ -130,7 +130,7 @@ def dead_letters(source: queries.Source) -> list[queries.OutboxDeadLetters]:
 
 
 def channel_states(source: queries.Source) -> list[queries.OutboxChannels]:
-    """What was sent, waits and failed, per channel."""
+    """Return how many messages were sent, wait and failed, per channel."""
     return queries.outbox_channels(source).to_pylist()
 
 

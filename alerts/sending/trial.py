@@ -23,7 +23,7 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a test message. `lines` say it in words, what does not work first."""
+    """Result of a test message. `lines`: in words, what does not work first."""
 
     delivered: bool
     lines: tuple[str, ...]

@@ -162,7 +162,7 @@ def compared(
     metrics: Sequence[str] = METRICS,
     recipe: Recipe | None = None,
 ) -> Comparison:
-    """The same, of runs that have been read. Pure; raises `ConfigurationError` as `compare` does."""
+    """Compare runs that have been read. Pure; raises `ConfigurationError` as `compare` does."""
     recipe = recipe or parity_recipe.shipped()
     widths = tuple(_width(run, reference, axis) for run in others)
     pairings = tuple(
@@ -383,7 +383,7 @@ def _plain(value: float) -> str:
 
 
 def _final(trend: Trend, common: AbstractSet[int]) -> float | None:
-    """At the end of what both have: beyond it there is nothing to compare with."""
+    """Return the median at the end of what both have."""
     cells = sorted(common)
     return median(trend[cell] for cell in cells[-max(1, len(cells) // _LAST) :]) if cells else None
 

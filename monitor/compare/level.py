@@ -1,4 +1,4 @@
-"""Is one run's level of a metric another than the reference's? An interval that knows steps to be dependent.
+"""Difference of one run's level of a metric from the reference's, with an interval that knows steps to be dependent.
 
 The interval is Student's t over differences of block medians. Where neighbouring blocks still resemble each other, as
 they do when the metric remembers longer than a block lasts, they count as fewer: ``B·(1 − φ)/(1 + φ)`` with their

@@ -1,1 +1,1 @@
-"""Where notifications go: one module per channel."""
+"""Channels of notifications, one module each."""

@@ -1,5 +1,5 @@
-"""Where a channel may connect to: http and https, no redirects, and no address at which a cloud hands its machines
-their secrets.
+"""Addresses that a channel may connect to: http and https, no redirects, and no address at which a cloud hands its
+machines their secrets.
 
 The address is looked at when the connection is made, whatever name led to it, before anything is sent.
 """
@@ -34,7 +34,7 @@ _METADATA: Final = frozenset(
 
 
 def forbidden(text: str) -> bool:
-    """Whether an IP address is link-local, a cloud's metadata service, or none that one machine has.
+    """Return whether an IP address is link-local, a cloud's metadata service, or none that one machine has.
 
     >>> [forbidden(a) for a in ("169.254.169.254", "::ffff:169.254.169.254", "fe80::1%eth0", "0.0.0.0")]
     [True, True, True, True]
@@ -51,7 +51,8 @@ def forbidden(text: str) -> bool:
 
 
 def is_forbidden_literal(host: str) -> bool:
-    """Whether `host` is a forbidden address as it is written; of a name nothing is known before it is resolved."""
+    """Return whether `host` is a forbidden address as it is written; of a name nothing is known before it is
+    resolved."""
     try:
         return forbidden(host)
     except ValueError:

@@ -57,7 +57,7 @@ class AppriseUrl:
         return bool(self._target.notify(**message))
 
     def check(self) -> list[str]:
-        """What cannot be known."""
+        """Return the line on what apprise cannot do."""
         return ["apprise cannot check what it has sent: a message may be duplicated after a crash"]
 
 

@@ -30,8 +30,8 @@ class Calls:
         self._left: Future[object] | None = None
 
     def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises. Raises `ChannelError` (``uncertain``) when it takes too long, or when it must
-        stop."""
+        """Return or raise what `work` does. Raise `ChannelError` (``uncertain``) when it takes too long, or when it
+        must stop."""
         if self._left is not None and not self._left.done():
             raise ChannelError("uncertain", "an earlier call is still hanging")
         future: Future[T] = Future()

@@ -1,4 +1,4 @@
-"""What every channel can do, and what it says of a message that it has taken."""
+"""Interface of every channel, and the receipt of a message that it has taken."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Channel(Protocol):
 
     @property
     def name(self) -> str:
-        """As in the channels file."""
+        """Name in the settings."""
 
     @property
     def pace(self) -> float:
@@ -52,4 +52,4 @@ class Channel(Protocol):
         """
 
     def check(self) -> Sequence[str]:
-        """What will not work, one line each; sends no message. Raises `ChannelError` when nothing will."""
+        """Return what will not work, one line each; send no message. Raise `ChannelError` if nothing will."""

@@ -1,4 +1,4 @@
-"""What a failed HTTP exchange says about the message: did it arrive, may it have, or should it come later."""
+"""Errors of failed HTTP exchanges: the message arrived, may have arrived, or should be sent later."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _until(moment: str) -> float | None:
 
 
 def network_error(error: OSError | HTTPException, secrets: Sequence[Secret]) -> ChannelError:
-    """Of a connection that failed: certain only where none was made."""
+    """Return the error of a connection that failed: certain only if none was made."""
     cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
     if isinstance(cause, ChannelError):  # its address is refused
         return cause

@@ -28,7 +28,7 @@ _ANSWER: Final = 4 << 20  # bytes that are read of one; a page of a channel's hi
 
 
 class CarefulWebClient(WebClient):
-    """Of the Web API."""
+    """Client of the Web API that follows no redirect."""
 
     def __init__(self, through: OpenerDirector, **options: Any) -> None:
         super().__init__(**options)
@@ -100,8 +100,8 @@ def retry_handlers() -> list[RateLimitErrorRetryHandler]:
 
 
 def translated(work: Callable[[], T], secrets: Sequence[Secret]) -> T:
-    """What `work` returns; errors of the SDK and of the network become `ChannelError`, without secrets and without
-    their cause."""
+    """Return the result of `work`; errors of the SDK and of the network become `ChannelError`, without secrets and
+    without their cause."""
     try:
         return work()
     except SlackApiError as error:
@@ -116,7 +116,7 @@ def translated(work: Callable[[], T], secrets: Sequence[Secret]) -> T:
 
 
 def api_error(error: SlackApiError) -> ChannelError:
-    """Of an answer with ``ok: false``."""
+    """Return the error of an answer with ``ok: false``."""
     response = error.response
     code = str(response.get("error", "unknown_error"))
     details = [str(line) for line in (response.get("response_metadata") or {}).get("messages", [])]
@@ -126,7 +126,7 @@ def api_error(error: SlackApiError) -> ChannelError:
 
 
 def answered(code: str, status: int, wait: float | None, details: str = "") -> ChannelError:
-    """Of an error code and an HTTP status."""
+    """Return the error of an error code and an HTTP status."""
     recognised = _CODE.fullmatch(code) is not None
     message = f"Slack answered {code if recognised else 'an unknown response'}" + (f" ({details})" if details else "")
     if status == _TOO_MANY or code in _BUSY:

@@ -59,7 +59,7 @@ def reply(notification: Notification) -> dict[str, object]:
 
 
 def fallback(notification: Notification) -> str:
-    """What notifications and screen readers show."""
+    """Return the text that notifications and screen readers show."""
     return fit(f"{_sign(notification)} {messages.one_line(notification)}", FALLBACK)
 
 
@@ -103,7 +103,7 @@ def _severity(notification: Notification) -> str:
 
 
 def _standing(notification: Notification) -> str:
-    """Of what the message stands for: its incident, else its episode."""
+    """Return the severity of the incident, else of the episode."""
     of_run = None if notification.incident is None else notification.run_severity
     return of_run or _severity(notification)
 

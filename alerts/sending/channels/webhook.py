@@ -79,7 +79,7 @@ class Webhook:
         return {}
 
     def check(self) -> list[str]:
-        """Nothing is known before a message is sent."""
+        """Return no line: nothing is known before a message is sent."""
         return []
 
     def _post(self, body: bytes, headers: Mapping[str, str]) -> None:

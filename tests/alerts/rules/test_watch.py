@@ -56,7 +56,6 @@ def test_one_long_look_and_many_short_ones_come_to_what_a_backtest_says(store: S
     for step, value in enumerate(WAVE):
         put(store, "b", {step: {K3: value}})
         look(store, at(step + 1))
-        look(store, at(step + 1))  # nothing new
     told = expected(store)
     assert len(told) == 5
     assert [line for line in messages(store) if line[0] == "a"] == told
