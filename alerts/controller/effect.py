@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import Final, Self, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +73,32 @@ class _Break:
     def is_down(self) -> bool:
         """Return whether it is below both for sure."""
         return all(value < -half for value, half in (self.step, self.beyond))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Measured steps of a quantity on one side of the switch.
+
+    Attributes:
+        count: how many.
+        steps: mean step of each block of neighbouring steps; empty with too few.
+        medians: of each block, logarithms where changes are factors; None with too few.
+    """
+
+    count: int
+    steps: Floats
+    medians: Floats | None
+
+    @classmethod
+    def of(cls, table: pa.Table, name: str, *, factor: bool) -> Self:
+        """Read a column of `controller_trend`."""
+        values = floats(table[name])
+        usable = np.isfinite(values) & ((values > 0) if factor else True)
+        steps, kept = table["step"].to_numpy().astype(np.float64)[usable], values[usable]
+        if len(kept) < FEWEST:
+            return cls(len(kept), np.empty(0), None)
+        medians = [np.median(block) for block in np.array_split(np.log(kept) if factor else kept, _BLOCKS)]
+        return cls(len(kept), np.array([block.mean() for block in np.array_split(steps, _BLOCKS)]), np.array(medians))
 
 
 def remedy(*, stale: bool) -> str:
@@ -221,34 +247,21 @@ def _unchanged(reward: _Break | None, norm: _Break | None) -> str:
 
 
 def _break(before: pa.Table, after: pa.Table, name: str, *, factor: bool) -> _Break | None:
-    """None: too few steps have it. The lines before and after are fitted to block medians."""
-    past, present = _blocks(before, name, factor=factor), _blocks(after, name, factor=factor)
-    if past is None or present is None:
+    """Return the change at the switch by lines through block medians, or None with too few steps on a side."""
+    past, present = _Side.of(before, name, factor=factor), _Side.of(after, name, factor=factor)
+    if past.medians is None or present.medians is None:
         return None
-    (x, old), (x_after, new) = past, present
-    at, centre = float(x_after[0]), float(x_after.mean())
-    slope, level, spread = _line(x, old)
-    noise = math.hypot(spread, _line(x_after, new)[2]) / math.sqrt(2)
-    around = float(((x - x.mean()) ** 2).sum())
+    x, at, centre = past.steps, float(present.steps[0]), float(present.steps.mean())
+    slope, level, spread = _line(x, past.medians)
+    noise = math.hypot(spread, _line(present.steps, present.medians)[2]) / math.sqrt(2)
+    around, now = float(((x - x.mean()) ** 2).sum()), float(present.medians.mean())
 
     def against(place: float) -> tuple[float, float]:
         predicted = level + slope * (place - float(x.mean()))
         error = noise * math.sqrt(2 / _BLOCKS + (place - float(x.mean())) ** 2 / around)
-        return float(new.mean()) - predicted, _STUDENT * error
+        return now - predicted, _STUDENT * error
 
     return _Break((slope, _STUDENT * noise / math.sqrt(around)), against(at), against(centre))
-
-
-def _blocks(table: pa.Table, name: str, *, factor: bool) -> tuple[Floats, Floats] | None:
-    """Mean steps and medians of blocks of neighbouring steps."""
-    steps, values = table["step"].to_numpy().astype(np.float64), floats(table[name])
-    usable = np.isfinite(values) & ((values > 0) if factor else True)
-    if usable.sum() < FEWEST:
-        return None
-    kept = np.log(values[usable]) if factor else values[usable]
-    parts = zip(np.array_split(steps[usable], _BLOCKS), np.array_split(kept, _BLOCKS), strict=True)
-    means, medians = zip(*((part.mean(), np.median(block)) for part, block in parts), strict=True)
-    return np.array(means), np.array(medians)
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
@@ -307,47 +320,36 @@ def _growing(growth: str | None, doubling: float | None, *, stale: bool) -> list
 
 def compared(before: pa.Table, after: pa.Table) -> list[Figure]:
     """Compare rows of `controller_trend` before and after; quantities that were never measured are left out."""
-    measured = []
+    figures: list[Figure] = []
     for name, words, unit, factor in QUANTITIES:
-        sides = [_usable(floats(side[name]), factor=factor) for side in (before, after)]
-        if any(side.size for side in sides):
-            measured.append(_figure((name, words, unit, factor), sides[0], sides[1]))
-    return measured
-
-
-def _figure(quantity: tuple[str, str, str, bool], before: Floats, after: Floats) -> Figure:
-    name, words, unit, factor = quantity
-    first, second = _level(before), _level(after)
-    change, sure = None, False
-    if first is not None and second is not None:
-        middle, half = second[0] - first[0], math.hypot(first[1], second[1])
-        change, sure = _estimate(middle, half, min(before.size, after.size), factor=factor), abs(middle) > half
-    return {
-        "name": name,
-        "words": words,
-        "unit": unit,
-        "sure": sure,
-        "factor": factor,
-        "before": None if first is None else _estimate(*first, before.size, factor=factor),
-        "after": None if second is None else _estimate(*second, after.size, factor=factor),
-        "change": change,
-    }
-
-
-def _level(values: Floats) -> tuple[float, float] | None:
-    """Mean of block medians, and half the width of its interval; None for too few steps."""
-    if values.size < FEWEST:
-        return None
-    return interval(np.array([np.median(block) for block in np.array_split(values, _BLOCKS)]))
+        sides = [_Side.of(table, name, factor=factor) for table in (before, after)]
+        if not any(side.count for side in sides):
+            continue
+        first, second = levels = [None if side.medians is None else interval(side.medians) for side in sides]
+        change, sure = None, False
+        if first is not None and second is not None:
+            middle, half = second[0] - first[0], math.hypot(first[1], second[1])
+            change, sure = _estimate(middle, half, min(side.count for side in sides), factor=factor), abs(middle) > half
+        ends = [
+            None if level is None else _estimate(*level, side.count, factor=factor)
+            for level, side in zip(levels, sides, strict=True)
+        ]
+        figures.append(
+            {
+                "name": name,
+                "words": words,
+                "unit": unit,
+                "sure": sure,
+                "factor": factor,
+                "before": ends[0],
+                "after": ends[1],
+                "change": change,
+            }
+        )
+    return figures
 
 
 def _estimate(middle: float, half: float, steps: int, *, factor: bool) -> Estimate:
     ends = (middle, middle - half, middle + half)
     value, low, high = (math.exp(end) for end in ends) if factor else ends
     return {"value": value, "low": low, "high": high, "steps": steps}
-
-
-def _usable(values: Floats, *, factor: bool) -> Floats:
-    """Return the measured values; logarithms if a change is a factor."""
-    usable = values[np.isfinite(values) & ((values > 0) if factor else True)]
-    return np.log(usable) if factor else usable

@@ -159,12 +159,12 @@ class InForce(Stated):
     problem: str | None
 
 
-_STOPPED: Final[Told] = {
-    "name": "stopped",
-    "reason": "kill_switch",
-    "words": "kill switch set: no correction is applied; the service does not answer now and notes it later",
-    "severity": "warning",
-}
+_STOPPED: Final = Action(
+    "stopped",
+    "kill_switch",
+    "kill switch set: no correction is applied; the service does not answer now and notes it later",
+    "warning",
+)
 
 Mark = tuple[Any, ...]  # the same as long as there is nothing new to see of a run
 Decide = Callable[[Control, Situation, Policy], decide.Decision]
@@ -260,11 +260,7 @@ class Controller:
             self._file(run).release()
         decision = _decision(command, by, force=request.get("force") is True)
         actions = self._decide(run, steps[run], decision, previewing=command == "on")
-        told: list[Told] = [
-            {"name": action.name, "reason": action.reason, "words": action.words, "severity": action.severity}
-            for action in actions
-        ]
-        return {"run": run, "actions": told}
+        return {"run": run, "actions": [_told(action) for action in actions]}
 
     def directives(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         """The directives of ``{"run"}`` as the trainer's switch reads them."""
@@ -420,6 +416,10 @@ def _naming(run: str, control: Control, actions: Sequence[Action]) -> decide.Dec
     return replace(control, waiting=waiting), named
 
 
+def _told(action: Action) -> Told:
+    return {"name": action.name, "reason": action.reason, "words": action.words, "severity": action.severity}
+
+
 def _by(action: Action, by: str) -> Action:
     return replace(action, words=f"{action.words}, by {by}", details={**action.details, "by": by})
 
@@ -441,7 +441,7 @@ def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
     except ServiceUnavailableError:
         if home.owner() is not None:
             if request.get("command") == "stop":  # that file is what trainers and nodes go by
-                return {"run": str(request.get("run")), "actions": [_STOPPED]}
+                return {"run": str(request.get("run")), "actions": [_told(_STOPPED)]}
             raise
     with home.lock(), Store.open(home) as store:
         return Controller(store, load(home.path)).command(request)
