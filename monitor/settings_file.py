@@ -15,7 +15,7 @@ from logprobe.monitor import limits, located
 from logprobe.monitor.located import Entries, Table
 
 FILE: Final = "logprobe.yaml"
-SECTIONS: Final = ("accepted", "alerts", "channels", "correction", "loggers", "tokenizers")
+SECTIONS: Final = ("accepted", "alerts", "channels", "correction", "loggers", "server", "tokenizers")
 
 T = TypeVar("T")
 Section: TypeAlias = Table | Entries

@@ -51,6 +51,7 @@ Outcome = Literal["fine", "wrong", "unknown", "note"]
 EXIT: Final[Mapping[str, int]] = {"fine": 0, "wrong": 1, "unknown": 2}
 _TINY: Final = "tiny"
 _VERSION: Final = 0
+_TOKENS: Final = 64  # of an answer
 _DTYPE: Final = "float32"  # of the pass that stands for the trainer's
 _MARKS: Final[Mapping[Outcome, str]] = {"fine": "ok", "wrong": "WRONG", "unknown": "unknown", "note": "note"}
 
@@ -171,7 +172,7 @@ def _tried(arguments: Arguments, model: Path) -> Trial:
         "model": str(model),
         "arguments": arguments.engine_args,
         "answers": arguments.answers,
-        "tokens": arguments.tokens,
+        "tokens": _TOKENS,
         "temperature": arguments.temperature,
     }
     sampled: TrialAnswer = _answer(TRIAL, job, arguments)

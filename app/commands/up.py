@@ -41,7 +41,7 @@ def stack_of(arguments: Arguments) -> Stack:
         access=_access(arguments),
         port=arguments.port,
         app=not arguments.no_app,
-        options=_service_options(arguments),
+        options=[] if arguments.bucket is None else [f"--bucket={checked_address(arguments.bucket)}"],
         nodes=None if arguments.ray is None else arguments.ray or str(home.path),
         also=checked(arguments.also, home),
     )
@@ -50,16 +50,3 @@ def stack_of(arguments: Arguments) -> Stack:
 def _access(arguments: Arguments) -> Access:
     public_url = None if arguments.public_url is None else checked_url(arguments.public_url)
     return Access(address=arguments.address, public_url=public_url, read_only=arguments.read_only)
-
-
-def _service_options(arguments: Arguments) -> list[str]:
-    given = {
-        "keep-gib": arguments.keep_gib,
-        "keep-days": arguments.keep_days,
-        "keep-store-gib": arguments.keep_store_gib,
-        "health-port": arguments.health_port,
-        "bind": arguments.service_address,
-        "port": arguments.service_port,
-        "bucket": None if arguments.bucket is None else checked_address(arguments.bucket),
-    }
-    return [f"--{name}={value}" for name, value in given.items() if value is not None]

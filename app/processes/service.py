@@ -1,9 +1,9 @@
 """The process of the monitor service: all of its parts on one home.
 
-    python -m logprobe.app.processes.service --home DIR [--bind ADDRESS] [--port PORT] [--health-port PORT] …
+    python -m logprobe.app.processes.service --home DIR [--page URL] [--bucket ADDRESS]
 
 `logprobe up` starts it. It stops cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs
-written, the store closed.
+written, the store closed. What it keeps and where it listens is the section `server` of the settings.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import math
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
 
-from logprobe.monitor.budgets import GIB
+from pydantic import Field, TypeAdapter
+
+from logprobe.monitor.budgets import GIB, KEEP_GIB, KEEP_STORE_GIB
 from logprobe.monitor.pandas_guard import without_pandas
 
 if __name__ == "__main__":
@@ -31,6 +34,7 @@ from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
+from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.live import quarantine_actions
 from logprobe.monitor.proof import storing
@@ -40,6 +44,39 @@ from logprobe.monitor.service.service import Service
 from logprobe.monitor.shipped import part as shipped_part
 from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
+
+SECTION: Final = "server"
+_Amount: TypeAlias = Annotated[float, Field(ge=0)]
+_Port: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=65_535)]
+
+
+class Server(settings_file.Settings):
+    """Section `server` of the settings, read when the service starts."""
+
+    keep_gib: _Amount = KEEP_GIB
+    """raw tokens kept, in GiB; `.inf`: no limit"""
+    keep_days: _Amount = math.inf
+    """age of raw tokens kept, in days"""
+    keep_store_gib: _Amount = KEEP_STORE_GIB
+    """size of the store, in GiB"""
+    address: str = "127.0.0.1"
+    """address at which trainers elsewhere and Prometheus reach the service"""
+    port: _Port = 0
+    """its port; 0: any free one"""
+    health_port: _Port = 0
+    """port of /healthz and /metrics; 0: any free one"""
+
+    def retention(self) -> RetentionPolicy:
+        """Return the limits of raw tokens."""
+        age = timedelta(days=self.keep_days) if math.isfinite(self.keep_days) else None
+        return RetentionPolicy(max_bytes=_bytes(self.keep_gib), max_age=age)
+
+
+_KIND: Final = TypeAdapter(Server)
+
+
+def _bytes(gib: float) -> int | None:
+    return int(gib * GIB) if math.isfinite(gib) else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,14 +106,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def service_of(arguments: argparse.Namespace) -> Service:
-    """The service that the parsed arguments ask for; it does not run yet."""
+    """Return the service that the parsed arguments and the settings ask for; it does not run yet."""
+    server = settings_file.read(Path(arguments.home), SECTION, _KIND, Server())
     return Service(
         Home(arguments.home),
-        host=arguments.bind,
-        port=arguments.port,
-        health_port=arguments.health_port,
-        policy=_policy(arguments.keep_gib, arguments.keep_days),
-        budget=_budget(arguments.keep_store_gib),
+        host=server.address,
+        port=server.port,
+        health_port=server.health_port,
+        policy=server.retention(),
+        budget=StoreBudget(_bytes(server.keep_store_gib)),
         parts=_parts(arguments.page, arguments.bucket),
         prepare=shipped_part.restore(arguments.bucket),
     )
@@ -96,36 +134,13 @@ def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
     ]
 
 
-def _policy(gib: float | None, days: float | None) -> RetentionPolicy:
-    policy = RetentionPolicy()
-    if gib is not None:
-        policy = replace(policy, max_bytes=int(gib * GIB) if math.isfinite(gib) else None)
-    if days is not None:
-        policy = replace(policy, max_age=timedelta(days=days) if math.isfinite(days) else None)
-    return policy
-
-
-def _budget(gib: float | None) -> StoreBudget:
-    if gib is None:
-        return StoreBudget()
-    return StoreBudget(int(gib * GIB) if math.isfinite(gib) else None)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m logprobe.app.processes.service", description="The monitor service of one home."
     )
     parser.add_argument("--home", required=True)
-    parser.add_argument(
-        "--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: %(default)s)"
-    )
-    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
-    parser.add_argument("--health-port", type=int, default=0, help="port of /healthz (default: any free one)")
     parser.add_argument("--page", metavar="URL", help="URL of the dashboard, for links in alerts")
-    parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
-    parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
     parser.add_argument("--bucket", metavar="ADDRESS", help="take what nodes ship to this bucket")
-    parser.add_argument("--keep-store-gib", type=float, help="size of the store, in GiB; inf: no limit")
     return parser
 
 

@@ -13,7 +13,6 @@ import click
 from logprobe.app.surface.arguments import count, pace, port, positive, step_list, step_range
 from logprobe.app.surface.declared import Branch, Entries, Leaf, Leaves, Param, Sections, argument, option
 from logprobe.collectors.kernel.pairs import PAIRS
-from logprobe.monitor.budgets import KEEP_GIB, KEEP_STORE_GIB
 
 WORDS: Final = "Live monitoring of the training-inference mismatch in reinforcement learning of language models."
 RAW: Final = "text exactly as recorded, with control characters and formulas (docs/cluster.md)"
@@ -42,7 +41,6 @@ START: Final[Entries] = {
             ),
             option("--run NAME", "the run to record (default: preflight-MODEL-TIME)"),
             option("--answers N", "to sample", parse=count, default=20),
-            option("--tokens N", "of each answer", parse=count, default=64),
             option("--temperature T", "of sampling", parse=positive, default=1.0),
             TRAINER,
             TRAINER_ARGS,
@@ -77,14 +75,6 @@ START: Final[Entries] = {
             option("--public-url URL", "the URL that browsers use behind a reverse proxy (docs/cluster.md)"),
             option("--read-only", "no changes can be made from the dashboard"),
             option("--no-app", "start only the monitor service"),
-            option("--keep-gib N", "limit of the raw tokens, in GiB; inf: none", parse=positive, default=KEEP_GIB),
-            option("--keep-days N", "maximum age of raw tokens (default: no limit)", parse=positive),
-            option(
-                "--keep-store-gib N", "limit of the store, in GiB; inf: none", parse=positive, default=KEEP_STORE_GIB
-            ),
-            option("--service-address ADDRESS", "the service's, for trainers elsewhere (default: 127.0.0.1)"),
-            option("--service-port PORT", "the service's (default: any free one)", parse=port),
-            option("--health-port PORT", "of the service's /healthz (default: any free one)", parse=port),
             option("--bucket ADDRESS", "also take what nodes ship to this bucket, e.g. s3://bucket/team"),
             option(
                 "--ray FOLDER",
@@ -160,7 +150,6 @@ READ: Final[Entries] = {
                 default="step",
             ),
             option("--metric KEY", "instead of the default metrics (may be repeated)", multiple=True),
-            option("--html FILE", "also write a report: one file that needs no network"),
         ),
     ),
     "sql": Leaf(

@@ -57,7 +57,7 @@ _EVENTS: Final[Mapping[str, str]] = {
     "statistics_dropped": "free space on the recorder's disk",
     "retained_full": "free space on the recorder's disk",
     "bad_input": "fix the call named in the message",
-    "late_records": "give `logprobe up` a larger --keep-store-gib",
+    "late_records": "raise `keep_store_gib` in the settings",
     "bad_rows": "fix the call that recorded them; the message says what does not fit",
     "missing_key": "use a version of the framework that this logprobe knows (`logprobe doctor`)",
     "bad_scalar": "pass finite numbers to Recorder.step",

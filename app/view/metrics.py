@@ -13,7 +13,7 @@ The JSON forms are public API, one document each, what is unknown or not finite 
     {"run": …, "as": "verl", "steps": [{"step": n, "sequences": n, "seen": n, "metrics": {"rollout_corr/kl": …}}]}
 
 Without ``--per-step`` every ``step`` of a slice or bucket is null, the whole window. Frozen steps have no
-sequences to slice (``logprobe up --keep-store-gib``): ``frozen_steps`` of the window are left out. A ``bucket`` of null
+sequences to slice (setting ``keep_store_gib``): ``frozen_steps`` of the window are left out. A ``bucket`` of null
 are broken tokens; the profile ``log_ratio`` has ``quantiles`` of |d| besides, and ``relative_error``, within which they
 are right: its table shows these, since its buckets are a thousand and more. ``seen`` of a step's ``sequences`` still
 have raw tokens with log-probs of both sides; the numbers of another framework are of these.
@@ -131,7 +131,7 @@ def _as_framework(arguments: Arguments) -> None:
     if steps and not any(step["seen"] for step in steps):
         raise QueryError(
             f"run {arguments.name!r}: raw tokens with log-probs of both sides are kept for none of these steps, and a "
-            f"view of {arguments.peer} needs them; `logprobe up --keep-gib` sets how many are kept"
+            f"view of {arguments.peer} needs them; `keep_gib` of the settings limits what is kept"
         )
     head = {"run": arguments.name, "as": arguments.peer}
     _show_steps(head, steps, ("sequences", "seen"), arguments, arguments.metric or framework.headline)

@@ -25,6 +25,7 @@ from logprobe.alerts.controller.policy import Policy
 from logprobe.alerts.rules.acceptance import Accepted
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.sending.channels.settings import AppriseSettings, SlackSettings, WebhookSettings
+from logprobe.app.processes.service import Server
 from logprobe.app.surface.commands import SECTIONS
 from logprobe.app.surface.declared import Branch
 from logprobe.collectors import environment
@@ -50,6 +51,7 @@ SETTINGS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
     "channels": (SlackSettings, WebhookSettings, AppriseSettings),
     "correction": (Policy,),
     "loggers": (TensorBoardSettings, WandbSettings, TrackioSettings),
+    "server": (Server,),
 }
 # What the site documents from docstrings.
 API: Final = (

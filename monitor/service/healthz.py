@@ -126,7 +126,7 @@ class HealthServer:
             self._server = _server_class(host)((host, port), _handler(document, metrics, asked))
         except OSError as error:
             raise ConfigurationError(
-                f"cannot listen on {host}:{port} ({error.strerror}); choose another --health-port"
+                f"cannot listen on {host}:{port} ({error.strerror}); choose another health_port in the settings"
             ) from error
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="logprobe-healthz", daemon=True)

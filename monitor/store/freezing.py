@@ -124,8 +124,8 @@ class Freezer:
         if report.over and nothing_left:
             report.problem = (
                 f"the store holds {report.bytes / GIB:.2f} GiB, its budget is "
-                f"{(self._budget.max_bytes or 0) / GIB:.2f}, and every step that can be frozen already is; give "
-                "`logprobe up` a larger --keep-store-gib"
+                f"{(self._budget.max_bytes or 0) / GIB:.2f}, and every step that can be frozen already is; raise "
+                "keep_store_gib in the settings"
             )
         report.seconds = time.perf_counter() - started
         return report

@@ -63,7 +63,8 @@ def test_raw_tokens_are_kept_within_the_budget_that_was_asked_for(home) -> None:
     raw = "SELECT count(*) AS n FROM raw_files WHERE kind IN ('training', 'rollout')"
     with open_reader(home) as before:
         assert before.query(raw)["n"][0].as_py() > 0
-    with up(home, "--keep-gib", "1e-9") as _, connected(home) as reader:  # retention runs at the start
+    (home / "logprobe.yaml").write_text("server: {keep_gib: 1.0e-9}\n")
+    with up(home) as _, connected(home) as reader:  # retention runs at the start
         eventually(lambda: reader.query(raw)["n"][0].as_py() == 0, "raw tokens are gone")
         assert reader.query("SELECT count(*) AS n FROM tokens")["n"][0].as_py() == 0
         assert steps(reader) == 2  # metrics stay

@@ -242,7 +242,9 @@ def test_the_store_stays_within_its_budget_however_long_a_run_goes_on(tmp_path: 
 
 
 def test_a_service_freezes_by_itself_and_says_what_it_keeps(home: Path) -> None:
-    with service(home, "--keep-store-gib", "0") as reader:
+    home.mkdir(exist_ok=True)
+    (home / "logprobe.yaml").write_text("server: {keep_store_gib: 0}\n")
+    with service(home) as reader:
 
         def measured() -> dict[str, Any] | None:
             progress = reader.status()["jobs"]["store_budget"]["progress"]
@@ -251,7 +253,7 @@ def test_a_service_freezes_by_itself_and_says_what_it_keeps(home: Path) -> None:
         progress = eventually(measured, "it has looked at the store")
         assert progress["max_bytes"] == 0
         assert progress["over"] is True
-        assert "--keep-store-gib" in progress["problem"]
+        assert "keep_store_gib" in progress["problem"]
 
 
 def test_the_command_line_says_what_is_kept(home: Path) -> None:

@@ -88,7 +88,7 @@ def test_other_paths_and_taken_ports_are_refused() -> None:
     try:
         assert get(server.port, host=host) == (200, {"healthy": True})
         assert get(server.port, "/etc/passwd", host=host)[0] == 404
-        with pytest.raises(ConfigurationError, match="--health-port"):
+        with pytest.raises(ConfigurationError, match="health_port"):
             HealthServer(host, server.port, dict)
     finally:
         server.close()

@@ -54,6 +54,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings["scrape_configs"][0]["static_configs"] = [{"targets": [f"127.0.0.1:{metrics}"]}]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
     shutil.copy(EXAMPLES / "rules.yml", folder)
+    home.mkdir()
+    (home / "logprobe.yaml").write_text(f"server: {{health_port: {metrics}}}\n")
     service = subprocess.Popen(
         [
             sys.executable,
@@ -63,8 +65,6 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "--no-app",
             "--home",
             str(home),
-            "--health-port",
-            str(metrics),
         ],
         stderr=subprocess.PIPE,
     )

@@ -133,9 +133,7 @@ def arguments():
     )
     parser.add_argument("--log", type=Path, default=Path("soak.log"), help="of the service (default: %(default)s)")
     parser.add_argument("--program", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "service", nargs="*", help="after --: further arguments of the service, e.g. --keep-store-gib=0.2"
-    )
+    parser.add_argument("service", nargs="*", help="after --: further arguments of the service, e.g. --bucket=ADDRESS")
     options = parser.parse_args()
     options.warm_up = min(options.warm_up, options.minutes / 3)
     return options

@@ -141,13 +141,13 @@ def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
     for side in sides:
         if (frozen_at := side.get("frozen_at")) is not None:
             return (
-                f"Frozen since {frozen_at:%Y-%m-%d} (`--keep-store-gib`): its metrics cover all {total:,} sequences, "
+                f"Frozen since {frozen_at:%Y-%m-%d} (`keep_store_gib`): its metrics cover all {total:,} sequences, "
                 "which were removed by retention; late records are not counted."
             )
     gone = total - kept - reduced
     parts = [
         f"{reduced:,} were recorded as statistics only" if reduced else "",
-        f"{gone:,} were removed (`--keep-gib`, `--keep-days`)" if gone else "",
+        f"{gone:,} were removed (`keep_gib`, `keep_days`)" if gone else "",
     ]
     why = "; ".join(filter(None, parts))
     return f"Raw tokens are kept for {kept:,} of {total:,} sequences: {why}." if why else ""
