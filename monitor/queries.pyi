@@ -508,6 +508,7 @@ class AppWeightsVersions(TypedDict):
     last_step: Any  # BIGINT
 
 def app_weights_versions(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[AppWeightsVersions]: ...
+def archive_counts(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class ArchiveListed(TypedDict):
     path: Any  # VARCHAR

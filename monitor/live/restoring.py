@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -42,11 +42,10 @@ def restore_sequences(store: Store, file: Merged, table: pa.Table, unknown: Coll
         table = table.filter(pc.invert(pc.is_in(table["step"], steps)))
     table = table.combine_chunks()
     is_trained = "statistics" in table.column_names
-    tokens = "n_total" if is_trained else "n_tokens"
     with store.standing_still():
         with store.transaction() as cursor:
             to = Within(store, cursor)
-            to.execute("insert_segments", _ledger(store, file, _counts(table, tokens), unknown))
+            to.execute("insert_segments", _ledger(store, file, unknown))
             for name in _TRAINED if is_trained else ("restore_rollouts",):
                 to.execute(name, table)
         store.rewritten.note([file.run])
@@ -55,7 +54,7 @@ def restore_sequences(store: Store, file: Merged, table: pa.Table, unknown: Coll
 
 def restore_frozen(store: Store, file: Merged, unknown: Collection[str]) -> None:
     """Take in frozen steps. Raises `StoreError`, or `OSError` if the file cannot be read."""
-    store.archive.take_in_frozen(file, _ledger(store, file, {}, unknown))
+    store.archive.take_in_frozen(file, _ledger(store, file, unknown))
 
 
 def compute(store: Store, live: Live, steps: Iterable[StepKey], doubles: Doubles) -> None:
@@ -71,18 +70,13 @@ def compute(store: Store, live: Live, steps: Iterable[StepKey], doubles: Doubles
             live.keep()
 
 
-def _counts(table: pa.Table, tokens: str) -> dict[str, tuple[int, int]]:
-    """Return rows and tokens by segment."""
-    counts = table.group_by("segment_id").aggregate([(tokens, "count"), (tokens, "sum")])
-    return {row["segment_id"]: (row[f"{tokens}_count"], row[f"{tokens}_sum"]) for row in counts.to_pylist()}
-
-
-def _ledger(store: Store, file: Merged, counts: Mapping[str, tuple[int, int]], segments: Collection[str]) -> pa.Table:
+def _ledger(store: Store, file: Merged, segments: Collection[str]) -> pa.Table:
+    counts = store.archive.counts(file)
     now = datetime.now(UTC)
 
     def row(segment: str) -> dict[str, Any]:
         where = SegmentPath.parse(store.home.spool / segment)
-        rows, tokens = counts.get(segment, (0, 0))
+        rows, tokens = counts[segment]
         return {
             "segment_id": segment,
             "run": file.run,

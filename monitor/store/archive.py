@@ -16,7 +16,7 @@ An `Archive` is used by one thread at a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -43,6 +43,7 @@ from logprobe.monitor.store.archive_file import (
     parquet,
     parts_of,
     steps_of,
+    unpacked,
     with_rows,
 )
 from logprobe.monitor.store.archive_identity import identify, require
@@ -50,6 +51,7 @@ from logprobe.monitor.store.archive_identity import identify, require
 FOLDER: Final = "archive"
 FILE_BYTES: Final = 64 << 20  # of segments in one file, and of files that are merged again
 SMALL_FILES: Final = 16  # of a run and kind, that are worth merging again
+Counts = tuple[int, int]  # rows and tokens of a segment
 _TAIL: Final = 1 << 16  # bytes read first for a footer
 _FOOTER_END: Final = 8  # the length of the footer and "PAR1"
 
@@ -274,12 +276,24 @@ class Archive:
                 report.waiting[f"{run}/{kind}"] = str(error)
         return report
 
-    def put(self, run: str, kind: str, table: pa.Table, segments: Collection[str]) -> Merged:
-        """Write rows that stand for `segments`, durably.
+    def put(
+        self,
+        run: str,
+        kind: str,
+        table: pa.Table,
+        segments: Collection[str],
+        counts: Mapping[str, Counts] | None = None,
+    ) -> Merged:
+        """Write rows that stand for `segments`, durably. `counts`: of what these had, if the rows do not say.
 
         Raises `RunDeletedError`, or `OSError`; the file may be there all the same.
         """
-        return self._put(run, kind, table, segments, self._of(run))
+        return self._put(run, kind, table, segments, self._of(run), counts=counts)
+
+    def counts(self, file: Merged) -> dict[str, Counts]:
+        """Return the `counts` that were put with a file. Raises as `table`."""
+        stated = self._read(file.path)[1]
+        return dict(zip(unpacked(file.path.partition("/")[0], stated), map(tuple, stated["counts"]), strict=True))
 
     def compact(self, run: str) -> int:
         """Merge small files of a run again; return how many. They go with the next `sweep`. Raises `OSError`."""
@@ -472,7 +486,16 @@ class Archive:
             self.put(run, kind, table, [segment.segment_id for segment in some])
         report.removed += self._unlink(group)
 
-    def _put(self, run: str, kind: str, table: pa.Table, segments: Collection[str], files: _Files) -> Merged:
+    def _put(
+        self,
+        run: str,
+        kind: str,
+        table: pa.Table,
+        segments: Collection[str],
+        files: _Files,
+        *,
+        counts: Mapping[str, Counts] | None = None,
+    ) -> Merged:
         if self._deleted(run):
             raise RunDeletedError(f"run {run!r} was deleted; nothing of it is kept")
         folder = f"{run_dir(self._home, run).name}/{kind}"
@@ -485,6 +508,8 @@ class Archive:
             "written": self._time.wall(),
             "segments": packed(segments),
         }
+        if counts is not None:
+            stated["counts"] = [counts[segment] for segment in unpacked(run_dir(self._home, run).name, stated)]
         content = parquet(table, stated)
         path = f"{folder}/{name_of(content)}"
         try:

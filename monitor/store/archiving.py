@@ -25,7 +25,7 @@ from logprobe.collectors.spool.segments import Segment, run_name
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import frozen, tiers
-from logprobe.monitor.store.archive import Archive, Changes, MergeReport
+from logprobe.monitor.store.archive import Archive, Changes, Counts, MergeReport
 from logprobe.monitor.store.archive_file import FROZEN, Merged
 from logprobe.monitor.store.archive_identity import MARK
 from logprobe.monitor.store.merging import Merger, Refused, TakenIn
@@ -307,10 +307,9 @@ class Archiving:
                 with self._turn:
                     files = [file for file in self._archive.files(run) if file.path in wanted]
                     if files:
-                        segments = sorted(set[str]().union(*(file.segments for file in files)))
-                        keys = pa.table({"segment_id": pa.array(segments, pa.string())})
+                        keys = _segments(files)
                         rows = self._store.read(_ROWS[kind], keys)
-                        tiers.reduce(self._archive, run, files, rows)
+                        tiers.reduce(self._archive, run, files, rows, self._counts(keys))
             except OSError as error:
                 raise StoreError(f"files of run {run!r} could not be reduced ({error}); they stay") from error
             self.note()
@@ -328,10 +327,21 @@ class Archiving:
             try:
                 with self._turn:
                     files = [file for file in self._archive.files(run) if file.kind in tiers.STATISTICS]
-                    tiers.freeze(self._archive, run, [file for file in files if file.segments <= segments], rows)
+                    files = [file for file in files if file.segments <= segments]
+                    tiers.freeze(self._archive, run, files, rows, self._counts(_segments(files)))
             except OSError as error:
                 raise StoreError(f"steps of run {run!r} could not be frozen ({error}); they stay") from error
             self.note()
+
+    def _counts(self, segments: pa.Table) -> dict[str, Counts]:
+        """Return rows and tokens of segments, as the index has them."""
+        found = queries.archive_counts(self._store, segments).to_pylist()
+        return {row["segment_id"]: (row["rows"], row["tokens"]) for row in found}
+
+    def counts(self, file: Merged) -> dict[str, Counts]:
+        """Return rows and tokens of the segments that a file stands for. Raises as `segments`."""
+        with self._turn:
+            return self._archive.counts(file)
 
     def delete(self, run: str, author: str, forget: Forget, others: Others) -> tuple[Tombstone, int]:
         """Delete a run; return its tombstone, and how many files were removed.
@@ -433,6 +443,10 @@ def _said(places: Mapping[str, str], words: str, several: str, *, named: bool) -
     yield from (words.format(place=FOLDER + place, why=why) for place, why in shown)
     if more := len(places) - len(shown):
         yield f"{more:,} {'more ' if shown else ''}files or folders of the archive {several}"
+
+
+def _segments(files: Iterable[Merged]) -> pa.Table:
+    return pa.table({"segment_id": pa.array(sorted({each for file in files for each in file.segments}), pa.string())})
 
 
 def _places(files: Iterable[Merged]) -> pa.Table:

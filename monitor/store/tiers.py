@@ -7,33 +7,38 @@ those of the file, and records that come late are counted and not computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from logprobe.collectors.errors import StoreError
-from logprobe.monitor.store.archive import Archive
+from logprobe.monitor.store.archive import Archive, Counts
 from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged
 
 TOKENS: Final = ("training", "rollout")
 STATISTICS: Final = (SEQUENCES, "statistics")
 
 
-def reduce(archive: Archive, run: str, files: Sequence[Merged], sequences: pa.Table) -> Merged:
+def reduce(
+    archive: Archive, run: str, files: Sequence[Merged], sequences: pa.Table, counts: Mapping[str, Counts] | None = None
+) -> Merged:
     """Write the statistics of the sequences in `files`, one row each. The files go with the next `Archive.sweep`.
 
-    Raises `OSError`, or `StoreError` if `files` are not what is there. Nothing of them is gone then.
+    `counts`: of their segments, see `Archive.put`. Raises `OSError`, or `StoreError` if `files` are not what is there.
+    Nothing of them is gone then.
     """
-    return archive.put(run, SEQUENCES, sequences, _segments_of(archive, run, files, TOKENS))
+    return archive.put(run, SEQUENCES, sequences, _segments_of(archive, run, files, TOKENS), counts)
 
 
-def freeze(archive: Archive, run: str, files: Sequence[Merged], steps: pa.Table) -> Merged:
+def freeze(
+    archive: Archive, run: str, files: Sequence[Merged], steps: pa.Table, counts: Mapping[str, Counts] | None = None
+) -> Merged:
     """Write the metrics of steps, one row each, which stand for `files`. These go with the next `Archive.sweep`.
 
     `files`: without a record of any step that goes on; there may be none yet. Raises as `reduce`.
     """
-    return archive.put(run, FROZEN, steps, _segments_of(archive, run, files, STATISTICS))
+    return archive.put(run, FROZEN, steps, _segments_of(archive, run, files, STATISTICS), counts)
 
 
 def _segments_of(archive: Archive, run: str, files: Sequence[Merged], kinds: Sequence[str]) -> list[str]:

@@ -160,7 +160,9 @@ def test_files_with_statistics_go_once_all_their_steps_are_frozen(home: Path) ->
     with Store.open(Home(home)) as store:
         bring_in(store)
         assert store.query(METRICS).equals(before)
-        assert store.query("SELECT sequences FROM runs")["sequences"].to_pylist() == [0]
+        assert store.query("SELECT sequences, rollouts FROM runs").to_pylist() == [{"sequences": 240, "rollouts": 240}]
+        (sent,) = store.read("cli_sent", run=RUN).to_pylist()
+        assert (sent["sent"], sent["missing"], sent["surplus"]) == (480, 0, 0)
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
