@@ -16,11 +16,8 @@ whatever the verdicts are. The JSON form is public API, one document, unknown is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
-from logprobe.app.report import comparison as html
-from logprobe.app.report.written import write_report
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import comparison, tables
 from logprobe.app.text.terminal import progress
@@ -46,8 +43,8 @@ def run(arguments: Arguments) -> int:
 
 def _by_recipe(arguments: Arguments) -> int:
     """Compare the configuration and trend of one run with a recipe; return 0 at parity."""
-    if len(arguments.names) != 1 or arguments.metric or arguments.html:
-        refuse_usage("--recipe: name one run, without --metric and --html")
+    if len(arguments.names) != 1 or arguments.metric:
+        refuse_usage("--recipe: name one run, without --metric")
     return parity.show(home_path(arguments), arguments.names[0], arguments.recipe or None, as_json=arguments.json)
 
 
@@ -66,8 +63,6 @@ def _by_baseline(arguments: Arguments) -> int:
                 if p.of("worse") or comparison.goes_bad(p)
             }
         )
-    if arguments.html:
-        write_report(Path(arguments.html), html.report(result))
     tables.show(result.document(), lambda: text(result, why), as_json=arguments.json)
     return 0
 

@@ -54,7 +54,6 @@ def read(place: Place, opened: Row | None = None) -> Incident:
         current=queries.alert_list(source, run=run).to_pylist(),
         alerts=newest_first(queries.alert_history(source, run=run).to_pylist()),
         actions=newest_first(queries.controller_actions(source, run=run).to_pylist()),
-        weights=newest_first(queries.diagnosis_weights(source, run=run).to_pylist()),
         sequences=sequences,
         step=step,
         experiment=latest(source, run, "bisect"),

@@ -54,14 +54,14 @@ def facts(incident: Incident) -> list[tuple[str, str]]:
         *_opened(incident.opened),
         ("since", _since(incident.since, history)),
         ("last good step", _good(incident)),
-        ("how much", _extent(document)),
+        ("extent", _extent(document)),
         ("layer", LAYERS[document["layer"]]),
         ("what to do", _remedy(incident)),
         ("setting", _setting(document, standing)),
         ("correction", _correction(document, standing)),
         ("done about it", _done(incident.actions)),
         ("alerts", _alerts(incident.current)),
-        ("stands on", _span(history)),
+        ("recorded", _span(history)),
     ]
     return [(name, value) for name, value in pairs if value]
 
@@ -346,7 +346,6 @@ class Incident:
     current: Rows = ()
     alerts: Rows = ()
     actions: Rows = ()
-    weights: Rows = ()
     sequences: Rows = ()
     step: int | None = None
     experiment: Mapping[str, Any] | None = None
@@ -413,7 +412,6 @@ def annex(incident: Incident) -> Iterator[Markup]:
     yield section("Not measured", *_not_measured(incident.document))
     yield section("Trend", element("div", *_charts(incident), class_="charts"))
     yield section("Worst sequences", listed(incident.sequences, _SEQUENCES, _worst(incident.step), _NEWEST))
-    yield section("Records", *_records(incident))
     yield section("Configuration", *_configuration(incident.history))
 
 
@@ -422,19 +420,6 @@ def listed_rows(rows: Sequence[Sequence[Any]], head: Sequence[str], caption: str
     return table(caption, head, rows) if rows else element("p", empty)
 
 
-_ALERTS: Final = {
-    "time": "UTC",
-    "step": "step",
-    "rule": "rule",
-    "severity": "severity",
-    "state": "message",
-    "words": "words",
-}
-_ACTIONS: Final = {"time": "UTC", "step": "step", "name": "action", "reason": "reason", "words": "words"}
-_WEIGHTS: Final = {
-    "version": "version", "step": "step", "source": "source", "replica": "replica", "pause_mode": "pause mode",
-    "cache_cleared": "cache cleared",
-}  # fmt: skip
 _SEQUENCES: Final = {
     "sample_id": "sample", "tokens": "tokens", "broken": "broken", "k3_kl": "K3", "share": "share of the step's K3",
     "log_ratio_min": "smallest log ρ", "log_ratio_max": "largest log ρ", "reward": "reward", "replica": "replica",
@@ -524,22 +509,6 @@ def _alt(title: str, points: Sequence[tuple[int, float]], since: int | None) -> 
     (first, begin), (last, end) = points[0], points[-1]
     marked = "" if since is None else f"; onset at step {since}"
     return f"{title} goes from {tables.cell(begin)} at step {first} to {tables.cell(end)} at step {last}{marked}."
-
-
-def _records(incident: Incident) -> Iterator[Markup]:
-    """What the rest stands on, folded away."""
-    for words, rows, columns, caption in (
-        ("messages about alerts", incident.alerts, _ALERTS, "Newest first"),
-        ("decisions about the correction", incident.actions, _ACTIONS, "Newest first"),
-        (
-            "observations of weight versions",
-            incident.weights,
-            _WEIGHTS,
-            "As seen by trainer and engines, newest first",
-        ),
-    ):
-        whole = listed(rows, columns, caption, _NEWEST)
-        yield element("details", element("summary", f"{len(rows):,} {words}"), whole)
 
 
 def _configuration(history: History) -> Iterator[Markup]:

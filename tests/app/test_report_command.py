@@ -33,7 +33,7 @@ def test_the_verdict_comes_first_and_the_remedy_with_its_evidence(incident: Inci
     assert page.index("<dd>semantic") < page.index("--logprobs-mode processed_logprobs") < page.index("calibration z")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles == [
-        "Culprit", "What happened", "What changed in the 50 steps before", "Findings", "Not measured", "Trend", "Worst sequences", "Records", "Configuration",
+        "Culprit", "What happened", "What changed in the 50 steps before", "Findings", "Not measured", "Trend", "Worst sequences", "Configuration",
     ]  # fmt: skip
     assert page.count('scope="row"') > 50
     assert len(page) < 300_000

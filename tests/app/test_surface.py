@@ -90,7 +90,7 @@ def test_each_command_runs_on_a_stored_home(home: Path, tmp_path: Path, monkeypa
         ("show r --html a --tokens", "one of --tokens, --metrics and --html at a time"),
         ("show r --tokens --pair reference", "--tokens: --pair is one of backend, update, total"),
         ("show r --tokens --steps 3:", "--tokens: name one step, as in --steps 12"),
-        ("compare r s --recipe a.yaml", "--recipe: name one run, without --metric and --html"),
+        ("compare r s --recipe a.yaml", "--recipe: name one run, without --metric"),
         ("export r --to wandb --raw", "--to wandb: leave out --raw"),
         ("export r --to r.csv --project p", "--to r.csv: leave out --project"),
         ("correct r on --preset tis", "--preset: a preview; what is switched on is the correction of the settings (docs/correction.md)"),

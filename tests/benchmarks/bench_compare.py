@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import resource
 import subprocess
 import sys
@@ -15,7 +13,6 @@ from pathlib import Path
 from figure import Figure
 from recorded_home import take_in
 
-from logprobe.app.cli import main
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.compare import Comparison, Places, compare
 from logprobe.monitor.home import Home
@@ -45,25 +42,18 @@ def figures(home: str) -> list[Figure]:
     started = [[sys.executable, "-m", "logprobe.app.cli", *words] for words in (command, ["runs", "--home", home])]
     whole, start = (min_of([taken(words) for _ in range(ROUNDS)]) for words in started)
     inside = min_of([timed(lambda: run_here(home)) for _ in range(ROUNDS)])
-    html = min_of([timed(lambda: run_quietly([*command, "--html", f"{home}/report.html"])) for _ in range(ROUNDS)])
     note = f"{STEPS} steps each, {judged(home)} metrics, the smallest of {ROUNDS} rounds; no service runs"
     return [
         Figure("compare, the whole command", whole[0], "s", f"≤ {LIMIT:g}", whole[0] <= LIMIT, "logprobe runs", start[0], note),
         Figure("processor time of it", whole[1], "s", f"≤ {LIMIT:g}", whole[1] <= LIMIT, "logprobe runs", start[1]),
         Figure("compare, without the process' start", inside[0], "s", note="reading both runs and judging"),
         Figure("processor time of it", inside[1], "s"),
-        Figure("compare with its HTML report, without the start", html[0], "s"),
     ]  # fmt: skip
 
 
 def run_here(home: str) -> Comparison:
     with Places(home) as places:
         return compare([places.find("other")], places.find("base"))
-
-
-def run_quietly(words: list[str]) -> None:
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        assert main(words) == 0
 
 
 def judged(home: str) -> int:

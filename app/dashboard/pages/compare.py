@@ -15,7 +15,6 @@ from logprobe.app.dashboard.reading.other_places import other_places
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import wants_log
 from logprobe.app.dashboard.ui import Line
-from logprobe.app.report import comparison as html
 from logprobe.app.runs import Run
 from logprobe.app.text import tables
 from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_bad, numbers, onset_rows, outcome
@@ -319,4 +318,3 @@ def _files(comparison: Comparison) -> None:
     name = f"comparison-with-{comparison.baseline}"
     with st.container(horizontal=True, gap="small"):
         ui.download("JSON", lambda: tables.dump(comparison.document()), f"{name}.json", "application/json")
-        ui.download("HTML", lambda: html.report(comparison), f"{name}.html", "text/html")

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from diagnoses import diagnosis
+from diagnoses import diagnosis, finding
 
 from logprobe.alerts.controller import decide
 from logprobe.alerts.controller.policy import Mode, Policy
@@ -27,14 +27,8 @@ from logprobe.monitor.judging.document import FindingDocument
 
 ARMED = Policy(mode=Mode.ARMED)
 MIS, TIS = candidates(ARMED.correction)
-STALE: FindingDocument = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "vetoes": False}
-MISSED: FindingDocument = {
-    "cause": "missed_weight_sync",
-    "layer": "inference_path",
-    "confidence": 0.9,
-    "vetoes": True,
-    "explanation": "as counted",
-}
+STALE: FindingDocument = finding("staleness", layer="objective", confidence=0.9)
+MISSED: FindingDocument = finding("missed_weight_sync", confidence=0.9, vetoes=True, explanation="as counted")
 UNKNOWN = "semantic and inference-path faults could not be ruled out; see what was not measured"
 
 
