@@ -157,7 +157,6 @@ GUARDS = {
     "monitor/shipped/nodes.py _MOST_NODES": "said",
     "monitor/shipped/pulling.py _TOGETHER": "batch",
     "monitor/store/archive.py SMALL_FILES": "batch",
-    "monitor/store/freezing.py STEPS_PER_BATCH": "batch",
     "monitor/store/kept.py _MOST": "forgotten",  # and asked again
     "monitor/store/raw_damage.py _MOST_NAMED": "said",
     "monitor/yaml_text.py limits.SETTINGS.value": "refused",
