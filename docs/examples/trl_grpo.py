@@ -14,6 +14,7 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
+from trl.generation.vllm_generation import VLLMGeneration
 
 from logprobe.collectors.integrations import trl  # logprobe
 
@@ -45,9 +46,18 @@ def even(completions: list[str], **_: Any) -> list[float]:
     return [sum(flags) / max(len(flags), 1) for flags in found]
 
 
+def load_on_a_cpu(engine: Any) -> None:
+    """Load the trainer's weights at once: vLLM's CPU build packs linear weights, so TRL's tensor by tensor fails there."""
+    weights = [(name, parameter.detach().clone()) for name, parameter in engine._iter_named_params()]  # noqa: SLF001 - TRL names no other
+    engine.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+    engine.llm.reset_prefix_cache()
+
+
 def main() -> None:
-    """Trains for some steps."""
+    """Train for some steps."""
     torch.manual_seed(0)
+    if not torch.cuda.is_available():
+        VLLMGeneration.sync_weights = load_on_a_cpu
     save_model()
     prompts = [" ".join(str((7 * row + column) % NUMBERS) for column in range(4)) for row in range(64)]
     settings = GRPOConfig(
