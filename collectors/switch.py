@@ -7,9 +7,8 @@
         ...                                          # loss × correction.weights, over correction.mask
     recorder.step(step, ..., correction=correction)  # this is the acknowledgement, with what was measured
 
-A daemon thread reads the directives, from the home's file, which a shipper keeps up to date where the home is a bucket,
-or from the service's endpoint; `current` only looks at what the thread brought. When file and service are away, the
-last good directive stays in effect.
+A daemon thread reads the directives from the home's file, which a shipper keeps up to date where the home is a bucket;
+`current` only looks at what the thread brought. When the file cannot be read, the last good directive stays in effect.
 
 Directives begin at a step that lies ahead, so that all ranks change together. Ranks that can be further apart than the
 directive's notice should let one ask and broadcast the answer.
@@ -17,47 +16,32 @@ directive's notice should let one ask and broadcast the answer.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import weakref
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypedDict
+from typing import Any, Final, Self, TypedDict
 
 from logprobe.collectors.addresses import address_of
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key
-from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError
+from logprobe.collectors.directives import DirectiveFile, Directives, directive_key
+from logprobe.collectors.errors import ConfigurationError, DirectiveError
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.collectors.versions import home_and_run
 
 POLL_SECONDS: Final = 1.0
 _FIRST_SECONDS: Final = 2.0  # a hanging file system must not hold up the start of a trainer for longer
-_ENDPOINT: Final = "grpc://"
-_CALL_SECONDS: Final = 5.0
 _NO_STEP: Final = (
     TypeError,
     ValueError,
     ArithmeticError,
     RuntimeError,
 )  # comparing a thing with a step; tensors raise the last
-
-
-class Source(Protocol):
-    """Source of directives."""
-
-    def read(self) -> Directives:
-        """Raises `DirectiveError`, `OSError` or `ServiceUnavailableError`."""
-
-    def close(self) -> None:
-        """Note that this process asks no more."""
 
 
 class Problems(TypedDict):
@@ -72,8 +56,7 @@ class CorrectionSwitch:
 
     Args:
         home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service, or of a node of
-            a Ray cluster; or the address of a bucket, ``s3://bucket/team``; or the service's own endpoint,
-            ``grpc://host:port`` (not encrypted), with its token in ``LOGPROBE_TOKEN``.
+            a Ray cluster; or the address of a bucket, ``s3://bucket/team``.
         run: default: ``LOGPROBE_RUN``.
         recorder: problems become its `health` records; None: they are only logged and counted.
         poll_seconds: how often the thread looks.
@@ -94,8 +77,8 @@ class CorrectionSwitch:
             raise ConfigurationError(f"poll_seconds={poll_seconds!r}: must be above 0")
         self._arguments = (home, run, poll_seconds)
         problems = _Problems(recorder)
-        self._source, self._run = _source(home, run, problems.health)
-        self._watch = _Watch(self._source, self._run, poll_seconds, problems)
+        folder, self._run = home_and_run(home, run)
+        self._watch = _Watch(_File(folder, self._run, problems.health), self._run, poll_seconds, problems)
         weakref.finalize(self, self._watch.stop).atexit = False
         self._watch.start()
         if self._watch.unusable is not None:
@@ -152,12 +135,12 @@ def _recreate(home: Any, run: str | None, poll_seconds: float) -> CorrectionSwit
 class _Watch:
     """The thread and what it brought. Holds no reference to the switch, so that a forgotten switch ends it."""
 
-    def __init__(self, source: Source, run: str, poll_seconds: float, problems: _Problems) -> None:
+    def __init__(self, file: _File, run: str, poll_seconds: float, problems: _Problems) -> None:
         self.directives = Directives(run)
         self.problems = problems
         self.unusable: ConfigurationError | None = None  # what the first look found wrong with the arguments
         self.pid = -1
-        self._source = source
+        self._file = file
         self._poll_seconds = poll_seconds
         self._looked = self._stopping = threading.Event()
 
@@ -187,16 +170,16 @@ class _Watch:
             self._looked.set()
             self._stopping.wait(self._poll_seconds)
         with Guard(self.problems.health, "switch", cost=False):
-            self._source.close()
+            self._file.close()
 
     def _look(self) -> None:
         try:
-            directives = self._source.read()
+            directives = self._file.read()
         except (DirectiveError, ConfigurationError) as error:
             if isinstance(error, ConfigurationError) and not self._looked.is_set():
                 self.unusable = error
             self.problems.count("directive_refused", str(error))
-        except (OSError, ServiceUnavailableError) as error:
+        except OSError as error:
             self.problems.count(
                 "directive_unreachable", f"directives cannot be read ({error}); the last ones stay active"
             )
@@ -237,17 +220,6 @@ class _Problems:
         return {"problems": counts["problems"], "last_error": counts["last_error"]}
 
 
-def _source(home: str | os.PathLike[str] | None, run: str | None, health: Health) -> tuple[Source, str]:
-    given = os.fspath(home) if home is not None else os.environ.get("LOGPROBE_HOME", "")
-    if given.startswith(_ENDPOINT):
-        name = run or os.environ.get("LOGPROBE_RUN")
-        if not name:
-            raise ConfigurationError("no run: pass CorrectionSwitch(run=...) or set LOGPROBE_RUN")
-        return _Endpoint(given, name, os.environ), name
-    folder, name = home_and_run(home, run)
-    return _File(folder, name, health), name
-
-
 class _File:
     """The home's file. Nothing is read before the thread does so: a file system may hang.
 
@@ -272,36 +244,3 @@ class _File:
 
     def close(self) -> None:
         self._shipper.leave()
-
-
-class _Endpoint:
-    """The service's Flight endpoint."""
-
-    def __init__(self, address: str, run: str, environment: Mapping[str, str]) -> None:
-        self._address = address
-        self._run = run
-        self._key = directive_key(None, environment)
-        self._token = environment.get(TOKEN_VARIABLE, "")
-        self._clients: dict[int, Any] = {}  # by process: after a fork, the parent's must be neither used nor closed
-
-    def read(self) -> Directives:
-        from pyarrow import ArrowException, flight  # noqa: PLC0415 - heavy, and only needed without a shared folder
-
-        try:
-            client = self._clients.get(os.getpid())
-            if client is None:
-                client = flight.FlightClient(self._address, generic_options=[("grpc.enable_http_proxy", 0)])
-                self._clients[os.getpid()] = client
-            header = (b"authorization", f"Bearer {self._token}".encode())
-            options = flight.FlightCallOptions(timeout=_CALL_SECONDS, headers=[header])
-            (result,) = list(client.do_action(flight.Action("directives", self._request()), options))
-        except (ArrowException, ValueError) as error:
-            self._clients.pop(os.getpid(), None)
-            raise ServiceUnavailableError(f"{self._address}: {str(error).splitlines()[0]}") from None
-        return decode(result.body.to_pybytes(), self._run, self._key)
-
-    def _request(self) -> bytes:
-        return json.dumps({"run": self._run}).encode()
-
-    def close(self) -> None:
-        """Leave connections to the end of the process: a call may be under way."""

@@ -23,7 +23,7 @@ from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import CONTROLLER, Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
-from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode, signed
+from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode
 from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.monitor import queries
@@ -260,14 +260,7 @@ class Controller:
             self._file(run).release()
         decision = _decision(command, by, force=request.get("force") is True)
         actions = self._decide(run, steps[run], decision, previewing=command == "on")
-        return {"run": run, "actions": [_told(action) for action in actions]}
-
-    def directives(self, request: Mapping[str, Any]) -> Mapping[str, object]:
-        """The directives of ``{"run"}`` as the trainer's switch reads them."""
-        run = str(request.get("run") or "")
-        stopped = self._file(run).stop_path.exists()
-        directives = recall(self._store, run).directives
-        return signed(replace(directives, stopped=stopped), directive_key(self._store.home.path))
+        return {"run": run, "actions": [_reported(action) for action in actions]}
 
     def _decide(
         self, run: str, step: int, decision: Decide, *, previewing: bool = False, seen: Known | None = None
@@ -351,7 +344,6 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
             POLICY: ServiceAction("the effective policy of a run", in_force),
-            "directives": ServiceAction("the directives for a run's trainer", controller.directives),
         },
         armed=controller.armed,
     )
@@ -416,7 +408,7 @@ def _naming(run: str, control: Control, actions: Sequence[Action]) -> decide.Dec
     return replace(control, waiting=waiting), named
 
 
-def _told(action: Action) -> Told:
+def _reported(action: Action) -> Told:
     return {"name": action.name, "reason": action.reason, "words": action.words, "severity": action.severity}
 
 
@@ -441,7 +433,7 @@ def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
     except ServiceUnavailableError:
         if home.owner() is not None:
             if request.get("command") == "stop":  # that file is what trainers and nodes go by
-                return {"run": str(request.get("run")), "actions": [_told(_STOPPED)]}
+                return {"run": str(request.get("run")), "actions": [_reported(_STOPPED)]}
             raise
     with home.lock(), Store.open(home) as store:
         return Controller(store, load(home.path)).command(request)
