@@ -49,8 +49,8 @@ _BY_FRAMEWORK: Final[Mapping[str, Mapping[str, str]]] = {
         "trained": "call trl.watch(trainer) before trainer.train()",
         "sampled": "install logprobe in the environment that runs vLLM and set LOGPROBE_HOME before TRL starts; with "
         "use_vllm=False there is no engine",
-        "without_rollout_logprobs": "train with use_vllm=True; for RLOO and online DPO set LOGPROBE_RECORD=inject as "
-        "well (docs/frameworks.md)",
+        "without_rollout_logprobs": "train with use_vllm=True; for RLOO set LOGPROBE_RECORD=inject as well "
+        "(docs/frameworks.md)",
         "without_current_logprobs": "nothing where each batch is trained on once (num_iterations=1): the old log-probs "
         "are the current ones",
         "without_entropy": "use a loss that is not fused (use_liger_kernel=False)",

@@ -18,7 +18,6 @@ _PACKAGE: Final = "logprobe.collectors.integrations"
 _TRL: Final = {  # module → its trainer
     "trl.trainer.grpo_trainer": "GRPOTrainer",
     "trl.trainer.rloo_trainer": "RLOOTrainer",
-    "trl.experimental.online_dpo.online_dpo_trainer": "OnlineDPOTrainer",
     "trl.experimental.async_grpo.async_grpo_trainer": "AsyncGRPOTrainer",
 }
 

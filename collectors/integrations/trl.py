@@ -1,4 +1,4 @@
-"""TRL: `watch(trainer)` records a `GRPOTrainer`, `RLOOTrainer`, `OnlineDPOTrainer` or `AsyncGRPOTrainer` completely.
+"""TRL: `watch(trainer)` records a `GRPOTrainer`, `RLOOTrainer` or `AsyncGRPOTrainer` completely.
 
     from logprobe.collectors.integrations import trl
 
@@ -8,12 +8,6 @@ Per micro-batch: sampled tokens, their mask (tools' output left out), the engine
 current ones, those of the reference model, entropy, rewards, advantages, groups of one prompt and the version of the
 weights that sampled. Per logged step: all of TRL's own scalars. A step carries the number that TRL logs it under,
 `state.global_step` after the update. Data of evaluation are not recorded.
-
-TRL's experimental `OnlineDPOTrainer`; `logprobe.collectors.integrations.trl.watch` records it.
-
-Two samples per prompt, trained on at once and only once: the log-probs of the loss are the old ones, too. TRL requests
-none from vLLM, so the plugin does (`LOGPROBE_RECORD=inject`), and they are joined by the engine's names. The loss does
-not scale logits by the sampling temperature; vLLM's default, raw log-probs, are not scaled either.
 """
 
 from __future__ import annotations
@@ -81,17 +75,6 @@ _SETTINGS: Final = (
     "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min",
     "cast_lm_head_to_fp32", "disable_dropout", "max_grad_norm",
 )  # fmt: skip
-_DPO_METHODS: Final[dict[str, tuple[str, ...]]] = {
-    "training_step": ("model", "inputs"),
-    "_forward": ("model", "prompt_ids", "prompt_mask", "completion_ids", "completion_mask"),
-    "_calculate_rewards_from_functions": ("prompts", "completions", "completion_ids_list"),
-    "log": ("logs", "start_time"),
-}
-_DPO_SETTINGS: Final = (
-    "top_p", "top_k", "min_p", "repetition_penalty", "loss_type", "beta", "gradient_accumulation_steps",
-    "per_device_train_batch_size", "learning_rate", "max_new_tokens", "max_length", "missing_eos_penalty", "use_vllm",
-    "vllm_mode",
-)  # fmt: skip
 
 
 def watch(
@@ -106,26 +89,23 @@ def watch(
     change nothing.
 
     Args:
-        trainer: a `trl.GRPOTrainer`, `trl.RLOOTrainer`, `trl.experimental.online_dpo.OnlineDPOTrainer`,
-            `trl.experimental.async_grpo.AsyncGRPOTrainer` or a subclass that keeps their methods.
+        trainer: a `trl.GRPOTrainer`, `trl.RLOOTrainer`, `trl.experimental.async_grpo.AsyncGRPOTrainer` or a subclass
+            that keeps their methods.
         home: default: ``LOGPROBE_HOME``.
         run: default: ``LOGPROBE_RUN``, else the trainer's ``run_name``, else the name of its ``output_dir``.
         recorder: default: its own, for this rank.
         correction: let logprobe's controller set the importance weights: while a correction is on, they replace TRL's
-            own. Needs ``vllm_importance_sampling_correction=True``, which online DPO and asynchronous GRPO do not have.
+            own. Needs ``vllm_importance_sampling_correction=True``, which asynchronous GRPO does not have.
 
     Returns:
         The recorder. Without a usable home, and with an unknown version of TRL, the trainer is left as it is: nothing
         is recorded, and the log, or a health record, says why.
     """
-    online_dpo, asynchronous = _is_online_dpo(trainer), is_async_grpo(trainer)
-    methods = ASYNC_METHODS if asynchronous else _DPO_METHODS if online_dpo else METHODS
+    asynchronous = is_async_grpo(trainer)
 
     def attach(chosen: Recorder) -> None:
         if asynchronous:
             AsyncWatch(trainer, chosen).attach(correction=correction)
-        elif online_dpo:
-            _OnlineDpoWatch(trainer, chosen).attach(correction=correction)
         else:
             _Watch(trainer, chosen, Corrector(chosen, "trl") if correction else None).attach()
 
@@ -135,7 +115,7 @@ def watch(
         "trl",
         name=f"{type(trainer).__name__} of TRL {version_of('trl')}",
         recorder=lambda: recorder or recorder_or_inert("trl.watch", home, _run_of(trainer, run), rank=rank),
-        problems=lambda: unknown_methods(trainer, methods),
+        problems=lambda: unknown_methods(trainer, ASYNC_METHODS if asynchronous else METHODS),
         attach=attach,
     )
 
@@ -375,86 +355,3 @@ def _mask(batch: Mapping[str, Any]) -> Any:
 
 def _detached(tensor: Any) -> Any:
     return None if tensor is None else tensor.detach()
-
-
-def _is_online_dpo(trainer: Any) -> bool:
-    """Return whether `trainer` is an `OnlineDPOTrainer`; no other trainer of TRL has this method."""
-    return hasattr(trainer, "_calculate_rewards_from_functions")
-
-
-class _OnlineDpoWatch:
-    """State between the methods of one training step."""
-
-    def __init__(self, trainer: Any, recorder: Recorder) -> None:
-        self._trainer = trainer
-        self._recorder = recorder
-        self._names: list[str] = []  # that the engine gave, in TRL's order
-        # Tokens, mask and log-probs: of the policy, then of the reference.
-        self._forwards: list[tuple[Any, Any, Any]] = []
-        self._rewards: Any = None
-        self._batches = 0
-
-    def attach(self, *, correction: bool) -> None:
-        """Wrap the trainer's methods, and those of its engine."""
-        if correction:
-            words = "online DPO has no importance weights that a correction could set"
-            self._recorder.report("correction_impossible", words, severity="warning", component="trl")
-        trainer, wrapper = self._trainer, Wrapper(self._recorder, "trl")
-        colocated = getattr(trainer, "llm", None)
-        if callable(getattr(colocated, "generate", None)):
-            wrapper.after(colocated, "generate", self._sampled)
-        if trainer.args.use_vllm and callable(getattr(trainer, "_move_model_to_vllm", None)):
-            wrapper.after(trainer, "_move_model_to_vllm", self._synchronized)
-        wrapper.after(trainer, "_forward", self._scored)
-        wrapper.after(trainer, "_calculate_rewards_from_functions", self._rewarded)
-        wrapper.around(trainer, "training_step", self._begin, self._trained)
-        wrapper.after(trainer, "log", self._logged)
-        trainer.add_callback(session(self._recorder))
-        self._recorder.config(
-            configuration(trainer, "trl", _DPO_SETTINGS) | {"temperature": 1.0}, kind="trainer_config"
-        )
-
-    @property
-    def _version(self) -> int:
-        return int(self._trainer.state.global_step)
-
-    def _synchronized(self, *_: Any) -> None:
-        mark_weights(self._recorder, self._version)
-
-    def _begin(self, *_: Any) -> None:
-        self._names, self._forwards, self._rewards = [], [], None
-
-    def _sampled(self, outputs: Sequence[Any], *_: Any, **__: Any) -> None:
-        """Keep the names in TRL's order: first samples of all prompts before the second ones."""
-        pairs = [engine_names(output) for output in outputs]
-        self._names += [names[sample] for sample in range(2) for names in pairs]
-
-    def _scored(
-        self, logprobs: Any, _: Any, __: Any, ___: Any, completion_ids: Any, completion_mask: Any, *____: Any
-    ) -> None:
-        self._forwards.append((completion_ids, completion_mask, logprobs.detach()))
-
-    def _rewarded(self, rewards: Any, *_: Any, **__: Any) -> None:
-        self._rewards = rewards  # TRL subtracts its penalty for missing ends in place
-
-    def _trained(self, *_: Any) -> None:
-        (tokens, mask, logprobs), *reference = self._forwards
-        self._batches += 1
-        unique = f"{os.getpid()}-{self._batches}-{self._trainer.accelerator.process_index}"
-        met = bool(os.environ.get("LOGPROBE_HOME")) and len(self._names) == len(tokens)
-        self._recorder.training(
-            step=self._version + 1,  # TRL logs after the update
-            sample_ids=self._names if met else [f"trl-{unique}-{row}" for row in range(len(tokens))],
-            prompt_ids=[f"{unique}-{row % (len(tokens) // 2)}" for row in range(len(tokens))],
-            token_ids=tokens,
-            mask=mask,
-            trainer_logprobs=logprobs,
-            reference_logprobs=reference[0][2] if reference else None,
-            rewards=self._rewards,
-            weight_version=self._version,
-            rollout_versions=self._version,
-        )
-        self._begin()
-
-    def _logged(self, _: Any, logs: Mapping[str, Any], *__: Any, **___: Any) -> None:
-        record_logged(self._recorder, self._trainer, logs)

@@ -166,34 +166,6 @@ def test_rloo(train: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, agreemen
         assert values["backend.k3_kl"] < 1e-9
 
 
-def test_online_dpo(train: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, agreement: Agreement) -> None:
-    """TRL asks the engine for no log-probs, as for RLOO."""
-    monkeypatch.setenv("LOGPROBE_RECORD", "inject")
-    seen = train("dpo", trainer="OnlineDPOTrainer")
-    ours = seen.steps(capsys)
-    assert agreement.check("online DPO", ours, seen["history"], {"objective/scores": "reward"}) == 4
-    for values in ours.values():
-        assert values["sequences"] == 8
-        assert values["backend.coverage"] == 1
-        assert values["backend.k3_kl"] < 1e-9
-
-
-def test_online_dpo_without_an_engine(train: Any, capsys: Any) -> None:
-    bare = train("bare", trainer="OnlineDPOTrainer", engine="", watch=False, plugin=False)
-    seen = train("dpo", trainer="OnlineDPOTrainer", engine="")
-    losses = [[step.get("loss") for step in result["history"]] for result in (bare, seen)]
-    assert losses[0] == losses[1]
-    assert (bare["weights"], bare["random_state"]) == (seen["weights"], seen["random_state"])
-    ours = seen.steps(capsys)
-    assert sorted(ours) == [1, 2, 3, 4]
-    for values in ours.values():
-        assert values["sequences"] == 8
-        assert values["weight_lag_mean"] == 0
-        assert values["backend.k3_kl"] is None
-    assert agree(ours, seen["history"], {"objective/scores": "reward"}) == 4
-    assert ours[4]["reference.k3_kl"] > 0
-
-
 @pytest.mark.parametrize(("trainer", "metric"), [("GRPOTrainer", "reference.k3_kl"), ("RLOOTrainer", "reference.kl")])
 def test_a_reference_model(train: Any, capsys: Any, agreement: Agreement, trainer: str, metric: str) -> None:
     """`kl` as either logs it: GRPO's of the current log-probs, RLOO's of the old ones; one pass over each batch makes them the same."""

@@ -25,8 +25,6 @@ import trl
 from datasets import Dataset
 from served import reload, server
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-from trl.experimental import online_dpo
-from trl.experimental.online_dpo import online_dpo_trainer
 from trl.generation import vllm_generation
 from trl.generation.vllm_client import VLLMClient
 
@@ -38,8 +36,7 @@ from logprobe.collectors.integrations import trl as watching
 def use_cpu_engine(dtype: str, syncs: int | None, *, clears_cache: bool) -> None:
     """Has TRL start the engine eagerly in `dtype`, and load weights in the way the CPU build knows; after `syncs` of them it forgets to."""
     engine = functools.partial(vllm_generation.LLM, enforce_eager=True, dtype=dtype, block_size=32)
-    vllm_generation.LLM = online_dpo_trainer.LLM = engine
-    online_dpo.OnlineDPOTrainer._move_model_to_vllm_inner = lambda self: load(self.llm, self.model.named_parameters())
+    vllm_generation.LLM = engine
     done = 0
 
     def sync_weights(self: Any) -> None:
@@ -94,7 +91,6 @@ def turns_with_a_tool(prompts: list[str], trainer: Any) -> dict[str, Any]:
 def trainer_of(options: dict[str, Any]) -> Any:
     """A trainer of TRL on the tiny model."""
     kind = options.get("trainer", "GRPOTrainer")
-    place = online_dpo if kind.startswith("OnlineDPO") else trl
     model = AutoModelForCausalLM.from_pretrained(options["model"], dtype=torch.float32)
     model.name_or_path = options["model"]
     words = options.get("prompt_words", 4)
@@ -115,9 +111,7 @@ def trainer_of(options: dict[str, Any]) -> Any:
         "max_completion_length": 24,
         "vllm_max_model_length": 128,
     }
-    if place is online_dpo:
-        defaults["beta"], sizes = 0.1, {"per_device_train_batch_size": 4, "max_new_tokens": 24, "max_length": 128}
-    configuration = getattr(place, kind.replace("Trainer", "Config"))(
+    configuration = getattr(trl, kind.replace("Trainer", "Config"))(
         output_dir=options["out"],
         max_steps=options.get("steps", 4),
         logging_steps=1,
@@ -125,7 +119,7 @@ def trainer_of(options: dict[str, Any]) -> Any:
         use_vllm=bool(options.get("engine", "float32")),
         **{**defaults, **sizes, **options.get("config", {})},
     )
-    return getattr(place, kind)(
+    return getattr(trl, kind)(
         model=model,
         reward_funcs=reward,
         args=configuration,
