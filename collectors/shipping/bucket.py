@@ -33,7 +33,7 @@ _RETRIES: Final = 2
 _SECONDS: Final = dt.timedelta(seconds=10)
 _CLIENT: Final[Any] = {"timeout": "60s", "connect_timeout": "5s", "allow_http": True}
 _MISSING: Final = (NotFoundError, FileNotFoundError)
-_REFUSED: Final = re.compile(r"status code: 40[13]\b")
+_REFUSED: Final = re.compile(r"status code: 40[13]\b|<Code>ExpiredToken<")  # S3 answers 400 to an expired one
 _SECRET: Final = re.compile(r"\?\S*")  # of an address: some carry a signature
 _REQUEST: Final = re.compile(r"(?: for path \S+?)?: Error performing .*? in [\d.]+\w*s\b(?:, after [^-]*)? *- ")
 _MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)

@@ -10,14 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from bucket_servers import Server, environment
 from network import Proxy, waiting
-from processes import eventually, logprobe, record, service
+from processes import end, eventually, logprobe, record, service
 from segments import records, trained
 
 from logprobe.alerts.controller.job import recall
@@ -318,6 +320,64 @@ def test_wrong_credentials_keep_everything_and_say_so(
             list(Bucket(address).entries(SPOOL))
     assert len(waiting(folder_of(address))) == 3
     assert "3 segments shipped, 0 left" in logprobe("ship", "--home", address).stderr
+
+
+class Expired(BaseHTTPRequestHandler):
+    """As S3 answers to a token that has expired."""
+
+    def answer(self) -> None:
+        body = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = do_HEAD = do_DELETE = answer
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def test_expired_credentials_keep_everything_and_say_so(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder_of(address), "toy")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Expired) as server, monkeypatch.context() as patched:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        patched.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        said = logprobe("ship", "--home", address, code=1).stderr
+        server.shutdown()
+    assert "The provided token has expired" in said
+    assert "3 segments stay" in said
+    assert "3 segments shipped, 0 left" in logprobe("ship", "--home", address).stderr
+
+
+def listening(process: psutil.Process) -> set[tuple[str, int]]:
+    """Where a process and its children listen."""
+    found = set()
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.Error):
+            places = [place for place in each.net_connections("inet") if place.status == psutil.CONN_LISTEN]
+            found |= {(place.laddr.ip, place.laddr.port) for place in places}
+    return found
+
+
+def shippers_of_this_process() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if "logprobe.collectors.shipping" in each.cmdline()]
+
+
+def test_no_port_is_open_but_those_of_dashboard_and_service_on_this_machine(address: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "logprobe.app.cli", "up", "--home", str(tmp_path / "home"), "--port", "0"]
+    started = subprocess.Popen([*command, "--bucket", address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    up = psutil.Process(started.pid)
+    try:
+        eventually(lambda: len(listening(up)) >= 3, "dashboard, service and its /healthz listen", 300)
+        with record(address, close=False):
+            shippers = eventually(shippers_of_this_process, "the recorder starts a shipper")
+            eventually(lambda: not waiting(folder_of(address)), "all is shipped")
+            assert not set().union(*map(listening, shippers))
+            assert {ip.removeprefix("::ffff:") for ip, _ in listening(up)} == {"127.0.0.1"}
+            assert len(listening(up)) == 3
+    finally:
+        end(started)
 
 
 def test_a_bucket_that_is_away_keeps_everything_in_the_spool(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
