@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
-_WRITES = bool(os.environ.get("LOGPROBE_WRITE_TABLES"))  # no test sees our variables
 
 # The same examples every time: nobody's change fails by an example that its author never saw. Exploring is done on purpose.
 # No example has a time limit: a busy machine is no fault.
@@ -127,29 +126,3 @@ def artifacts() -> Path:
     folder = ROOT / ".artifacts"
     folder.mkdir(exist_ok=True)
     return folder
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """What tests of frameworks have seen recorded, where it is to be written down."""
-    report = yield
-    if _WRITES and call.when == "call" and "tmp_path" in getattr(item, "funcargs", {}):
-        _features(item.config).ended(item.nodeid, item.funcargs["tmp_path"], passed=report.passed)
-    return report
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """See `features`."""
-    if _WRITES:
-        from features import is_whole
-
-        _features(session.config).write(whole=is_whole(session.config, exitstatus))
-
-
-def _features(config: pytest.Config) -> Any:
-    from features import Seen
-
-    seen = getattr(config, "features_seen", None)
-    if seen is None:
-        seen = config.features_seen = Seen()
-    return seen

@@ -177,11 +177,6 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         (("tests/engines/run.py",),),
         before=_all_engines,
     ),
-    "features": Campaign(
-        "the table of what each framework's tests have recorded, in tests/RESULTS.md",
-        (("tests/frameworks/features.py",),),
-        path=_TESTS,
-    ),
     "gpu": Campaign(
         "recorder, corrections, fingerprints, hooks, TRL and vLLM on a CUDA device, with the Python of GPU_PYTHON",
         (
