@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from logprobe.app.text.judgement import VERDICTS
 from logprobe.app.text.numbers import number
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
@@ -62,23 +63,12 @@ def evidence_name(evidence: str) -> str:
 
 
 def verdict_line(document: DiagnosisDocument) -> str:
-    """The verdict of a diagnosis in one line."""
+    """Return the verdict of a diagnosis in one line."""
     since, doubling = document["since_step"], document["doubling_steps"]
-    words = f"{document['run']} {_VERDICTS[document['verdict']]}"
+    words = f"{document['run']}: {VERDICTS[document['verdict']][1]}"
     if document["verdict"] in _WRONG and since is not None:
         words += f", since step {since}{'' if doubling is None else f', doubling every {doubling:.0f} steps'}"
     return harmless(words)
-
-
-_VERDICTS: Final = {
-    "healthy": "is healthy",
-    "watch": "needs a look: something is off, and it does not grow",
-    "unknown": "is not known to be healthy",
-    "growing": "is growing: engine and trainer are drifting apart",
-    "critical": "is critical",
-    "calibrating": "is calibrating: too few steps for a baseline",
-    "no_data": "cannot be judged: nothing to compare",
-}
 
 
 def extent(document: DiagnosisDocument) -> str:

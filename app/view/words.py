@@ -25,7 +25,7 @@ _SHOWN: Final = 5  # of what changed before an incident, the newest
 def text(view: RunView) -> str:
     """Return the view for people."""
     judgement = view.judgement
-    head = verdict_line(view.diagnosis) if judgement is None else f"{view.run}: {judgement.severity}: {line(judgement)}"
+    head = verdict_line(view.diagnosis) if judgement is None else f"{view.run}: {line(judgement)}"
     parts = [
         [tables.paragraph(head, then="  ")],
         facts(_standing(view)),

@@ -101,7 +101,7 @@ def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.Captu
     assert [(rule, RUNBOOK in words) for rule, words in verdict.do] == [("coverage-low", True)]
     assert main(["show", "a", "--home", str(tmp_path)]) == 2
     shown = " ".join(capsys.readouterr().out.split())
-    assert "a: critical: Critical, since step 60, coverage-low." in shown
+    assert "a: Critical, since step 60, coverage-low." in shown
     assert "incident a#1: opened" in shown
 
 
@@ -194,7 +194,7 @@ def test_an_alert_that_nobody_was_told_of_is_named_too(tmp_path: Path) -> None:
 def test_one_that_the_diagnosis_accounts_for_is_told_as_the_diagnosis_has_it(tmp_path: Path) -> None:
     opened(tmp_path, "critical")
     incident = found(tmp_path)
-    assert incident.headline == "a is critical"
+    assert incident.headline == "a: Critical"
     assert "no credible cause found" in page_of(incident)
 
 

@@ -147,7 +147,7 @@ def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int], sl
     assert len(set(found["judged"])) == 1
     assert found["alerts"][0] == found["alerts"][1]
     shown = logprobe("show", RUN, "--home", home, code=2).stdout
-    assert f"{RUN}: critical: {found['line']}" in " ".join(shown.split())
+    assert f"{RUN}: {found['line']}" in " ".join(shown.split())
 
 
 PROGRAM = Path(__file__).parent.parent / "support" / "pacing_program.py"

@@ -29,7 +29,7 @@ def incident(recorded_runs: Path) -> Incident:
 
 def test_the_verdict_comes_first_and_the_remedy_with_its_evidence(incident: Incident) -> None:
     page = report(incident)
-    assert "<h1>v1-initial is critical, since step 0</h1>" in page
+    assert "<h1>v1-initial: Critical, since step 0</h1>" in page
     assert page.index("<dd>semantic") < page.index("--logprobs-mode processed_logprobs") < page.index("calibration z")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles == [

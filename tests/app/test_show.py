@@ -66,7 +66,7 @@ def test_people_read_the_verdict_first_and_the_remedy_next(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = ask(capsys, "show", "v1-initial", "--home", str(recorded_runs), code=2).splitlines()
-    assert lines[0].startswith("v1-initial: critical: Critical, since step 0, raw logprobs.")
+    assert lines[0].startswith("v1-initial: Critical, since step 0, raw logprobs.")
     assert any(line.startswith("layer        semantic") for line in lines[:4])
     assert any("--logprobs-mode processed_logprobs" in line for line in lines[4:20])
     assert any("calibration z" in line for line in lines)
