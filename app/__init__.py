@@ -1,1 +1,1 @@
-"""What people see: the command line and the Streamlit dashboard."""
+"""User interfaces: the command line and the Streamlit dashboard."""

@@ -1,4 +1,4 @@
-"""What `logprobe doctor` looks at. Imports nothing heavy: packages are looked up, not loaded; needs no extras and no
+"""Checks of `logprobe doctor`. Imports nothing heavy: packages are looked up, not loaded; needs no extras and no
 home.
 
 Only the part about what the runs of a home lack reads the store, and says so where it cannot.
@@ -142,7 +142,7 @@ class Finding:
     remedy: str = ""
 
     def document(self) -> dict[str, str]:
-        """As plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
@@ -265,7 +265,7 @@ def _verified(installed: str) -> Finding:
 
 
 def place(home: Path) -> Iterator[Finding]:
-    """Whether collectors can write to `home`, and whether there is room."""
+    """Check that collectors can write to `home` and that there is room."""
     existing = next(parent for parent in (home, *home.parents) if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         yield Finding(

@@ -53,7 +53,7 @@ def _plain_values(value: Any) -> Any:
 
 
 def _ingest(home: Home) -> None:
-    """Where no service does it. A home that is busy, or that may only be read, shows what is stored."""
+    """Ingest where no service does. A data directory that is busy or read-only shows what is stored."""
     if home.owner() is None and home.spool.is_dir():
         with suppress(HomeBusyError, OSError):
             take(home)

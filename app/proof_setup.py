@@ -25,7 +25,7 @@ _NAMED: Final = 5  # weight versions in an error
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is scored, and with what."""
+    """Sample, and the settings of its scorers."""
 
     sequences: tuple[TokenSequence, ...]
     setup: Setup

@@ -219,7 +219,7 @@ class _Clock:
         self._played: list[float] = []
 
     def anchor(self, recorded: datetime, played: datetime) -> None:
-        """What ended at `recorded` has just ended again. Moments are given in ascending order."""
+        """Moment at which what ended at `recorded` has just ended again. Moments are given in ascending order."""
         self._recorded.append(recorded.timestamp())
         self._played.append(played.timestamp())
 
@@ -233,7 +233,7 @@ class _Clock:
 
 @dataclass
 class _LaidDown:
-    """What was laid down of one writer: its place in the spool, and how many sequences of one side or the other."""
+    """Segments of one writer: their place in the spool, and the number of sequences of each side."""
 
     spool: SpoolWriter
     sequences: int = 0

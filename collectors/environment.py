@@ -14,7 +14,7 @@ RECORD: Final = "LOGPROBE_RECORD"
 
 
 class Variable(NamedTuple):
-    """What reads a variable, and its meaning."""
+    """Reader and meaning of a variable."""
 
     reader: str
     words: str

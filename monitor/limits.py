@@ -1,4 +1,4 @@
-"""What a file from outside may cost, in one place: no file can set these limits for itself.
+"""Limits of the cost of a file from outside, in one place: no file can set these limits for itself.
 
 The user who reads the file can raise one in the environment, by the name that the error says:
 ``LOGPROBE_LIMITS="import_unit_mib=128"``, with commas between several; docs/cluster.md lists them all.
@@ -73,7 +73,7 @@ ALL: Final = (
 
 
 def _raised() -> dict[str, str]:
-    """What the environment says, by the names of limits."""
+    """Return the limits that the environment raises, by name."""
     raised = pairs(os.environ.get(VARIABLE, ""))
     if unknown := raised.keys() - {limit.name for limit in ALL}:
         names = ", ".join(limit.name for limit in ALL)

@@ -53,7 +53,7 @@ def read(home: Path, name: str, kind: TypeAdapter[T], default: T) -> T:
 
 
 def checked(value: Any, name: str, kind: TypeAdapter[T], where: str = "") -> T:
-    """What a section called `name` declares. Raises `ConfigurationError` with every mistake and its place.
+    """Return the declaration of a section called `name`. Raises `ConfigurationError` with every mistake and its place.
 
     `value`: with its places, or plain data, whose place is `where`.
     """
@@ -65,7 +65,7 @@ def checked(value: Any, name: str, kind: TypeAdapter[T], where: str = "") -> T:
 
 
 def is_empty(value: Section | None) -> bool:
-    """Whether a section says nothing."""
+    """Return true if a section says nothing."""
     return value is None or (isinstance(value, Table) and not value.values)
 
 

@@ -90,7 +90,7 @@ class Expected(TypedDict):
 
 
 class Acceptances(TypedDict):
-    """What is accepted of a run, what is found, and what another run lets expect (None: there is none)."""
+    """Accepted findings, present findings and the level of another run, or None without one."""
 
     run: str
     accepted: list[Accepted]
@@ -99,7 +99,7 @@ class Acceptances(TypedDict):
 
 
 def describe(home: Home, run: str, reference: str | None = None) -> Acceptances:
-    """What is accepted of a run, what is found, and what another run lets expect. Raises `ConfigurationError` for an
+    """Read accepted and present findings and the level of another run. Raises `ConfigurationError` for an
     unknown run."""
     with open_reader(home) as reader:
         require_run(run, queries.app_runs(reader)["run"].to_pylist())

@@ -136,7 +136,7 @@ def _say(line: str) -> None:
 
 
 def cache_folder(arguments: Arguments) -> Path:
-    """Where finished arms are kept."""
+    """Return the folder of finished arms."""
     return Path(arguments.cache).expanduser() if arguments.cache else Path(home_path(arguments)) / "proof"
 
 
@@ -200,7 +200,7 @@ def _recommended(bisection: Bisection) -> list[str]:
 
 
 def _price(arm: Arm) -> str:
-    """What a setting costs in speed, as far as that was measurable."""
+    """Return the cost of a setting in speed, where it was measured."""
     ratio, low, high = arm.speed or (1.0, 1.0, 1.0)
     if low <= 1 <= high:
         return f"no measurable cost in tokens/s (×{low:.2f} … ×{high:.2f})"

@@ -20,7 +20,7 @@ from logprobe.monitor.store.archive_file import NAME, name_of
 
 
 class Checked(TypedDict):
-    """What was read, and what is wrong with it."""
+    """Files that were read, and their problems."""
 
     files: int
     bytes: int

@@ -68,7 +68,7 @@ def _by_baseline(arguments: Arguments) -> int:
 
 
 def _why(place: Place) -> str:
-    """What the diagnosis of a run that is worse says first; "": nothing alarms."""
+    """Return the leading finding of a run that is worse, or "" if nothing alarms."""
     diagnosis = diagnose(place.source, place.run, accepted=accepted(place.source, place.run))
     first = leading(diagnosis)
     return "" if first is None else f"{first['cause'].replace('_', ' ')}: {first['explanation']} {told(first)}"
@@ -100,7 +100,7 @@ def text(result: Comparison, why: Mapping[str, str] | None = None) -> str:
 
 
 def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
-    """What was set up differently, then metric by metric."""
+    """Yield differing settings, then metric by metric."""
     settings = [*pairing.relevant, *pairing.differences]
     if settings:
         shown = [[item.fact, item.words, item.reference_words] for item in settings]

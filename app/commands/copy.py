@@ -23,7 +23,7 @@ _SETTINGS: Final = "[!.]*.yaml"
 
 
 class Copied(TypedDict):
-    """What was copied."""
+    """Files that were copied."""
 
     folder: str
     files: int

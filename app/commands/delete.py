@@ -39,7 +39,7 @@ def run(arguments: Arguments) -> int:
 
 
 def words(done: deleting.Deleted) -> Iterator[str]:
-    """What was removed, and what was not, for people."""
+    """Yield in words what was removed and what was not."""
     rows = done["rows"]
     yield f"{done['run']} is deleted"
     yield f"rows     {sum(rows.values()):,}"

@@ -94,7 +94,7 @@ def run(arguments: Arguments) -> int:
 
 
 def judged(trial: Trial, diagnosis: DiagnosisDocument, parity: Parity, *, strict: bool = False) -> Iterator[Check]:
-    """What was looked at, as the diagnosis and the comparison with the recipe have it. `strict`: every requirement of
+    """Return the checks by the diagnosis and the comparison with the recipe. `strict`: every requirement of
     the recipe decides."""
     stand_in = trial["sampler"].startswith("transformers")
     yield Check("engine", "unknown" if stand_in else "fine", trial["sampler"])
@@ -154,7 +154,7 @@ def _checkpoint(arguments: Arguments, folder: Path) -> Path:
 
 
 class Trial(TypedDict):
-    """What was sampled and scored. `interval`: 95 % of `k3`; None: too few tokens."""
+    """Sampled and scored answers. `interval`: 95 % of `k3`; None: too few tokens."""
 
     run: str
     k3: float
@@ -216,7 +216,7 @@ def _record(
     sequences: Sequence[TokenSequence],
     policy: Sequence[Any],
 ) -> None:
-    """As a training of one step would, with the engine's own configuration."""
+    """Record as a training of one step would, with the engine's own configuration."""
     sides: dict[str, Any] = {
         "sample_ids": [sequence.sample_id for sequence in sequences],
         "token_ids": [np.array(sequence.response_ids) for sequence in sequences],
@@ -237,7 +237,7 @@ def _record(
 
 
 def _trainer_document(arguments: Arguments) -> dict[str, object]:
-    """What is known of the side in the trainer's place: of a user's function no more than it was given."""
+    """Return the known settings of the side in the trainer's place; of a user's function those that it was given."""
     settings = settings_of(arguments.trainer_args)
     if arguments.trainer is None:
         dtype = {"framework": "transformers", "compute_dtype": settings.get("dtype", _DTYPE)}

@@ -24,7 +24,7 @@ _STUCK: Final = ("path", "run", "error", "attempts", "retry_seconds")
 
 
 class Outcome(TypedDict):
-    """What became of a file. `error`: why it is ``unchanged``."""
+    """Outcome for a file. `error`: why it is ``unchanged``."""
 
     file: str
     status: str
@@ -86,7 +86,7 @@ def _described(home: Home, rows: Mapping[str, Mapping[str, Any]], file: str) -> 
 
 
 def _content(path: Path) -> str:
-    """What is in the file, as far as it can be read."""
+    """Return the content of the file, as far as it can be read."""
     try:
         data = read_regular(path)
     except SegmentError as error:

@@ -26,7 +26,7 @@ def run(arguments: Arguments) -> int:
 
 
 def environment(inherited: Mapping[str, str], home: str, run_name: str | None) -> dict[str, str]:
-    """What the command and its children get: where to record, and a folder that Python looks into when it starts."""
+    """Return the environment of the command: data directory, run, and a folder that Python reads when it starts."""
     names = {"LOGPROBE_RUN": run_name} if run_name else {}
     given = {
         "LOGPROBE_HOME": home if is_address(home) else str(Path(home).absolute()),

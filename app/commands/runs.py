@@ -65,7 +65,7 @@ def _places_of(arguments: Arguments) -> tuple[Home, list[str]]:
 
 
 def lines_of(source: Source) -> list[dict[str, Any]]:
-    """What is said of each run, the worst first. Raises `QueryError` and `ServiceUnavailableError` as the source
+    """Describe each run, the worst first. Raises `QueryError` and `ServiceUnavailableError` as the source
     does."""
     runs = worst_first(runs_of(queries.app_runs(source), datetime.now(UTC)))
     names = [of_run.name for of_run in runs]

@@ -34,7 +34,7 @@ def run(arguments: Arguments) -> int:
 
 
 def stack_of(arguments: Arguments) -> Stack:
-    """What the arguments ask for; not started. Raises as `Stack` does."""
+    """Return the processes that the arguments ask for, not started. Raises as `Stack` does."""
     home = Home(home_path(arguments))
     return Stack(
         home,

@@ -121,7 +121,7 @@ def service_of(arguments: argparse.Namespace) -> Service:
 
 
 def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
-    """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
+    """Return the parts besides ingest and metrics; a part may rely on what those before it wrote."""
     return [
         acceptance_part,
         alerts_part(page=page),

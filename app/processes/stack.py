@@ -96,14 +96,14 @@ class Stack:
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds the dashboard."""
+        """URL of the dashboard for a browser on this machine."""
         host = "127.0.0.1" if self._access.address in _ANY else self._access.address
         base = f"/{self._access.base_path}" if self._access.base_path else ""
         return f"http://[{host}]:{self._port}{base}" if ":" in host else f"http://{host}:{self._port}{base}"
 
     @property
     def public_url(self) -> str:
-        """Where everybody else finds it."""
+        """URL of the dashboard for other machines."""
         return self._access.public_url or self.url
 
     def _check_sign_in(self) -> None:
@@ -166,7 +166,7 @@ class Stack:
         ]
 
     def _page(self) -> list[str]:
-        """Where links in messages lead."""
+        """Return the option for links in messages."""
         return ["--page", self.public_url] if self._app else []
 
     def _program(self, name: str, *arguments: str) -> list[str]:

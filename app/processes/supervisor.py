@@ -59,8 +59,8 @@ class ChildFailedError(LogprobeError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What to run. `ready` says whether it does its work; until then it is final if it ends by itself, afterwards it is
-    restarted.
+    """A process to run. `ready` says whether it does its work; until then it is final if it ends by itself, afterwards
+    it is restarted.
 
     One that was killed, as a machine without memory does, said nothing of itself: it is restarted in any case.
     """
@@ -186,8 +186,7 @@ class Supervisor:
 
 
 class _Memory:
-    """What the kernel says of processes that it killed because memory ran out, of the machine or of a container: how
-    many, not which."""
+    """The kernel's count of processes that it killed because the memory of machine or container ran out."""
 
     def __init__(self) -> None:
         self._seen: deque[int | None] = deque(maxlen=2)
@@ -200,7 +199,7 @@ class _Memory:
             self._due = time.monotonic() + _MEMORY_SECONDS
 
     def ran_out(self) -> bool:
-        """Whether it killed one in the last seconds; False also if it does not say."""
+        """Return true if it killed one in the last seconds; false also if it does not say."""
         before, now = self._seen[0], _memory_kills()
         return before is not None and now is not None and now != before
 

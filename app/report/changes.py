@@ -1,4 +1,4 @@
-"""What changed before the onset of an incident: settings with both values, replicas and slices of the data that came or
+"""Changes before the onset of an incident: settings with both values, replicas and slices of the data that came or
 went. Pure."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _said(value: Any) -> str:
 
 
 def kind(row: Row) -> str:
-    """Whose configuration a row of `incident_configs` is.
+    """Return the owner of a configuration, a row of `incident_configs`.
 
     >>> kind({"kind": "engine_config", "replica": "r1"}), kind({"kind": "other", "replica": None})
     ('engine r1', 'other')

@@ -44,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn; `band`: (x, low, high); `mark`: an x to look at, with its words; `alt`: what it shows, in a
+    """A chart; `band`: (x, low, high); `mark`: an x to look at, with its words; `alt`: what it shows, in a
     sentence."""
 
     title: str
@@ -88,7 +88,7 @@ def figure(chart: Chart) -> Markup:
 
 
 def drawing(chart: Chart) -> Markup:
-    """What is inside of the chart's SVG, `WIDTH` × `HEIGHT`; nothing where nothing was measured."""
+    """Return the content of the chart's SVG, `WIDTH` × `HEIGHT`; nothing where nothing was measured."""
     frame = _frame(chart)
     if frame is None:
         return Markup()
@@ -97,7 +97,7 @@ def drawing(chart: Chart) -> Markup:
 
 
 def legend(labels: Mapping[str, int]) -> Markup:
-    """Which line is whose: label → colour."""
+    """Draw the legend: label → colour."""
     return element("ul", *(element("li", _sample(colour), label) for label, colour in labels.items()), class_="legend")
 
 

@@ -75,8 +75,7 @@ def _kept(opened: Row | None) -> DiagnosisDocument | None:
 
 
 def _about(place: Place, row: Row) -> bool:
-    """Whether a person did something about the run: its alerts begin with its name, which other names may begin
-    with."""
+    """Return true if an entry is about the run: its alerts begin with its name, as may other names."""
     subject, run = row["subject"], place.run
     if not (subject == run or subject.startswith(f"{run}/")):
         return False
@@ -85,7 +84,7 @@ def _about(place: Place, row: Row) -> bool:
 
 
 def _before(place: Place, since: int | None) -> dict[str, Any]:
-    """What is known of the steps before the onset."""
+    """Read what is known of the steps before the onset."""
     if since is None:
         return {}
     source, run = place.source, place.run

@@ -48,7 +48,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def facts(incident: Incident) -> list[tuple[str, str]]:
-    """What people read first, as names and values."""
+    """Return the most important facts, as names and values."""
     document, history, standing = incident.document, incident.history, incident.standing
     pairs = [
         *_opened(incident.opened),
@@ -136,7 +136,7 @@ def _correction(document: DiagnosisDocument, standing: Standing) -> str:
 
 
 def alert_line(incident: Incident) -> str:
-    """What made a run critical whose diagnosis does not call it so, in one line."""
+    """Return in one line the alert that made a run critical although the diagnosis does not."""
     document = incident.document
     first, *others = [row["rule"] for row in incident.critical] or [None]
     by = "" if first is None else f" by alert {first}{f' and {len(others)} more' if others else ''}"
@@ -169,7 +169,7 @@ def _remedy(incident: Incident) -> str:
 
 
 def _setting(document: DiagnosisDocument, standing: Standing) -> str:
-    """What the remedy is called in the run's framework."""
+    """Return the name of the remedy in the run's framework."""
     first = leading(document)
     if first is None:
         return ""
@@ -211,8 +211,8 @@ def _trend(since: int | None, history: History) -> Chart:
 
 
 def happened(incident: Incident) -> list[tuple[Any, ...]]:
-    """What happened, as (UTC, step, what, words), in the order of time; what is known by its step alone stands by that
-    step's time."""
+    """Return the events as (UTC, step, what, words), in the order of time; what is known by its step alone stands by
+    that step's time."""
     events = sorted(_events(incident), key=lambda event: (event[0] is None, event[0] or _NEVER))
     return [(when(time), *rest) for time, *rest in events]
 
@@ -241,8 +241,8 @@ def _events(incident: Incident) -> Iterator[Event]:
 
 
 def changes(incident: Incident) -> list[tuple[Any, ...]]:
-    """What changed in the steps before the onset, as (UTC, step, what, change): settings with both values, restarts,
-    replicas, tags."""
+    """Return the changes in the steps before the onset, as (UTC, step, what, change): settings with both values,
+    restarts, replicas, tags."""
     since = incident.since
     if since is None:
         return []
@@ -330,7 +330,7 @@ _NEWEST: Final = 50  # rows of alerts, actions and updates
 
 @dataclass(frozen=True)
 class Incident:
-    """What is reported. `headline`: the verdict in a sentence; rows are those of the stored queries.
+    """Content of a report. `headline`: the verdict in a sentence; rows are those of the stored queries.
 
     `document`: the diagnosis. `current`: alerts as they are now; the others newest first. `sequences`: the worst of one
     step; `step`: which one, None: none was measured. `experiment`: the newest bisection; None: there is none.
@@ -367,12 +367,12 @@ class Incident:
 
     @property
     def by_alert(self) -> bool:
-        """Whether it is about an incident that the diagnosis does not account for: an alert opened it."""
+        """True for an incident that an alert opened and the diagnosis does not account for."""
         return self.opened is not None and self.document["verdict"] not in GROWS
 
     @property
     def fires(self) -> bool:
-        """Whether the incident is open and a critical alert fires."""
+        """True if the incident is open and a critical alert fires."""
         critical = (row["phase"] for row in self.current if row["severity"] == "critical")
         return self.opened is not None and self.opened["closed_at"] is None and not FIRING.isdisjoint(critical)
 
@@ -390,7 +390,7 @@ def report(incident: Incident) -> str:
 
 
 def story(incident: Incident) -> Iterator[Markup]:
-    """What went wrong, what was done about it, and what is known from elsewhere."""
+    """Yield what went wrong, what was done about it, and what is known from elsewhere."""
     yield summary(incident)
     yield from _proof(incident)
     yield section(
@@ -408,7 +408,7 @@ def story(incident: Incident) -> Iterator[Markup]:
 
 
 def annex(incident: Incident) -> Iterator[Markup]:
-    """What the story stands on."""
+    """Yield the evidence of the story."""
     yield section("Not measured", *_not_measured(incident.document))
     yield section("Trend", element("div", *_charts(incident), class_="charts"))
     yield section("Worst sequences", listed(incident.sequences, _SEQUENCES, _worst(incident.step), _NEWEST))

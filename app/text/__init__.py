@@ -1,1 +1,1 @@
-"""What commands, pages and reports say in the same words, and how they write numbers and tables."""
+"""Words, numbers and tables that commands, pages and reports share."""

@@ -47,12 +47,12 @@ def outcome(pairing: Pairing, axis: Axis = "step") -> str:
 
 
 def goes_bad(pairing: Pairing) -> bool:
-    """Whether its K3 grows, by its own past, in a run that continues beyond what is compared."""
+    """Return true if K3 grows, by the run's own past, and the run continues beyond what is compared."""
     return bool(pairing.beyond) and pairing.growth.verdict in {"growing", "critical"}
 
 
 def _beyond(pairing: Pairing) -> str:
-    """How far the run continues beyond what is compared, and what became of it."""
+    """Say how far the run continues beyond what is compared, and what became of it."""
     if not pairing.beyond:
         return ""
     since = "" if pairing.growth.since_step is None else f" since step {pairing.growth.since_step:,}"
@@ -92,8 +92,7 @@ def onset_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def _high_from_start(pairing: Pairing) -> bool:
-    """Whether K3 is above the baseline's band from the first common steps on: such a run has no past in which it was
-    fine."""
+    """Return true if K3 is above the baseline's band from the first common steps on: no past in which it was fine."""
     track = next((item.trajectory for item in pairing.metrics if item.metric == K3), None)
     if track is None or track.side != "above" or not track.blocks:
         return False

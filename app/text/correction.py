@@ -1,4 +1,4 @@
-"""What is said of a correction beside a diagnosis: switch one on, or what came of the one that is on. Pure.
+"""Words about a correction beside a diagnosis: switch one on, or the effect of the one that is on. Pure.
 
 The banner, the Diagnosis page, `logprobe show` and the incident report all say it in these words.
 """
@@ -64,7 +64,7 @@ def _on(standing: Standing) -> str:
 
 
 def _outcome(standing: Standing) -> str:
-    """Whether it helped, as of the step where that was judged."""
+    """Return its effect, as of the step where that was judged."""
     outcome = standing.effect
     return f"as of step {standing.judged_at:,}: {outcome['words']}" if outcome else effect.WORDS["too_early"]
 
@@ -83,8 +83,8 @@ def method(config: Mapping[str, Any] | None) -> str:
 
 
 def settings(finding: FindingDocument, standing: Standing = OFF) -> list[SettingDocument]:
-    """What the remedy is called in the run's framework; where a correction was tried, without the settings that are
-    one."""
+    """Return the settings of the remedy in the run's framework; where a correction was tried, without the settings that
+    are one."""
     tried = standing.on or standing.ended is not None
     return [setting for setting in finding["settings"] if not (tried and setting["corrects"])]
 
@@ -101,7 +101,7 @@ def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
 
 
 def remedy(finding: FindingDocument, standing: Standing = OFF) -> str:
-    """What to do about a finding; where a correction is on or has ended, without the advice to switch one on."""
+    """Return the remedy of a finding; where a correction is on or has ended, without the advice to switch one on."""
     cause = SIGNATURES.get(finding["cause"])
     tried = standing.on or standing.ended is not None
     return cause.corrected if tried and cause is not None and cause.corrected else finding["fix"]

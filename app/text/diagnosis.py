@@ -1,4 +1,4 @@
-"""What the parts of a diagnosis and of an experiment are called, wherever people read them. Pure."""
+"""Names of the parts of a diagnosis and of an experiment, for all texts. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def verdict_line(document: DiagnosisDocument) -> str:
 
 
 def extent(document: DiagnosisDocument) -> str:
-    """How large K3 is, in words; "": not known.
+    """Return the size of K3 in words, or "" if unknown.
 
     Measured by the run's own normal. A run that is wrong without having grown was wrong from its first step: its own
     normal says nothing then, and K3 is measured by what such setups have.
@@ -89,7 +89,7 @@ def extent(document: DiagnosisDocument) -> str:
 
 
 def multiple(document: DiagnosisDocument) -> str:
-    """How many times what it should be K3 is, in a word or two, by the same measure as `extent`; "": not known."""
+    """Return the multiple of the normal K3, by the same measure as `extent`, or "" if unknown."""
     level, growth = document["level"], document["growth"]
     if document["verdict"] in _WRONG and growth["verdict"] not in _WRONG and level is not None:
         high = level["expected"]["high"]
@@ -106,7 +106,7 @@ def _beside_setup(k3: float, high: float | None) -> str:
 
 
 def level_words(document: DiagnosisDocument) -> str:
-    """How K3 compares with what the setup should have, for a run that is too short for more; "": not known."""
+    """Compare K3 with what the setup should have, for a run that is too short for more; "" if unknown."""
     level = document["level"]
     if level is None:
         return ""
@@ -119,7 +119,7 @@ def level_words(document: DiagnosisDocument) -> str:
 
 
 def remembered(document: DiagnosisDocument) -> str:
-    """What known-good runs of the setup had, while the run has no baseline yet; "": there are none, or it has one."""
+    """Return the level of known-good runs of the setup, or "" without any or once the run has a baseline."""
     level = document["level"]
     memory = level and level["remembered"]
     if level is None or memory is None or document["growth"]["verdict"] != "calibrating":
@@ -138,7 +138,7 @@ def _limit(value: float) -> str:
 
 
 def share(finding: FindingDocument) -> str:
-    """How much of today's K3 a finding explains, or of the tokens where these are in no mean; "": not known."""
+    """Return the share of today's K3 that a finding explains, or of the tokens in no mean; "" if unknown."""
     now = finding["share"]["now"]
     if finding["cause"] in _UNCOUNTED and finding["evidence"].get("share") is not None:
         return f"{finding['evidence']['share']:.0%} of the tokens"
@@ -161,8 +161,7 @@ def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
 
 
 def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str]:
-    """How much of K3 a finding of `document` explains, and whether it is accepted, informational, or forbids a
-    correction."""
+    """Return a finding's share of K3, and if it is accepted, informational, or forbids a correction."""
     parts = [share(finding)]
     if (accepted := finding["accepted"]) is not None:
         parts.append(f"accepted: {accepted['because']}")
@@ -174,7 +173,7 @@ def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str
 
 
 def headline(document: Mapping[str, Any]) -> str:
-    """Which side deviates and what to change, in a sentence or two."""
+    """Return in a sentence or two which side deviates and what to change."""
     departs = ", ".join(document["departs_all"]) or document["departs"]
     words = f"Departs: {departs.replace('_', ' ')}: {document['why']}."
     if document["smallest_set"]:

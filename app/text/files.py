@@ -9,8 +9,7 @@ from logprobe.app.text.numbers import data_size
 
 
 def store_of(progress: Mapping[str, Any]) -> str:
-    """What the store holds, its limit, what it could give back and how fast it grows, by what the job `store_budget`
-    saw last."""
+    """Return size, limit, free space and growth of the store, as the job `store_budget` saw them last."""
     if "bytes" not in progress:
         return "size unknown: the service has not checked yet"
     limit = progress["max_bytes"]

@@ -1,4 +1,4 @@
-"""What a run lacks, and what is wrong with it, in words."""
+"""Missing and faulty records of a run, in words."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _BY_FRAMEWORK: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def _remedy(row: Mapping[str, Any], column: str, remedy: str) -> str:
-    """What to do, in the words of the run's framework."""
+    """Return the remedy in the words of the run's framework."""
     return _BY_FRAMEWORK.get(row.get("framework") or "", {}).get(column, remedy)
 
 
@@ -122,7 +122,7 @@ def _ended_collector(row: queries.CliEnds) -> str:
 
 
 def end_remedy(row: queries.CliEnds) -> str:
-    """What to do about a row of `cli_ends`; empty: nothing."""
+    """Return the remedy for a row of `cli_ends`, or "" if there is none."""
     if row["sequences"] is None:
         return "read the end of that process's log, and `dmesg` for the out-of-memory killer"
     return (
@@ -142,7 +142,7 @@ def name_clashes(row: queries.CliNameClashes) -> Iterator[tuple[str, str]]:
 
 
 def gaps_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
-    """What cannot have been measured, because no one sent it, and what to do about it."""
+    """Yield what could not be measured because it was not sent, and the remedy."""
     if not row["trained"]:
         yield (
             "no trainer side: no metric can be computed",
@@ -166,7 +166,7 @@ _NAMES: Final = (
 
 
 def joined_by_tokens(row: queries.CliGaps) -> str:
-    """How many sequences were joined without names, by their tokens; empty where none was."""
+    """Return the number of sequences joined by their tokens, or "" if none was."""
     if not row["joined_by_tokens"]:
         return ""
     return (
@@ -205,7 +205,7 @@ def _rollout_gaps(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
 
 
 def faults_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
-    """What was sent and is wrong, and what to do about it."""
+    """Yield faults of what was sent, and the remedy."""
     broken = broken_tokens(row)
     if broken:
         yield (
@@ -274,8 +274,8 @@ def doubled(row: queries.CliDoubled) -> str:
 
 
 def sent(row: queries.CliSent) -> str | None:
-    """What the collectors say they wrote, against what is stored of it; a row of `cli_sent`. None: none of them has
-    said."""
+    """Compare what collectors report to have written with what is stored, a row of `cli_sent`; None without a
+    report."""
     if not row["collectors"]:
         return None
     by = "1 collector" if row["collectors"] == 1 else f"{row['collectors']:,} collectors"
@@ -290,18 +290,18 @@ def sent(row: queries.CliSent) -> str | None:
 
 
 def _blank(row: queries.CliGaps) -> bool:
-    """Whether most of what was measured is nothing but zeros; a short answer of a sharp policy may be."""
+    """Return true if most of what was measured is zeros; a short answer of a sharp policy may be."""
     return bool(2 * row["blank_tokens"] > row["measured_tokens"])
 
 
 def broken_tokens(row: queries.CliGaps) -> str:
-    """How many tokens of which kind are broken; empty when none is."""
+    """Return the broken tokens by kind, or "" if there are none."""
     kinds = {"non-finite": row["nonfinite_tokens"], "impossible": row["impossible_tokens"]}
     return " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
 
 
 def measured(row: queries.CliGaps) -> str:
-    """How many tokens went into the numbers of the pair `backend`, and why not the others."""
+    """Return the number of tokens in the pair `backend`, and why the others are not."""
     rest = row["tokens"] - row["measured_tokens"] - row["nonfinite_tokens"] - row["impossible_tokens"]
     reasons = [broken_tokens(row), f"{rest:,} without both log-probs" if rest else ""]
     if _blank(row):
@@ -313,7 +313,7 @@ def measured(row: queries.CliGaps) -> str:
 
 
 def raw_sampled(row: queries.CliGaps) -> str:
-    """What a recorder's `raw_fraction` left out, which is no loss; empty where it left out nothing."""
+    """Return what a recorder's `raw_fraction` left out, which is no loss, or "" if nothing."""
     if not row["raw_sampled"]:
         return ""
     share = _share(row["raw_sampled"], row["trained"])

@@ -31,7 +31,7 @@ SIGNS: Final[Mapping[Severity, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What people read first; `tone` colours it."""
+    """First line about a run; `tone` colours it."""
 
     icon: str
     word: str

@@ -1,5 +1,4 @@
-"""What collectors lost, or wrote and is nowhere any more, in words, and what to do about it; for commands and the Data
-page."""
+"""Lost records in words, and the remedy; for commands and the Data page."""
 
 from __future__ import annotations
 
@@ -125,10 +124,10 @@ def reused(row: queries.CliNameClashes) -> str:
 
 
 def about_file(reason: str) -> tuple[str, str]:
-    """What happened to a file in quarantine, and what to do about it."""
+    """Return what happened to a file in quarantine, and the remedy."""
     return _REASONS.get(reason, _UNKNOWN_REASON)
 
 
 def about_event(event: str) -> str:
-    """What to do about a collector's complaint; "": its message says all there is."""
+    """Return the remedy for a collector's complaint, or "" if its message has it."""
     return _EVENTS.get(event, "")

@@ -1,4 +1,4 @@
-"""How far nodes that ship are behind, in words: for the command line and the Data page."""
+"""Backlog of nodes that ship, in words, for the command line and the Data page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLOCK_SECONDS: Final = 2.0  # a difference that matters to nobody
 
 
 def behind(row: queries.NodesOf) -> str:
-    """What waits on a node.
+    """Return the backlog of a node.
 
     >>> behind({"segments": 3, "bytes": 2048, "behind_seconds": 61.0, "silent_seconds": 1.0})
     '1 min behind: 3 segments, 2 KiB'
@@ -30,7 +30,7 @@ def behind(row: queries.NodesOf) -> str:
 
 
 def clock(row: queries.NodesOf) -> str:
-    """How wrong a node's clock is, against the service's; nothing when it is right.
+    """Return the difference of a node's clock from the service's, or "" if it is right.
 
     >>> clock({"clock_ahead_seconds": -86400.0}), clock({"clock_ahead_seconds": 0.1})
     ('1 d slow', '')
@@ -42,6 +42,6 @@ def clock(row: queries.NodesOf) -> str:
 
 
 def is_late(row: queries.NodesOf) -> bool:
-    """Whether someone should look at a node."""
+    """Return true if a user should look at a node."""
     late = row["behind_seconds"] is None or row["behind_seconds"] > SILENT_SECONDS
     return late or bool(row["problem"]) or bool(clock(row))

@@ -1,4 +1,4 @@
-"""How quantities and times are written, everywhere people read them. `browser/format.js` follows the same rules."""
+"""Quantities and times as they are written in all texts. `browser/format.js` follows the same rules."""
 
 from __future__ import annotations
 

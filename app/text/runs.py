@@ -55,7 +55,7 @@ def _text(run: Run) -> str:
 
 
 def prefix(name: str) -> str:
-    """What the names of a group of runs begin with: a name without its last part.
+    """Return the common prefix of a group of runs: a name without its last part.
 
     >>> prefix("sweep-lr/seed-3"), prefix("baseline")
     ('sweep-lr/seed', 'baseline')
@@ -88,6 +88,6 @@ def line(run: Run, glance: Glance | None) -> dict[str, Any]:
 
 
 def acknowledged_by(judgement: Judgement) -> str | None:
-    """Who takes care of the alerts that fire; None: none fires, or no one does of one of them."""
+    """Return who acknowledged the firing alerts, or None if one is unacknowledged."""
     names: Sequence[str | None] = [alert.acknowledged_by for alert in judgement.alerts]
     return ", ".join(sorted({str(name) for name in names})) if names and all(names) else None

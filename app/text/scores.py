@@ -54,7 +54,7 @@ def text(scored: Score, *, exact: bool = False) -> str:
 
 
 def _bits(scored: Score) -> list[str]:
-    """Whether r and t are the same numbers, and the first token of each gap that is not."""
+    """Say if r and t are the same numbers, and the first token of each difference."""
     lines = [
         f"exact    {'r and t are equal in every bit' if scored.exact else 'r and t are not equal in every bit, or were not compared'}"
     ]
@@ -72,7 +72,7 @@ def _bits(scored: Score) -> list[str]:
 
 
 def _operation(scored: Score) -> list[str]:
-    """Where a fresh engine and the trainer stop to compute the same numbers."""
+    """Say where a fresh engine and the trainer begin to differ."""
     if scored.breaks is None:
         return []
     at = scored.breaks
@@ -85,7 +85,7 @@ def _operation(scored: Score) -> list[str]:
 
 
 def _sequences(scored: Score) -> list[str]:
-    """Which sequences hold tokens that are off, and how many of each engine; nothing where that is most of them."""
+    """Yield sequences with tokens that are off, and their number per engine; nothing if most are."""
     off, of = scored.sequences, len(scored.scores["r"])
     if not 0 < len(off) <= of / 2:
         return []

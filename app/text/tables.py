@@ -155,7 +155,7 @@ def write_csv(table: pa.Table, out: TextIO, *, raw: bool = False) -> None:
 
 
 def csv_text(table: pa.Table) -> str:
-    """What `write_csv` writes."""
+    """Return the text that `write_csv` writes."""
     out = io.StringIO()
     write_csv(table, out)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""What commands write for people, without the control characters that names and messages from outside may hold."""
+"""Output of commands, without the control characters that names and messages from outside may hold."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from logprobe.monitor.reader import FlightReader, Reader, open_reader
 
 
 class Refused(TypedDict):
-    """What speaks against a correction, see `refusals.Refusal`."""
+    """Objection to a correction, see `refusals.Refusal`."""
 
     reason: str
     words: str
@@ -36,7 +36,7 @@ class Refused(TypedDict):
 
 
 class Foreseen(TypedDict):
-    """What a correction would do to the recorded recent steps.
+    """Effect of a correction on the recorded recent steps.
 
     `preview`: None: no tokens are kept. `refusal`: None: nothing speaks against it. `instead`: a milder correction that
     would be taken.
@@ -52,10 +52,8 @@ class Foreseen(TypedDict):
 
 
 class EffectWords(TypedDict):
-    """What came of a correction.
-
-    `judgement`: as `Effect` has it, or "unknown" where another version judged it. `step`: of the judgement; None: the
-    controller has not judged it yet.
+    """Effect of a correction. `judgement`: as `Effect` has it, or "unknown" where another version judged it. `step`: of
+    the judgement; None: the controller has not judged it yet.
     """
 
     judgement: str
@@ -81,8 +79,7 @@ class CorrectionState(TypedDict):
 
 
 def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
-    """What the policy's correction, or the preset `name`, would do to the recorded recent steps, and what speaks
-    against it.
+    """Compute the effect of the policy's correction, or of the preset `name`, on recent steps, and objections to it.
 
     Raises `ConfigurationError` for an unknown run or preset.
     """
@@ -160,8 +157,8 @@ def state_of(reader: Reader, home: Home, run: str) -> CorrectionState:
 
 
 def _policy(home: Home, reader: Reader, run: str) -> InForce:
-    """What the service goes by, which may be what the file said before; without one, what the file says. Raises
-    `ConfigurationError`."""
+    """Return the policy of the service, which may be that of the file before; without a service, that of the file.
+    Raises `ConfigurationError`."""
     if isinstance(reader, FlightReader):
         policy: InForce = reader.act(POLICY, {"run": run})
         return policy
@@ -171,8 +168,7 @@ def _policy(home: Home, reader: Reader, run: str) -> InForce:
 def _effect(
     reader: Reader, run: str, control: Mapping[str, Any], window: int, actions: Sequence[Mapping[str, Any]]
 ) -> tuple[EffectWords | None, list[Figure]]:
-    """What came of the newest correction: as the controller judged it; until it has, the numbers so far. None: there
-    was none."""
+    """Return the effect of the newest correction, or the numbers so far until it is judged; None without one."""
     if control.get("from_step") is None:
         return None, []
     verdict = judgement(actions, control["from_step"])

@@ -1,4 +1,4 @@
-"""What was recorded of a run, what of it was lost or waits, and what serves it."""
+"""Records of a run: stored, lost or waiting, and the service."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Firing(TypedDict):
 
 
 class ServiceState(TypedDict):
-    """Whether a service runs, what waits for it (None: no service looks), and the jobs that fail, with why."""
+    """State of the service, its backlog (None without a service), and the jobs that fail, with the reason."""
 
     running: bool
     backlog: Backlog | None
@@ -167,7 +167,7 @@ def _stuck(service: Status, run: str) -> list[StuckFile] | None:
 
 
 def _progress(service: Status, name: str) -> Mapping[str, Any]:
-    """What a job did last; empty without a service, or before its first run."""
+    """Return the last progress of a job; empty without a service, or before its first run."""
     job = service.get("jobs", {}).get(name)
     return {} if job is None else job["progress"]
 
@@ -181,7 +181,7 @@ def _failing(service: Status) -> dict[str, str]:
 
 
 def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
-    """What was recorded and what of it was lost or waits, as names and texts."""
+    """Yield what was recorded, lost or waits, as names and texts."""
     yield "last step", document["last_step"]
     yield "recorded", _recorded(document)
     yield "sent", sent(document["sent"]) or "unknown: none of its collectors has reported"
@@ -196,7 +196,7 @@ def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
 
 
 def _faults(document: RecordsDocument) -> Iterator[tuple[str, object]]:
-    """What is wrong with the records, or unusual."""
+    """Yield faults and peculiarities of the records."""
     if document["doubled"]:
         yield "doubled", doubled(document["doubled"])
     if document["attempts"]:
