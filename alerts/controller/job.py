@@ -23,7 +23,7 @@ from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import CONTROLLER, Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
-from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode, signed
+from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode
 from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.monitor import queries
@@ -262,13 +262,6 @@ class Controller:
         actions = self._decide(run, steps[run], decision, previewing=command == "on")
         return {"run": run, "actions": [_reported(action) for action in actions]}
 
-    def directives(self, request: Mapping[str, Any]) -> Mapping[str, object]:
-        """The directives of ``{"run"}`` as the trainer's switch reads them."""
-        run = str(request.get("run") or "")
-        stopped = self._file(run).stop_path.exists()
-        directives = recall(self._store, run).directives
-        return signed(replace(directives, stopped=stopped), directive_key(self._store.home.path))
-
     def _decide(
         self, run: str, step: int, decision: Decide, *, previewing: bool = False, seen: Known | None = None
     ) -> Sequence[Action]:
@@ -351,7 +344,6 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
             POLICY: ServiceAction("the effective policy of a run", in_force),
-            "directives": ServiceAction("the directives for a run's trainer", controller.directives),
         },
         armed=controller.armed,
     )

@@ -54,7 +54,7 @@ def test_a_greedy_response_is_scored_without_a_temperature_and_spans_are_kept(tm
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"prompt_ids": None}, r"row 1: prompt_ids missing; see docs/proof\.md"),
+        ({"prompt_ids": None}, r"row 1: prompt_ids missing; see docs/compare\.md"),
         ({"response_ids": []}, "response_ids is empty"),
         ({"response_ids": ["x"]}, "response_ids is not a list of integers"),
         ({"rollout_logprobs": [-1.0]}, "rollout_logprobs has 1 values for 2 response tokens"),
