@@ -116,6 +116,8 @@ KINDS: Final = {
     "learning_rate": Kind("learning rate changed", "circle", lambda theme: theme.accent),
     "restart": Kind("restarted", "cross", lambda theme: theme.text, through=True),
     "correction": Kind("correction", "square", lambda theme: theme.total, through=True),
+    "broken": Kind("broken tokens", "x", lambda theme: theme.alarm),
+    "chosen": Kind("chosen", "triangle-down", lambda theme: theme.alarm, through=True),
 }
 
 

@@ -12,7 +12,7 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from logprobe.app.dashboard import browser, data, ui
-from logprobe.app.dashboard.figures import Chart, Curve, Row, rows_chart
+from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.panels import PAIR_WORDS
 from logprobe.app.dashboard.reading.token_text import (
     alignment,
@@ -28,6 +28,7 @@ from logprobe.app.dashboard.reading.tokenizers import vocabulary
 from logprobe.app.dashboard.reading.tokens import StepList, StepTokens, read_step, read_steps
 from logprobe.app.dashboard.steps import pairs_of
 from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.thinning import wants_log
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
@@ -58,7 +59,6 @@ WORST: Final = 50  # rows of the table
 LONGEST: Final = 28  # characters of a token in the strip
 _ALONE: Final = frozenset({"Σ d so far", "entropy", "advantage"})  # facts of a token that the table does without
 _NAME: Final = 120  # characters of a name that are shown
-_CHART: Final = 2000  # steps of the bars, the newest; typing a number opens any
 _LIMITED: Final = frozenset({Rule.LIMITED_BELOW, Rule.LIMITED_ABOVE})
 _SIDES: Final = (
     ("rollout", "rollout r"),
@@ -154,41 +154,23 @@ def _open(step: int) -> None:
 
 
 def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, window: tuple[int, int] | None) -> Chart:
-    """Return bars of K3 by step: dark where raw tokens are kept, a cross where tokens are broken, one of them
-    chosen."""
-    seen = slice(-_CHART, None) if window is None else (steps.step >= window[0]) & (steps.step <= window[1])
-    step, k3, kept, broken = steps.step[seen], steps.k3[seen], steps.kept[seen] > 0, steps.broken[seen] > 0
-    measured_k3 = k3[np.isfinite(k3) & (k3 > 0)]
-    log = bool(len(measured_k3)) and measured_k3.max() > 30 * measured_k3.min()
-    base = float(measured_k3.min()) / 2 if len(measured_k3) else 0.0
-    colors = np.where(step == chosen, theme.alarm, np.where(kept, theme.neutral, theme.line))
-    row = Row("K3", [Curve("K3", step.astype(np.float64), k3, theme.neutral)], unit="nats", log=log, height=64)
-    alt = f"K3 ({pair}) over {len(steps.step):,} steps; step {chosen:,} is chosen."
-    chart = rows_chart(f"{run} {pair} {window}", [row], theme, alt=alt, window=window)
-    figure = chart.figure
-    top = np.where(np.isfinite(k3), np.maximum(k3, base), np.nan)
-    figure["data"][0] = {
-        "type": "bar", "x": step.tolist(), "y": [None if np.isnan(y) else float(y) for y in top], "yaxis": "y2", "marker": {"color": colors.tolist()}, "hoverinfo": "skip",
-    }  # fmt: skip
-    crosses = {"symbol": "x", "size": 6, "color": theme.alarm}
-    figure["data"].append(
-        {"type": "scatter", "mode": "markers", "x": step[broken].tolist(), "y": [0.5] * int(broken.sum()), "yaxis": "y", "marker": crosses, "hoverinfo": "skip", "cliponaxis": False}
+    """Return K3 by step: pale where raw tokens are not kept, a cross where tokens are broken, one step chosen."""
+    place = steps.step.astype(np.float64)
+    known = steps.k3[np.isfinite(steps.k3)]
+    curves = [
+        Curve("K3", place, steps.k3, theme.neutral, faint=True),
+        Curve("K3", place, np.where(steps.kept > 0, steps.k3, np.nan), theme.neutral),
+    ]
+    broken = np.flatnonzero(steps.broken > 0)
+    marks = [Mark("broken", float(place[at]), f"{steps.broken[at]:,.0f} broken tokens") for at in broken]
+    chart = rows_chart(
+        f"{run} {pair} {window}", [Row("K3", curves, unit="nats", log=wants_log(known), height=64)], theme, window=window,
+        alt=f"K3 ({pair}) over {len(steps.step):,} steps; step {chosen:,} is chosen.",
+        marks=[*marks, Mark("chosen", chosen, "chosen step")],
+        note="Click to open a step; a cross: broken tokens; pale: raw tokens are not kept.",
     )  # fmt: skip
-    figure["layout"] |= {"bargap": 0.1, "dragmode": False}
-    words = {
-        str(int(at)): f"{int(count):,} broken tokens"
-        for at, count in zip(step[broken], steps.broken[seen][broken], strict=True)
-    }
-    return Chart(
-        figure,
-        chart.name,
-        chart.alt,
-        chart.rows,
-        words,
-        "step",
-        zooms=False,
-        note="Click a bar to open its step; a cross: broken tokens; pale: raw tokens are not kept.",
-    )
+    chart.figure["layout"]["dragmode"] = False
+    return replace(chart, zooms=False)
 
 
 # --- Its sequences ---
