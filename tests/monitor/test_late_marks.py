@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -73,7 +72,7 @@ def run(home: Path) -> Iterator[Run]:
         yield Run(store)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(["training", "rollout", "weights"])))
+@pytest.mark.parametrize("order", [("training", "rollout", "weights"), ("weights", "rollout", "training")])
 def test_a_late_mark_reaches_its_tokens(run: Run, order: tuple[str, ...]) -> None:
     content = {
         "training": trained("a", weight_version="3"),
