@@ -47,22 +47,17 @@ def listed(settings: Mapping[str, object]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in settings.items())
 
 
-def noise(frame: Frame, k3: float) -> list[Finding]:
-    """Name what makes two computations of the same weights differ, by settings and by the grid of the values.
-
-    Args:
-        frame: columns of the run.
-        k3: mean K3 of tokens of one weight version.
-    """
-    if not k3 > number("visible_k3") or not frame.gap.n:
+def noise(frame: Frame) -> list[Finding]:
+    """Name what makes two computations of the same weights differ, by settings and by the grid of the values."""
+    if not frame.gap.k3 > number("visible_k3"):
         return []
-    found = _noise_by_settings(frame, k3) or _noise_by_grid(frame)
+    found = _noise_by_settings(frame) or _noise_by_grid(frame)
     return [] if found is None else [found]
 
 
-def _noise_by_settings(frame: Frame, k3: float) -> Finding | None:
+def _noise_by_settings(frame: Frame) -> Finding | None:
     setup = frame.setup
-    if setup.quantizations and k3 > number("slight"):
+    if setup.quantizations and frame.gap.k3 > number("slight"):
         return Finding("quantized_rollout", Confidence.KNOWN, evidence={"settings": listed(setup.quantizations)})
     if setup.mixture_of_experts and (tail := _tail(frame)) > number("tail_share"):
         return Finding("moe_routing", Confidence.INFERRED, evidence={"share_of_1_percent": tail})

@@ -94,8 +94,6 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
         shape = None  # elsewhere both sides do score the same text
     rest = Rest(frame)
     found = contrasts(frame, rest) if shape is None else _beside(frame, shape)
-    fresh = rest.now.where(rest.now.own)
-    k3 = fresh.k3 if fresh.n >= number("fewest") else frame.gap.k3
     found += [] if trainer is None or shape is not None else [trainer]
     known = {finding.cause for finding in (*found, *counted_found)}
     if shape is None or shape.cause != "miscalibrated_logprobs":
@@ -110,7 +108,7 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
         grew = _growth(frame, rest, found, facts)
         found += [] if grew is None else [grew]
     known_noise = any(f.signature.kind == "noise" for f in counted_found)
-    return found if known_noise else [*found, *noise(frame, k3)]
+    return found if known_noise else [*found, *noise(frame)]
 
 
 def _distributions(frame: Frame) -> tuple[Finding | None, Finding | None]:
@@ -364,7 +362,10 @@ def _excluded(found: list[Finding], frame: Frame, facts: Facts) -> list[Finding]
             kept.append(finding)
         elif fact == "version_stands_still":
             since, version = stands_still(frame) or (finding.since, None)
-            kept.append(replace(finding, cause="missed_weight_sync", since=since, evidence={"stands_still": version}))
+            turned = replace(finding, cause="missed_weight_sync", since=since, evidence={"stands_still": version})
+            others = [f for f in kept if f.cause == turned.cause]
+            surest = max([turned, *others], key=lambda f: f.confidence)
+            kept = [*(f for f in kept if f not in others), surest]
         elif finding.signature.kind != "noise":
             evidence = {**finding.evidence, "looks_like": finding.cause, "excluded_by": fact}
             kept.append(replace(finding, cause=UNKNOWN, evidence=evidence, place=None))

@@ -173,15 +173,10 @@ def numerics(frame: Frame) -> float | None:
     fewest = number("fewest")
     whole = frame.strata.where(frame.strata.own)
     ends = [whole.within(steps) for steps in windows(frame.measured)]
-    if max(end.n for end in ends) < fewest:
+    usable = [end.k3 for end in ends if end.n >= fewest]
+    if not usable:
         return whole.k3 if whole.n >= fewest else None
-    usable = [end for end in ends if end.n >= fewest]
-    if ends[1].n < fewest and ends[0].n < fewest:
-        return None
-    values = [end.k3 for end in usable if math.isfinite(end.k3)]
-    if not values:
-        return None
-    return min(values) if frame.growth.verdict in GROWS else values[-1]
+    return min(usable) if frame.growth.verdict in GROWS else usable[-1]
 
 
 def identical(frame: Frame) -> bool:
