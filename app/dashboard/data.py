@@ -218,7 +218,7 @@ class Grown:
     def at(self, revision: int) -> pl.DataFrame:
         """Return the frame as of `revision` or later: what is recorded while it is read is in it."""
         with self._lock:
-            recreated = revision < self._asked  # the store; its revisions begin anew
+            recreated = revision < self._asked  # the store; its revisions start again
             if recreated or revision > self._revision:
                 with suppress(*([ServiceUnavailableError] if len(self._frame) else [])):
                     self._read(0 if recreated else self._revision, _NO_STEPS if recreated else self._frame)
