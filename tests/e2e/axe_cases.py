@@ -23,7 +23,7 @@ RUNS: Final = ("v1-initial", "late-growth", "late-growth-mis")
 DRAWN: Final = {
     "runs": "[data-testid=stDataFrame]", "": ".lp-plot .trace", "diagnosis": "table[aria-label=parity]", "mismatch": ".lp-plot .trace",
     "tokens": ".lp-strip", "compare": "table[aria-label=onsets]", "alerts": "table[aria-label=thresholds], .lp-hint", "correction": "table[aria-label=audit], .lp-hint",
-    "data": "table[aria-label=jobs]",
+    "data": "[data-testid=stDataFrame]",
 }  # fmt: skip
 LOOK: Final = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
   .map(({ id, help, nodes }) => ({ id, help, nodes: nodes.map(({ target, failureSummary, html }) => ({ target: String(target), failureSummary, html })) }))"""
