@@ -71,7 +71,7 @@ def test_a_million_sequences_in_one_step(tmp_path, chromium):
             ("overview", ".lp-tiles"),
             ("mismatch", ".lp-plot .trace"),
             ("tokens", ".lp-strip"),
-            ("data", "table[aria-label=jobs]"),
+            ("data", "[data-testid=stDataFrame]"),
         ):
             begun = time.monotonic()
             page.goto(f"{address}/?page={name}&run=wide", wait_until="commit", timeout=SLOW)
