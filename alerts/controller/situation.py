@@ -80,7 +80,7 @@ class Situation:
     @property
     def fault(self) -> FindingDocument | None:
         """The finding that forbids a correction, semantic ones before others, or None."""
-        vetoing = [finding for finding in self.findings if finding.get("vetoes")]
+        vetoing = [finding for finding in self.findings if finding["vetoes"]]
         return min(vetoing, key=lambda finding: finding["layer"] != "semantic", default=None)
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from diagnoses import finding
 
 from logprobe.alerts.controller import decide
 from logprobe.alerts.controller.policy import Mode, Policy
@@ -23,25 +24,11 @@ from logprobe.alerts.controller.situation import (
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.judging.document import FindingDocument
 
-
-def finding(cause: str, layer: str, **more: object) -> FindingDocument:
-    """A finding as a diagnosis has it."""
-    return {
-        "cause": cause,
-        "layer": layer,
-        "confidence": 0.95,
-        "explanation": "",
-        "vetoes": False,
-        "accepted": None,
-        **more,
-    }
-
-
 POLICY = Policy(mode=Mode.ARMED)
 PREVIEW = Preview(
     steps=(96, 100), tokens=5000, masked_tokens=0.03, masked_sequences=0.0, masked_advantage=0.04, weight_ess=0.9
 )
-STALE = finding("staleness", "objective")
+STALE = finding("staleness", layer="objective")
 CRITICAL = Situation(
     step=100,
     verdict="critical",
@@ -50,7 +37,7 @@ CRITICAL = Situation(
     coverage=1.0,
     trials=(Trial(POLICY.correction, PREVIEW),),
 )
-RAW = finding("raw_logprobs", "semantic", vetoes=True, explanation="log-probs are taken before the temperature")
+RAW = finding("raw_logprobs", layer="semantic", vetoes=True, explanation="log-probs are taken before the temperature")
 
 
 def on(step: int = 100) -> Control:
@@ -72,8 +59,8 @@ def names(actions) -> list[str]:
     return [f"{action.name}/{action.reason}" for action in actions]
 
 
-ROUNDING = finding("low_precision", "inference_path")
-MISSED = finding("missed_weight_sync", "inference_path", vetoes=True)
+ROUNDING = finding("low_precision", layer="inference_path")
+MISSED = finding("missed_weight_sync", layer="inference_path", vetoes=True)
 LIVED_WITH = {"by": "ann"}
 # What is found beside critical growth, and whether the controller acts: it goes by vetoes, not by layers.
 VETOES = [
@@ -127,7 +114,7 @@ PRODUCT = CorrectionConfig(is_level="sequence", is_mode="mask", is_upper=2.0)
 REFUSALS = [
     ("stopped", {"stopped": True}, {}, {}),
     ("not_advised", {"findings": (STALE, RAW)}, {}, {}),
-    ("not_advised", {"findings": (finding("missed_weight_sync", "inference_path", vetoes=True),)}, {}, {}),
+    ("not_advised", {"findings": (finding("missed_weight_sync", layer="inference_path", vetoes=True),)}, {}, {}),
     ("coverage_unknown", {"coverage": None}, {}, {}),
     ("low_coverage", {"coverage": 0.989}, {}, {}),
     ("no_preview", {"trials": ()}, {}, {}),

@@ -35,6 +35,7 @@ STALE = {
     "layer": "objective",
     "confidence": 0.9,
     "explanation": "tokens are ten versions old",
+    "urgency": "act",
     "vetoes": False,
     "accepted": None,
 }
@@ -43,6 +44,7 @@ RAW = {
     "layer": "semantic",
     "confidence": 1.0,
     "explanation": "taken before the temperature",
+    "urgency": "act",
     "vetoes": True,
     "accepted": None,
 }
