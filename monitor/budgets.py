@@ -1,4 +1,4 @@
-"""What a home keeps and a service takes by default; a command line names these without loading a store."""
+"""Defaults of what a data directory keeps and a service takes."""
 
 from __future__ import annotations
 

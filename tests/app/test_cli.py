@@ -22,11 +22,8 @@ from logprobe.app.surface.arguments import require_run, step_range
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.budgets import GIB
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics import KEYS
-from logprobe.monitor.store.freezing import StoreBudget
-from logprobe.monitor.store.retention import RetentionPolicy
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +117,7 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     for heavy in ("numpy", "pyarrow", "duckdb", "rich", "logprobe.app.commands"):
         assert f"'{heavy}'" not in done.stderr
-    modules = [name for name in ast.literal_eval(done.stderr) if name.startswith("logprobe.monitor")]
-    assert modules == ["logprobe.monitor", "logprobe.monitor.budgets"]  # a docstring, and three numbers
+    assert not [name for name in ast.literal_eval(done.stderr) if name.startswith("logprobe.monitor")]
 
 
 def test_a_list_of_runs_loads_no_rules() -> None:
@@ -133,12 +129,6 @@ def test_a_list_of_runs_loads_no_rules() -> None:
 
 
 # --- Usage and errors ---
-
-
-def test_the_budget_that_up_states_is_the_default_one() -> None:
-    kept, stored = RetentionPolicy().max_bytes / GIB, StoreBudget().max_bytes / GIB
-    words = " ".join(logprobe("up", "--help").stdout.split())
-    assert [f"[default: {kept}]" in words, f"[default: {stored}]" in words] == [True, True]
 
 
 def test_version() -> None:
