@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 from logprobe.app.surface.arguments import Arguments
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.shipping import command
@@ -12,4 +10,4 @@ from logprobe.collectors.shipping import command
 def run(arguments: Arguments) -> int:
     """Return when nothing waits, after Ctrl-C or SIGTERM, or when the bucket refuses the credentials."""
     log_to_stderr()
-    return command.run(Namespace(home=arguments.home, seconds=arguments.seconds))
+    return command.run(None if arguments.home is None else str(arguments.home), arguments.seconds)

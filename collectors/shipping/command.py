@@ -15,23 +15,26 @@ from logprobe.collectors import addresses
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
-from logprobe.collectors.shipping.arguments import declare
 from logprobe.collectors.shipping.shipper import Options, Shipper
 
 _NICE: Final = 5
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(home: str | None, seconds: float | None) -> int:
     """Ship what waits on this machine for an address; return 0 once nothing waits, and 1 if something is left.
+
+    Args:
+        home: the address; None: ``LOGPROBE_HOME``.
+        seconds: after which it gives up; None: only when credentials are refused.
 
     Raises `LogprobeError`.
     """
     stop = threading.Event()
-    timer = threading.Timer(arguments.seconds, stop.set) if arguments.seconds is not None else None
+    timer = None if seconds is None else threading.Timer(seconds, stop.set)
     if timer is not None:
         timer.daemon = True
         timer.start()
-    shipper = _shipper(arguments, stop, Options(drain=True))
+    shipper = _shipper(home, stop, Options(drain=True))
     left = _work(shipper, stop)
     if timer is not None:
         timer.cancel()
@@ -54,10 +57,10 @@ def _work(shipper: Shipper, stop: threading.Event) -> bool:
     return False
 
 
-def _shipper(arguments: argparse.Namespace, stop: threading.Event, options: Options) -> Shipper:
+def _shipper(home: str | None, stop: threading.Event, options: Options) -> Shipper:
     """Raises `ConfigurationError`."""
-    home = arguments.home or os.environ.get("LOGPROBE_HOME")
-    folder = Path() if not home else addresses.folder_of(str(home))
+    home = home or os.environ.get("LOGPROBE_HOME")
+    folder = Path() if not home else addresses.folder_of(home)
     address = addresses.address_of(folder)
     if address is None:
         raise ConfigurationError(
@@ -78,16 +81,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--with-collectors", action="store_true", help="end when no collector uses this address and nothing waits"
     )
-    declare(parser)
+    parser.add_argument(
+        "--seconds", metavar="N", type=float, help="give up after so long (default: only when credentials are refused)"
+    )
     log_to_stderr()
     arguments = parser.parse_args(argv)
     try:
         if not arguments.with_collectors:
-            return run(arguments)
+            return run(arguments.home, arguments.seconds)
         os.nice(_NICE)  # the trainer beside it comes first
         stop, named = threading.Event(), os.environ.get("LOGPROBE_RUN")
         options = Options(tethered=True, runs=frozenset({named} if named else ()))
-        return 1 if _work(_shipper(arguments, stop, options), stop) else 0
+        return 1 if _work(_shipper(arguments.home, stop, options), stop) else 0
     except LogprobeError as error:
         complain(str(error))
         return 1
