@@ -66,7 +66,7 @@ def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
     place = None if frame.gap.n < number("fewest") else where(frame)
     grown = grew_at(frame) if frame.growth.verdict in GROWS else None
     found += _why(frame, found, facts, place)
-    found = _excluded(found, frame, facts)
+    found = _once(_excluded(found, frame, facts))
     found = _here(frame, found, place, grown)
     return _concluded(frame, found, level, _told(frame, place, grown), facts=facts, accepted=accepted)
 
@@ -362,14 +362,23 @@ def _excluded(found: list[Finding], frame: Frame, facts: Facts) -> list[Finding]
             kept.append(finding)
         elif fact == "version_stands_still":
             since, version = stands_still(frame) or (finding.since, None)
-            turned = replace(finding, cause="missed_weight_sync", since=since, evidence={"stands_still": version})
-            others = [f for f in kept if f.cause == turned.cause]
-            surest = max([turned, *others], key=lambda f: f.confidence)
-            kept = [*(f for f in kept if f not in others), surest]
+            kept.append(replace(finding, cause="missed_weight_sync", since=since, evidence={"stands_still": version}))
         elif finding.signature.kind != "noise":
             evidence = {**finding.evidence, "looks_like": finding.cause, "excluded_by": fact}
             kept.append(replace(finding, cause=UNKNOWN, evidence=evidence, place=None))
     return kept
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """Keep the surest finding of each cause that two tests name; a share that it does not know is the other's."""
+    surest: dict[object, Finding] = {}
+    for at, finding in enumerate(found):
+        key = at if finding.cause == UNKNOWN else finding.cause
+        other = surest.get(key, finding)
+        best, less = (finding, other) if finding.confidence > other.confidence else (other, finding)
+        known = best.share is not None
+        surest[key] = best if known else replace(best, share=less.share, least=less.least, most=less.most)
+    return list(surest.values())
 
 
 def _counted_against(finding: Finding, fact: str) -> bool:

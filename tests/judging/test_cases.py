@@ -28,7 +28,7 @@ from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Confidence, Judgement
 from logprobe.monitor.judging.proofs import NAMES
-from logprobe.monitor.judging.signatures import SIGNATURES
+from logprobe.monitor.judging.signatures import SIGNATURES, UNKNOWN
 from logprobe.monitor.judging.thresholds import THRESHOLDS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
@@ -91,6 +91,9 @@ def differences(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
         judgement.since is not None and expect["since"][0] <= judgement.since <= expect["since"][1]
     ):
         wrong["since"] = judgement.since
+    causes = [f.cause for f in judgement.findings if f.cause != UNKNOWN]
+    if len(set(causes)) < len(causes):
+        wrong["named twice"] = causes
     named = {f.cause for f in judgement.findings if f.named}
     if named & set(expect.get("never", ())):
         wrong["never"] = named & set(expect["never"])
