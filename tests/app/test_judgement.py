@@ -147,7 +147,7 @@ def of_show(reader: StoreReader) -> Iterator[tuple[str, str]]:
         view = run_view.read(reader, reader.store.home.path, name)
         said = view.document()["judgement"]
         shown = " ".join(words.text(view).split())
-        assert shown.startswith(f"{name}: {said['severity']}: {' '.join(said['words'].split())}")
+        assert shown.startswith(f"{name}: {' '.join(said['words'].split())}")
         assert verdict is None or said["verdict"] == verdict
         yield name, said["severity"]
 
