@@ -16,9 +16,9 @@ function shaded(cell, d, { page, text, below, above }) {
   const fill = from.map((value, at) => Math.round(value + (to[at] - value) * share));
   const level = luminance(fill);
   const contrast = (ink) => { const [high, low] = [luminance(ink), level].sort((a, b) => b - a); return (high + 0.05) / (low + 0.05); };
-  const inks = [rgb(text), luminance(rgb(text)) < 0.5 ? [255, 255, 255] : [10, 14, 18]];
+  const inks = [rgb(text), [255, 255, 255], [0, 0, 0]];
   cell.style.background = `rgb(${fill})`;
-  cell.style.color = `rgb(${contrast(inks[0]) >= contrast(inks[1]) ? inks[0] : inks[1]})`;
+  cell.style.color = `rgb(${inks.find((ink) => contrast(ink) >= 4.5) ?? inks[2]})`;
 }
 
 export default function strip({ parentElement, data, setStateValue }) {
@@ -47,12 +47,12 @@ function fill(box, data) {
     cell.dataset.at = String(at);
     cell.id = `lp-token-${at}`;
     cell.setAttribute("role", "option");
-    cell.setAttribute("aria-label", words);
     cell.title = words;
     cell.className = `lp-token-${state} ${marks}`;
     if (!data.squares) cell.textContent = label;
     if (state === "trained") shaded(cell, d, data.colors);
     if (broken) cell.append(Object.assign(document.createElement("b"), { textContent: data.squares ? "×" : broken }));
+    cell.setAttribute("aria-label", `${cell.textContent} ${words}`.trim());
     return cell;
   }));
   choose(box, data.chosen, true);
