@@ -15,6 +15,7 @@ An `Archive` is used by one thread at a time.
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -262,7 +263,8 @@ class Archive:
     def merge(self, segments: Iterable[Segment]) -> MergeReport:
         """Put segments into files, one per run, kind and `FILE_BYTES`; then remove them from the spool.
 
-        Segments of a deleted run are only removed. An error of one run or kind holds up no other.
+        Segments of a deleted run are only removed. An error of one run or kind holds up no other. Raises `StoreError` if
+        the folder is no longer there.
         """
         report = MergeReport()
         for (run, kind), group in groupby(sorted(segments, key=_place), key=_owner):
@@ -286,7 +288,8 @@ class Archive:
     ) -> Merged:
         """Write rows that stand for `segments`, durably. `counts`: of what these had, if the rows do not say.
 
-        Raises `RunDeletedError`, or `OSError`; the file may be there all the same.
+        Raises `RunDeletedError`, `StoreError` if the folder is no longer there, or `OSError`; the file may be there all
+        the same.
         """
         return self._put(run, kind, table, segments, self._of(run), counts=counts)
 
@@ -513,8 +516,10 @@ class Archive:
         content = parquet(table, stated)
         path = f"{folder}/{name_of(content)}"
         try:
+            self.require()
             replace_file(self.folder / path, content, disk=self._disk)
-        except OSError:
+            self._require_there(path)
+        except (OSError, StoreError):
             self._runs.pop(run, None)  # what became of the file is found out before the next one
             raise
         merged = merged_of(path, stated, len(content))
@@ -523,6 +528,12 @@ class Archive:
         self._changed.add(run)
         files.add(merged)
         return merged
+
+    def _require_there(self, path: str) -> None:
+        """Raise unless a file that was written lies in the archive: an unmounted folder may have taken it."""
+        self.require()
+        if self._disk.size(self.folder / path) is None:
+            raise OSError(errno.ENOENT, "written to another folder: the archive was not mounted", path)
 
     def _unlink(self, group: Iterable[Segment]) -> int:
         count = 0

@@ -252,6 +252,53 @@ def test_a_damaged_file_that_was_listed_is_found_before_a_segment_goes(tmp_path:
     assert path.exists()
 
 
+class Unmounting(Disk):
+    """A real disk whose archive is unmounted before its next folder is made, and mounted again after the file."""
+
+    def __init__(self, home: Path, *, again: bool) -> None:
+        super().__init__()
+        self.home = home
+        self.again = again
+        self.is_next = False
+
+    def mkdir(self, folder: Path) -> None:
+        if self.is_next:
+            self.is_next = False
+            (self.home / "archive").rename(self.home / "disk")
+            (self.home / "archive").mkdir()
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            super().mkdir(folder)
+
+    def sync(self, path: Path) -> None:
+        super().sync(path)
+        if self.again and list((self.home / "archive").glob("*/*/*.parquet")) and (self.home / "disk").exists():
+            self.mount()
+
+    def mount(self) -> None:
+        (self.home / "archive").rename(self.home / "below")
+        (self.home / "disk").rename(self.home / "archive")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_segments_stay_when_the_archive_is_unmounted_while_they_are_merged(tmp_path: Path, again: bool) -> None:
+    disk = Unmounting(tmp_path, again=again)
+    archive = opened(tmp_path, disk=disk)
+    segments = several(tmp_path, 2)
+    disk.is_next = True
+    if again:
+        assert archive.merge(segments).waiting
+    else:
+        with pytest.raises(StoreError, match="unmounted"):
+            archive.merge(segments)
+        disk.mount()
+    assert all(segment.where.path.exists() for segment in segments)
+    assert archive.changes().new == []
+    assert archive.merge(segments).removed == len(segments)
+    (file,) = archive.changes().new
+    assert (archive.folder / file.path).exists()
+
+
 @pytest.mark.parametrize("name", ["notes.txt", f"{1:032x}.parquet", f"{1:032x}.parquet.part"])
 def test_a_foreign_file_stays_and_is_named(tmp_path: Path, name: str) -> None:
     archive = opened(tmp_path)
