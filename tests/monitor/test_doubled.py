@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from training_calls import call
 
 from logprobe.alerts.rules import liveness, watch
 from logprobe.app.cli import main
-from logprobe.app.dashboard.pages.data import Account, lacks
+from logprobe.app.dashboard.pages.data import lacks
+from logprobe.app.view.records import describe
 from logprobe.collectors import Recorder
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter, read_segment, spool_dir
@@ -20,6 +22,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.live.sequence_rows import reduce_training
 from logprobe.monitor.live.soundness import sound_rows
+from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
 
 Rows = list[dict[str, Any]]
@@ -147,10 +150,11 @@ def test_status_the_alert_and_the_data_page_say_so_at_once(filled: Filled, capsy
     assert "twice" not in alert()
     filled.bring(("training", [B]), ("rollout", [sampled("a")]))
     assert "2 sequences are in the store twice and count twice, from step 2 on" in alert()
-    (found,), (gaps,) = (filled.store.read(name, run=RUN).to_pylist() for name in ("cli_doubled", "cli_gaps"))
-    assert "are in the store twice and count twice" in str(list(lacks(Account(gaps, [], [], "", doubled=found))))
     home = filled.store.home.path
     filled.store.close()
+    with open_reader(home) as reader:
+        account = describe(reader, RUN, now=datetime.now(UTC))
+    assert "are in the store twice and count twice" in str(list(lacks(account)))
     assert main(["show", RUN, "--home", str(home)]) == 0
     said = capsys.readouterr().out
     assert "1 sequences and 1 rollouts of step 2 (4 tokens) are in the store twice and count twice" in said

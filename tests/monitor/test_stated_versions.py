@@ -172,7 +172,7 @@ def test_a_conflict_is_reported_and_diagnosed(monitor: Monitor, capsys: pytest.C
     assert (finding["since_step"], finding["layer"]) == (4, "inference_path")
     monitor.store.close()
     words = "state different weight versions of 4 of 12 tokens (steps 4 to 4)"
-    assert any(words in each.text and each["level"] == "problem" for each in examine(str(monitor.store.home.path)))
+    assert any(words in each.text and each.level == "problem" for each in examine(str(monitor.store.home.path)))
     main(["show", "run", "--home", str(monitor.store.home.path)])
     assert words in capsys.readouterr().out
 
