@@ -263,8 +263,8 @@ class Archive:
     def merge(self, segments: Iterable[Segment]) -> MergeReport:
         """Put segments into files, one per run, kind and `FILE_BYTES`; then remove them from the spool.
 
-        Segments of a deleted run are only removed. An error of one run or kind holds up no other. Raises `StoreError` if
-        the folder is no longer there.
+        Segments of a deleted run are only removed. An error of one run or kind holds up no other. Raises `StoreError`
+        if the folder is no longer there.
         """
         report = MergeReport()
         for (run, kind), group in groupby(sorted(segments, key=_place), key=_owner):
