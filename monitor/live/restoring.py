@@ -17,13 +17,7 @@ from logprobe.monitor.store.archive_file import Merged
 from logprobe.monitor.store.store import Store
 
 StepKey = tuple[str, int]
-_TRAINED: Final = (
-    "restore_training",
-    "restore_statistics",
-    "restore_older",
-    "restore_older_statistics",
-    "restore_made",
-)
+_TRAINED: Final = ("restore_training", "restore_statistics", "restore_made")
 _LEDGER: Final = pa.schema(
     [(name, pa.string()) for name in ("segment_id", "run", "writer", "kind")]
     + [(name, pa.int64()) for name in ("sequence", "rows", "tokens", "bytes")]

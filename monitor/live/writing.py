@@ -46,11 +46,9 @@ _PLAIN: Final[Mapping[str, Sequence[str]]] = {
 _VERSIONS: Final = pa.schema(
     [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int64()), ("spans", pa.list_(SPAN))]
 )
-_BRING_BACK: Final = ("attempts_bring_back", "attempts_bring_back_statistics", "attempts_bring_back_records")
-_SET_ASIDE: Final = ("attempts_statistics", "attempts_forget_statistics", "attempts_records", "attempts_forget_records")
 _THAWED: Final = ("frozen_steps", "frozen_pairs", "profiled_steps")
-_ASIDE: Final = pa.schema(
-    [(name, pa.string()) for name in ("run", "segment_id", "writer", "repeated_by")]
+_REPEATED: Final = pa.schema(
+    [(name, pa.string()) for name in ("run", "segment_id", "repeated_by")]
     + [("step", pa.int64()), ("row", pa.int64()), ("began", pa.timestamp("us", "UTC"))]
 )
 
@@ -126,7 +124,7 @@ def _trained(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
         if doubles.needs("find_doubled_training", table):
             to.execute("find_doubled_training", table)
         if (statistics := _statistics(some, PAIRS)).num_rows:
-            to.execute("live_statistics", statistics, table="statistics")
+            to.execute("live_statistics", statistics)
 
 
 def _joined(some: Sequence[_Rows], name: str) -> NDArray[Any]:
@@ -210,28 +208,16 @@ def _of_pair(some: Sequence[_Rows], pair: str) -> pa.Table:
 
 def _links(to: Transaction, steps: Sequence[Step]) -> None:
     """Write over what the store says of records that belong to other rollout records now."""
-    again: dict[str, list[_Rows]] = {"": [], "older_": []}
-    for step in steps:
-        for prefix, rows in _again(step):
-            if rows:
-                again[prefix].append(_Rows(step, np.array(sorted(rows))))
-    for prefix, some in again.items():
-        if not some:
-            continue
-        keys = _keys(some)
-        to.execute("live_links", pa.table(keys | _found(some)), table=f"{prefix or 'training_'}sequences")
-        own = [_Rows(each.step, each.rows[~each.column("received")]) for each in some]
-        own = [each for each in own if len(each.rows)]  # what the trainer received stays its r
-        if own:
-            to.execute("live_forget_statistics", pa.table(_keys(own)), table=f"{prefix}statistics")
-            if (statistics := _statistics(own, ENGINE_PAIRS)).num_rows:
-                to.execute("live_statistics", statistics, table=f"{prefix}statistics")
-
-
-def _again(step: Step) -> Iterable[tuple[str, set[int]]]:
-    rows = step.touched - step.fresh
-    yield "", rows - step.aside.keys()
-    yield "older_", rows & step.aside.keys()
+    some = [_Rows(step, np.array(sorted(rows))) for step in steps if (rows := step.touched - step.fresh)]
+    if not some:
+        return
+    to.execute("live_links", pa.table(_keys(some) | _found(some)))
+    own = [_Rows(each.step, each.rows[~each.column("received")]) for each in some]
+    own = [each for each in own if len(each.rows)]  # what the trainer received stays its r
+    if own:
+        to.execute("live_forget_statistics", pa.table(_keys(own)))
+        if (statistics := _statistics(own, ENGINE_PAIRS)).num_rows:
+            to.execute("live_statistics", statistics)
 
 
 def _rollouts(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
@@ -289,37 +275,30 @@ def _is_respanned(step: Step, row: int) -> bool:
 
 
 def _attempts(to: Transaction, steps: Sequence[Step]) -> None:
-    """Move records that a later attempt has replaced to tables of their own, and back what no attempt has."""
-    back, aside = [], []
+    """Say which records a later attempt has replaced, and which none has any more."""
+    said, changed = [], []
     for step in steps:
         now = {} if step.older is None else step.older.by
-        back += [(step, row) for row, by in step.aside.items() if now.get(row) != by]
-        aside += [(step, row, *by) for row, by in now.items() if step.aside.get(row) != by]
-    if back:
-        keys = pa.table(_keys([_Rows(step, np.array([row])) for step, row in back]))
-        for name in _BRING_BACK:
-            to.execute(name, keys)
-        for table in ("older_sequences", "older_statistics"):
-            to.execute("attempts_forget", keys, table=table)
-        to.execute("attempts_forget_older_records", keys)
-    if aside:
-        moved = pa.Table.from_pylist([_moved(*each) for each in aside], _ASIDE)
-        to.execute("attempts_set_aside", moved)
-        to.execute("attempts_forget", moved, table="training_sequences")
-    again = [step for step in steps if step.older is not None]
-    if again:
-        numbers = {"run": [step.run.name for step in again], "step": [step.number for step in again]}
-        for name in _SET_ASIDE:
-            to.execute(name, pa.table(numbers))
+        rows = {row for row in now.keys() | step.aside.keys() if now.get(row) != step.aside.get(row)}
+        rows |= now.keys() & step.touched  # whose statistics were written again
+        said += [_repeated(step, row, *now.get(row, (None, None))) for row in sorted(rows)]
+        if rows or step.older is not None:
+            changed.append(step)
+    if said:
+        repeated = pa.Table.from_pylist(said, _REPEATED)
+        to.execute("attempts_sequences", repeated)
+        to.execute("attempts_statistics", repeated)
+    if changed:
+        numbers = {"run": [step.run.name for step in changed], "step": [step.number for step in changed]}
+        to.execute("attempts_step_records", pa.table(numbers))
 
 
-def _moved(step: Step, row: int, writer: str, began: int) -> dict[str, Any]:
+def _repeated(step: Step, row: int, writer: str | None, began: int | None) -> dict[str, Any]:
     return {
         "run": step.run.name,
         "step": step.number,
         "segment_id": step.trained["segment"][row],
         "row": int(step.trained["row"][row]),
-        "writer": step.trained["writer"][row],
         "repeated_by": writer,
         "began": began,
     }

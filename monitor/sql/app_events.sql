@@ -1,6 +1,6 @@
 -- What happened to a run besides training: new weights in the engine, changed configurations, restarts.
 -- Grain: event. Inputs: weight_records, config_records, health_records, step_summaries,
--- older_sequences. Parameters: $run.
+-- all_sequences. Parameters: $run.
 -- An event that does not say its step is put at the first step that finished after it; null: no step has, yet.
 -- The first document of a kind and replica is where the run began, not a change.
 -- Of more than 2,000 updates the newest 2,000, and of all as many evenly: a chart cannot tell more apart, and a long run has one per step.
@@ -31,7 +31,7 @@ WITH updates AS (
     WHERE EXISTS (SELECT 1 FROM finished WHERE finished.time BETWEEN starts.earlier AND starts.time)
 ), attempts AS (
     SELECT 'restart' AS kind, min(began) AS happened_at, min(step) AS own_step, 'attempt' AS label
-    FROM older_sequences WHERE run = $run GROUP BY repeated_by
+    FROM all_sequences WHERE run = $run AND repeated_by IS NOT NULL GROUP BY repeated_by
 ), events AS (
     SELECT * FROM shown UNION ALL BY NAME SELECT * FROM changes UNION ALL BY NAME SELECT * FROM restarts
     UNION ALL BY NAME SELECT * FROM attempts

@@ -1,6 +1,5 @@
--- archive_again: Sequences whose tokens are there after all. {table}: training_sequences, or older_sequences.
--- Grain: training record. Inputs: incoming (Arrow: segment_id).
-UPDATE {table} SET raw_kept = true WHERE segment_id IN (SELECT segment_id FROM incoming) AND NOT raw_kept
+-- archive_again: Sequences whose tokens are there after all. Grain: training record. Inputs: incoming (Arrow: segment_id).
+UPDATE all_sequences SET raw_kept = true WHERE segment_id IN (SELECT segment_id FROM incoming) AND NOT raw_kept
 
 -- archive_counts: Rows and tokens of segments. Grain: segment of incoming (Arrow: segment_id). Inputs: incoming, segments.
 SELECT segment_id, rows, tokens FROM segments WHERE segment_id IN (SELECT segment_id FROM incoming)
@@ -35,16 +34,16 @@ WHERE bytes < 32 << 20 AND kind NOT IN ('sequences', 'frozen')
 GROUP BY run, kind ORDER BY files DESC, run, kind
 
 -- archive_trained: Training records of segments with their statistics, as statistics keep them. Grain: training record. `repeated_by`, `began`: of an
--- older attempt; `made`: the rollout record that was made of several requests. Inputs: incoming (Arrow: segment_id), training_sequences,
--- older_sequences, statistics, older_statistics, rollout_sequences.
+-- older attempt; `made`: the rollout record that was made of several requests. Inputs: incoming (Arrow: segment_id), all_sequences,
+-- all_statistics, rollout_sequences.
 WITH sums AS (
     SELECT segment_id, row, list(s ORDER BY s.pair) AS statistics
-    FROM (FROM statistics UNION ALL FROM older_statistics) AS s
+    FROM (SELECT * EXCLUDE (repeated_by) FROM all_statistics) AS s
     WHERE segment_id IN (SELECT segment_id FROM incoming)
     GROUP BY segment_id, row
 )
 SELECT t.*, sums.statistics, CASE WHEN r.segment_id IS NOT NULL THEN r END AS made
-FROM (FROM training_sequences UNION ALL BY NAME FROM older_sequences) AS t
+FROM all_sequences AS t
 LEFT JOIN sums USING (segment_id, row)
 LEFT JOIN rollout_sequences AS r ON r.parts IS NOT NULL AND r.segment_id = 'parts/' || t.segment_id AND r.row = t.row
 WHERE t.segment_id IN (SELECT segment_id FROM incoming)

@@ -1,5 +1,5 @@
 -- Steps that were trained more than once under one run name, because a trainer went on from a checkpoint. Grain: run. Inputs: segments,
--- training_sequences, health_records, older_sequences. Parameters: $run (null: all).
+-- training_sequences, health_records, all_sequences. Parameters: $run (null: all).
 -- `aside_*`: what older attempts recorded is set aside. `older`: sequences of `steps` steps that look like it and count, because the later
 -- session did not say where it begins: another writer of the same rank, which started after the last of them, has recorded the step, too.
 WITH starts AS (
@@ -22,6 +22,6 @@ WITH starts AS (
     FROM again GROUP BY run
 ), aside AS (
     SELECT run, count(DISTINCT step) AS aside_steps, min(step) AS aside_first, max(step) AS aside_last, count(*) AS aside
-    FROM older_sequences WHERE run = coalesce($run, run) GROUP BY run
+    FROM all_sequences WHERE repeated_by IS NOT NULL AND run = coalesce($run, run) GROUP BY run
 )
 FROM counting FULL JOIN aside USING (run) ORDER BY run

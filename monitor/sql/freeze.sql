@@ -69,10 +69,9 @@ LEFT JOIN trained AS t ON t.segment_id = r.segment_id AND t.row = r.row
 WHERE r.run = $run AND coalesce(t.goes, r.time < (SELECT kept_since FROM oldest), false)
 
 -- freeze_covered: Segments of $run no row of which is left once its steps $steps and the rollout records of incoming (Arrow: run, segment_id, row) are
--- gone. Grain: segment. Inputs: incoming, segments, training_sequences, older_sequences, rollout_sequences.
+-- gone. Grain: segment. Inputs: incoming, segments, all_sequences, rollout_sequences.
 SELECT segment_id FROM segments WHERE run = $run AND kind IN ('training', 'statistics', 'rollout')
-EXCEPT SELECT segment_id FROM training_sequences WHERE run = $run AND NOT list_contains($steps::BIGINT[], step)
-EXCEPT SELECT segment_id FROM older_sequences WHERE run = $run
+EXCEPT SELECT segment_id FROM all_sequences WHERE run = $run AND (repeated_by IS NOT NULL OR NOT list_contains($steps::BIGINT[], step))
 EXCEPT SELECT r.segment_id FROM rollout_sequences AS r ANTI JOIN incoming AS i ON i.segment_id = r.segment_id AND i.row = r.row WHERE r.run = $run
 
 -- freeze_known: Steps of incoming (Arrow: run, step) that are frozen. Grain: step. `replaced`: as of older records than its own. Inputs: incoming,
@@ -97,6 +96,10 @@ SELECT run, step, tokens, sequences, time, now(), nextval('revision') FROM incom
 
 -- freeze_profiled: Frozen steps are not profiled again. Grain: step. Inputs: incoming (Arrow: run, step).
 INSERT OR REPLACE INTO profiled_steps SELECT run, step, 9223372036854775807, 0 FROM incoming
+
+-- freeze_forget: Sequences of frozen steps, or their statistics; those of older attempts stay. {table}: all_sequences, or all_statistics.
+-- Inputs: incoming (Arrow: run, step).
+DELETE FROM {table} WHERE repeated_by IS NULL AND (run, step) IN (SELECT (run, step) FROM incoming)
 
 -- freeze_forget_rollouts: Grain: rollout record. Inputs: incoming (Arrow: run, segment_id, row).
 DELETE FROM rollout_sequences AS r USING incoming AS i

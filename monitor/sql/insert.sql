@@ -14,7 +14,7 @@ INSERT INTO rollout_sequences BY NAME SELECT * EXCLUDE (writer) FROM incoming
 INSERT INTO segments BY NAME SELECT * FROM incoming
 
 -- insert_step_records: Grain: one row per step record. Inputs: incoming (Arrow).
-INSERT INTO step_records BY NAME SELECT run, step, rank, time, scalars, correction FROM incoming
+INSERT INTO all_step_records BY NAME SELECT run, step, rank, time, scalars, correction FROM incoming
 
 -- insert_trajectories: Grain: one row per trained sequence that was sampled in several engine requests. Inputs: incoming (Arrow): its parts as one record.
 INSERT INTO rollout_sequences BY NAME SELECT * FROM incoming

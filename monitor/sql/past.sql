@@ -2,15 +2,14 @@
 SELECT DISTINCT run FROM (SELECT run FROM segments UNION ALL SELECT run FROM frozen_steps) WHERE run IN (SELECT unnest($runs::VARCHAR[]))
 
 -- past_steps: Steps of $run that have records and are not frozen. Grain: step. `begun`: the oldest training record that counts; `newest`: of all
--- records; microseconds. Inputs: training_sequences, older_sequences, step_records, older_step_records, frozen_steps.
+-- records; microseconds. Inputs: all_sequences, all_step_records, frozen_steps.
 SELECT step, epoch_us(min(begun)) AS begun, epoch_us(max(newest)) AS newest, bool_or(met) AS met, bool_or(by_tokens) AS by_tokens
 FROM (
-    SELECT step, time AS begun, time AS newest, coalesce(joined_by IN ('id', 'parts'), false) AS met,
-           coalesce(joined_by IN ('tokens', 'ambiguous'), false) AS by_tokens
-    FROM training_sequences WHERE run = $run
-    UNION ALL SELECT step, NULL, time, false, false FROM older_sequences WHERE run = $run
-    UNION ALL SELECT step, NULL, time, false, false FROM step_records WHERE run = $run
-    UNION ALL SELECT step, NULL, time, false, false FROM older_step_records WHERE run = $run
+    SELECT step, CASE WHEN repeated_by IS NULL THEN time END AS begun, time AS newest,
+           coalesce(repeated_by IS NULL AND joined_by IN ('id', 'parts'), false) AS met,
+           coalesce(repeated_by IS NULL AND joined_by IN ('tokens', 'ambiguous'), false) AS by_tokens
+    FROM all_sequences WHERE run = $run
+    UNION ALL SELECT step, NULL, time, false, false FROM all_step_records WHERE run = $run
 )
 WHERE step NOT IN (SELECT step FROM frozen_steps WHERE run = $run)
 GROUP BY step
@@ -19,11 +18,9 @@ GROUP BY step
 SELECT step, coalesce(epoch_us(time), -9223372036854775808) AS time FROM frozen_steps WHERE run = $run
 
 -- past_names: Names of training records of $run and of the parts that their trainer named. Grain: name and step, some more than once. Inputs:
--- training_sequences, older_sequences.
-SELECT sample_id AS name, step FROM training_sequences WHERE run = $run
-UNION ALL SELECT unnest(part_ids), step FROM training_sequences WHERE run = $run AND part_ids IS NOT NULL
-UNION ALL SELECT sample_id, step FROM older_sequences WHERE run = $run
-UNION ALL SELECT unnest(part_ids), step FROM older_sequences WHERE run = $run AND part_ids IS NOT NULL
+-- all_sequences.
+SELECT sample_id AS name, step FROM all_sequences WHERE run = $run
+UNION ALL SELECT unnest(part_ids), step FROM all_sequences WHERE run = $run AND part_ids IS NOT NULL
 
 -- past_sampled: Names of rollout records of $run, and of the sequences that they are parts of. Grain: name, some more than once. Inputs:
 -- rollout_sequences.
@@ -35,10 +32,9 @@ UNION ALL SELECT DISTINCT trajectory FROM rollout_sequences WHERE run = $run AND
 SELECT max(decisions[-1]."last") AS "last", max(decisions[-1]."last" + coalesce(clock_offset, 0)) AS wall
 FROM rollout_sequences WHERE run = $run AND len(decisions) > 0
 
--- past_labels: Versions that matter to steps of $run. Grain: step and version. Inputs: training_sequences, older_sequences, rollout_sequences.
+-- past_labels: Versions that matter to steps of $run. Grain: step and version. Inputs: all_sequences, rollout_sequences.
 WITH trained AS (
-    SELECT step, weight_version, rollout_versions, rollout_segment, rollout_row FROM training_sequences WHERE run = $run
-    UNION ALL SELECT step, weight_version, rollout_versions, rollout_segment, rollout_row FROM older_sequences WHERE run = $run
+    SELECT step, weight_version, rollout_versions, rollout_segment, rollout_row FROM all_sequences WHERE run = $run
 )
 SELECT DISTINCT step, version FROM (
     SELECT step, weight_version AS version FROM trained
@@ -55,32 +51,25 @@ FROM weight_records WHERE run = $run
 -- past_signs: What trainers of $run say of where they begin. Grain: health record. Inputs: health_records.
 SELECT writer, event, epoch_us(time) AS time, step, details FROM health_records WHERE run = $run AND event IN ('started', 'training_begins')
 
--- past_last: When writers of $run have recorded training last. Grain: writer. Inputs: training_sequences, older_sequences, segments.
+-- past_last: When writers of $run have recorded training last. Grain: writer. Inputs: all_sequences, segments.
 SELECT s.writer, epoch_us(max(t.time)) AS "last"
-FROM (
-    SELECT segment_id, time FROM training_sequences WHERE run = $run
-    UNION ALL SELECT segment_id, time FROM older_sequences WHERE run = $run
-) AS t JOIN segments AS s USING (segment_id)
+FROM all_sequences AS t JOIN segments AS s USING (segment_id)
+WHERE t.run = $run
 GROUP BY s.writer
 
 -- past_trained: Training records of the steps of incoming (Arrow: step) of $run, with those of older attempts. Grain: training record. `kept`: its
--- tokens are in a raw file; `repeated_by`, `began`: of an older attempt. Inputs: incoming, training_sequences, older_sequences, segments.
+-- tokens are in a raw file. Inputs: incoming, all_sequences, segments.
 SELECT t.*, s.writer, s.kind = 'statistics' AS reduced, s.raw_file IS NOT NULL AS kept
-FROM (
-    SELECT *, NULL AS repeated_by, NULL AS began FROM training_sequences WHERE run = $run AND step IN (SELECT step FROM incoming)
-    UNION ALL BY NAME
-    SELECT * EXCLUDE (writer) FROM older_sequences WHERE run = $run AND step IN (SELECT step FROM incoming)
-) AS t JOIN segments AS s USING (segment_id)
+FROM all_sequences AS t JOIN segments AS s USING (segment_id)
+WHERE t.run = $run AND t.step IN (SELECT step FROM incoming)
 ORDER BY t.step, t.segment_id, t.row
 
--- past_statistics: Statistics of those. Grain: training record and pair. Inputs: incoming (Arrow: step), statistics, older_statistics.
-SELECT * FROM statistics WHERE run = $run AND step IN (SELECT step FROM incoming)
-UNION ALL SELECT * FROM older_statistics WHERE run = $run AND step IN (SELECT step FROM incoming)
+-- past_statistics: Statistics of those. Grain: training record and pair. Inputs: incoming (Arrow: step), all_statistics.
+SELECT * EXCLUDE (repeated_by) FROM all_statistics WHERE run = $run AND step IN (SELECT step FROM incoming)
 
 -- past_told: Step records of the steps of incoming (Arrow: step) of $run, with those of older attempts. Grain: step record. Inputs: incoming,
--- step_records, older_step_records.
-SELECT step, rank, time, scalars, correction FROM step_records WHERE run = $run AND step IN (SELECT step FROM incoming)
-UNION ALL SELECT step, rank, time, scalars, correction FROM older_step_records WHERE run = $run AND step IN (SELECT step FROM incoming)
+-- all_step_records.
+SELECT step, rank, time, scalars, correction FROM all_step_records WHERE run = $run AND step IN (SELECT step FROM incoming)
 
 -- past_named: Rollout records of $run with the names of incoming (Arrow: name), or that are parts of sequences with them. Grain: rollout record.
 -- Inputs: incoming, rollout_sequences, segments.

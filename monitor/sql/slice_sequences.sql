@@ -1,12 +1,12 @@
 -- What a run's sequences can be sliced by, and what their metrics are computed from, read on one snapshot.
 -- Grain: one row per training sequence and pair with statistics, one row (pair null) for a sequence without any; steps $first to
 -- $last of $run (both included; null: no bound). `sequence` numbers sequences within the result. `versions`: tokens by the weight
--- version that sampled them, version null where unknown. Inputs: training_sequences, the rollout record each was joined
+-- version that sampled them, version null where unknown. Inputs: all_sequences, the rollout record each was joined
 -- with (rollout_sequences), statistics.
 WITH trained AS (
     SELECT rowid AS sequence, *
-    FROM training_sequences
-    WHERE run = $run AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
+    FROM all_sequences
+    WHERE repeated_by IS NULL AND run = $run AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
 ),
 joined AS (
     SELECT t.*, r.replica, r.finish_reason,

@@ -53,8 +53,8 @@ WHERE filename IN (SELECT {home} || path FROM raw_files WHERE kind = {kind}) AND
 -- view_rollouts: What the engines sampled. Grain: one row per rollout record; what was made of several is left out. Input: rollout_sequences.
 SELECT * EXCLUDE (logprobs, parts, decisions, clock_offset, engine_started) FROM rollout_sequences WHERE parts IS NULL
 
--- view_returns: Returns to a checkpoint: when an attempt began, and the first step that it has trained again. Grain: run and attempt. Inputs: older_sequences.
-SELECT run, began, min(step) AS step FROM older_sequences GROUP BY run, began
+-- view_returns: Returns to a checkpoint: when an attempt began, and the first step that it has trained again. Grain: run and attempt. Inputs: all_sequences.
+SELECT run, began, min(step) AS step FROM all_sequences WHERE repeated_by IS NOT NULL GROUP BY run, began
 
 -- view_scalars: Scalars of step records. Grain: one row per run, step and name. Input: step_records.
 -- `value`: mean over the ranks that reported it, of each rank's newest value; `lowest` and `highest` of these, over `ranks` ranks.

@@ -1,14 +1,12 @@
 -- Every raw token that is still kept. Grain: one row per token of a training record, `position` counting from 0, masked ones
 -- included. Inputs: raw_training; for what the trainer did not receive, the rollout record that it belongs to (raw_rollout,
 -- rollout_sequences). Of a frozen step it is not known.
--- `older`: of an attempt whose step a later one trained again (older_sequences); no metric counts it.
+-- `older`: of an attempt whose step a later one trained again; no metric counts it.
 -- `rollout_logprob`: as the trainer received it, else from the rollout record; null where nothing is known or tokens disagree.
 -- `weight_version`: of the weights that sampled the token, as engine or trainer recorded it; null where they differ. `broken`: why a token under the mask is left out of every mean,
 -- by the rules of logprobe.collectors.kernel.arithmetic; null: it is not, or one of the two log-probs is missing.
 WITH known AS (
-    SELECT run, step, segment_id, row, rollout_source, alignment, rollout_segment, rollout_row, false AS older FROM training_sequences
-    UNION ALL
-    SELECT run, step, segment_id, row, rollout_source, alignment, rollout_segment, rollout_row, true FROM older_sequences
+    SELECT run, step, segment_id, row, rollout_source, alignment, rollout_segment, rollout_row, repeated_by IS NOT NULL AS older FROM all_sequences
 ),
 placed AS (
     SELECT

@@ -42,7 +42,6 @@ _FORGET_SECONDS: Final = 600.0  # after which the files of a run that nobody mer
 _MOST_NAMED: Final = 10
 Forget = Callable[[str], object]
 Others = Callable[[str], Iterable[Path]]
-_SEQUENCES: Final = ("training_sequences", "older_sequences")
 _TOKENS: Final = re.compile(r"\b(raw_training|raw_rollout|raw_files|tokens)\b", re.IGNORECASE)
 _FILES: Final = pa.schema(
     [(name, pa.string()) for name in ("path", "run", "kind")]
@@ -420,13 +419,12 @@ class Archiving:
     def _again(self, cursor: Any, places: pa.Table) -> None:
         """Note of sequences whose tokens were gone that they are there again: someone has put a file back."""
         lost = self._store.read_within(cursor, "archive_lost", places)
-        for table in _SEQUENCES if lost.num_rows else ():
-            self._store.execute(cursor, "archive_again", lost, table=table)
+        if lost.num_rows:
+            self._store.execute(cursor, "archive_again", lost)
 
     def _forget(self, cursor: Any, paths: pa.Table) -> None:
         """Note that the tokens in some files are gone, unless other files have them."""
-        for table in _SEQUENCES:
-            self._store.execute(cursor, "forget_raw_kept", paths, table=table)
+        self._store.execute(cursor, "forget_raw_kept", paths)
         self._store.execute(cursor, "forget_raw_places", paths)
 
     def lose(self, paths: Iterable[str]) -> None:

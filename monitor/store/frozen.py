@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from logprobe.monitor.store.store import Store
 
 _REPLACED: Final = ("frozen_steps", "frozen_pairs", "step_metrics", "step_summaries")
-_GOING: Final = ("training_sequences", "statistics", "profiles")
+_GOING: Final = {"all_sequences": "freeze_forget", "all_statistics": "freeze_forget", "profiles": "forget_steps"}
 
 
 def write(store: Store, cursor: Any, run: str, rows: pa.Table) -> None:
@@ -34,6 +34,6 @@ def write(store: Store, cursor: Any, run: str, rows: pa.Table) -> None:
         store.execute(cursor, name, rows)
     store.execute(cursor, "freeze_profiled", keys)
     store.execute(cursor, "freeze_forget_rollouts", rollouts)
-    for table in _GOING:
-        store.execute(cursor, "forget_steps", keys, table=table)
+    for table, name in _GOING.items():
+        store.execute(cursor, name, keys, table=table)
     store.rewritten.note([run])

@@ -29,9 +29,9 @@ ROUNDS = 3
 # Everything that one step holds, repeated over all steps; K3 has noise, and grows from `ONSET` on.
 GROWN = f"exp(0.3 * (hash(s.step) % 1000 / 500 - 1)) * pow(2, greatest(s.step - {ONSET}, 0) / {DOUBLING})"
 SPREAD = {
-    "training_sequences": "b.* REPLACE ('s' || s.step AS segment_id, 's' || s.step AS rollout_segment, "
+    "all_sequences": "b.* REPLACE ('s' || s.step AS segment_id, 's' || s.step AS rollout_segment, "
     "s.step || '-' || b.row AS sample_id, s.step::VARCHAR AS weight_version), s.step",
-    "statistics": f"b.* REPLACE ('s' || s.step AS segment_id, b.sum_k3 * {GROWN} AS sum_k3), s.step",
+    "all_statistics": f"b.* REPLACE ('s' || s.step AS segment_id, b.sum_k3 * {GROWN} AS sum_k3), s.step",
     "rollout_sequences": "b.* REPLACE ('s' || s.step AS segment_id, s.step || '-' || b.row AS sample_id, "
     "[{'start': 0, 'end': b.n_tokens, 'version': (s.step - 1)::VARCHAR}] AS spans)",
 }
@@ -139,7 +139,7 @@ def one_step() -> dict[str, dict[str, object]]:
     }
     sampled = {"n_tokens": length, "n_logprobs": length, "spans": pa.repeat("", SEQUENCES)}
     return {
-        "training_sequences": {**same, **named, **trained, **kept},
-        "statistics": {**same, "pair": pa.repeat("backend", SEQUENCES), **columns},
+        "all_sequences": {**same, **named, **trained, **kept},
+        "all_statistics": {**same, "pair": pa.repeat("backend", SEQUENCES), **columns},
         "rollout_sequences": {**same, **named, **sampled},
     }

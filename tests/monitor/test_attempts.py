@@ -1,4 +1,4 @@
-"""A run that is trained again under its name: the newest attempt counts, and nothing else is ever taken for an older one."""
+"""A run that is trained again under its name: the newest attempt counts; what is taken for an older one is in tests/unit/test_live.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from recorded_home import take_in
-from segments import RUN, at, records, sampled, trained
+from segments import RUN, at, records, trained
 from store_work import METRICS, bring_in, freeze
 
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -26,12 +26,11 @@ SAMPLES = 4
 
 @dataclass
 class Trainer:
-    """One process of a rank; its clock starts at `started` and goes on by a second with each record."""
+    """One process; its clock starts at `started` and goes on by a second with each record."""
 
     home: Path
     name: str
     started: float
-    rank: int | None = 0
     spool: SpoolWriter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,25 +48,28 @@ class Trainer:
             "message": "",
             "count": 1,
         }
-        details = f'{{"rank": {"null" if self.rank is None else self.rank}}}'
-        self.spool.write("health", records("health", row | {"step": step, "details": details}))
+        self.spool.write("health", records("health", row | {"step": step, "details": '{"rank": 0}'}))
 
     def begins(self, step: int) -> Trainer:
         self.says("training_begins", step)
         return self
 
-    def trains(self, *steps: int, samples: int = SAMPLES, micro_batches: int = 1) -> Trainer:
+    def trains(self, *steps: int, samples: int = SAMPLES) -> Trainer:
         for step in steps:
-            for part in range(micro_batches):
-                self.clock += 1
-                names = [f"{self.name}-{self.rank}-{step}-{part}-{sample}" for sample in range(samples)]
-                rows = [trained(name, step, time=at(self.clock), rank=self.rank) for name in names]
-                self.spool.write("training", records("training", *rows))
+            self.clock += 1
+            names = [f"{self.name}-{step}-{sample}" for sample in range(samples)]
+            rows = [trained(name, step, time=at(self.clock)) for name in names]
+            self.spool.write("training", records("training", *rows))
             scalars = {"loss": self.started}
             self.spool.write(
-                "step", records("step", {"time": at(self.clock), "step": step, "rank": self.rank, "scalars": scalars})
+                "step", records("step", {"time": at(self.clock), "step": step, "rank": 0, "scalars": scalars})
             )
         return self
+
+
+OLDER = """
+SELECT DISTINCT writer FROM all_sequences JOIN segments USING (segment_id) WHERE repeated_by IS NOT NULL ORDER BY 1
+"""
 
 
 class Runs:
@@ -76,8 +78,8 @@ class Runs:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def trainer(self, name: str, started: float, rank: int | None = 0) -> Trainer:
-        return Trainer(self.store.home.path, name, started, rank)
+    def trainer(self, name: str, started: float) -> Trainer:
+        return Trainer(self.store.home.path, name, started)
 
     def sequences(self) -> dict[int, int]:
         """Of each step, as its metrics count them; sums of statistics must agree."""
@@ -94,7 +96,7 @@ class Runs:
         return counted
 
     def older(self) -> list[str]:
-        return [row["writer"] for row in self.rows("SELECT DISTINCT writer FROM older_sequences ORDER BY 1")]
+        return [row["writer"] for row in self.rows(OLDER)]
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         return self.store.query(sql).to_pylist()
@@ -163,72 +165,6 @@ def test_a_crash_in_the_middle_of_a_step_and_segments_that_come_late(runs: Runs)
     assert runs.older() == ["a", "b"]
 
 
-def test_the_beginning_is_told_after_the_records(runs: Runs) -> None:
-    """Its segment may come last."""
-    runs.trainer("a", 0).begins(1).trains(1, 2)
-    second = runs.trainer("b", 100)
-    second.clock = 120
-    second.trains(2)
-    assert runs.sequences() == {1: SAMPLES, 2: 2 * SAMPLES}
-    second.clock = 110
-    second.begins(2)
-    assert runs.sequences() == {1: SAMPLES, 2: SAMPLES}
-
-
-def test_two_ranks_and_accumulation_are_one_attempt(runs: Runs) -> None:
-    """Ranks start one after the other, and each has several micro-batches in a step."""
-    for name, rank, start in (("a0", 0, 0), ("a1", 1, 50)):
-        runs.trainer(name, start, rank).begins(1).trains(1, 2, 3, micro_batches=2)
-    assert runs.sequences() == dict.fromkeys(range(1, 4), 4 * SAMPLES)
-    runs.trainer("b0", 200, 0).begins(3).trains(3, micro_batches=2)
-    assert runs.sequences()[3] == 4 * SAMPLES  # rank 1 has not been there again
-    runs.trainer("b1", 210, 1).begins(3).trains(3, micro_batches=2)
-    assert runs.sequences() == dict.fromkeys(range(1, 4), 4 * SAMPLES)
-    assert runs.older() == ["a0", "a1"]
-
-
-def test_a_trainer_that_is_started_again_in_its_process(runs: Runs) -> None:
-    runs.trainer("a", 0).begins(1).trains(1, 2).begins(2).trains(2, 3)
-    assert runs.sequences() == {1: SAMPLES, 2: SAMPLES, 3: SAMPLES}
-
-
-NOT_REPEATED = {
-    "no beginning is stated": lambda runs: [
-        runs.trainer("a", 0).trains(1, 2),
-        runs.trainer("b", 100).trains(2),
-    ],
-    "a writer per micro-batch": lambda runs: [
-        runs.trainer("a", 0).begins(1).trains(1, 2),
-        runs.trainer("b", 100).trains(2),
-    ],
-    "two sessions at a time": lambda runs: [
-        goes_on(runs.trainer("a", 0).begins(1).trains(1, 2)),
-        runs.trainer("b", 2).begins(1).trains(2),
-    ],
-    "another rank": lambda runs: [
-        runs.trainer("a", 0, 0).begins(1).trains(1, 2),
-        runs.trainer("b", 100, 1).begins(1).trains(2),
-    ],
-    "it begins later": lambda runs: [
-        runs.trainer("a", 0).begins(1).trains(1, 2),
-        runs.trainer("b", 100).begins(3).trains(2),
-    ],
-}
-
-
-def goes_on(trainer: Trainer) -> None:
-    """Nothing that counts in steps 1 and 2."""
-    trainer.clock = 300
-    trainer.trains(0)
-
-
-@pytest.mark.parametrize("case", NOT_REPEATED)
-def test_what_is_not_known_to_be_repeated_counts(runs: Runs, case: str) -> None:
-    NOT_REPEATED[case](runs)
-    assert {step: n for step, n in runs.sequences().items() if step} == {1: SAMPLES, 2: 2 * SAMPLES}
-    assert runs.older() == []
-
-
 def test_a_session_that_was_taken_for_ended_counts_again(runs: Runs) -> None:
     """It records again after another one has begun, hung as it looked; a heartbeat alone says nothing: notebooks keep old recorders."""
     first = runs.trainer("a", 0).begins(1).trains(1, 2)
@@ -242,33 +178,6 @@ def test_a_session_that_was_taken_for_ended_counts_again(runs: Runs) -> None:
     assert runs.sequences() == {1: SAMPLES, 2: 2 * SAMPLES, 3: 2 * SAMPLES}
     assert runs.older() == []
     assert len(runs.rows("SELECT 1 FROM step_records")) == 5
-
-
-def test_an_engine_record_that_comes_after_its_sequence_was_set_aside(runs: Runs) -> None:
-    writer = runs.trainer("a", 0).begins(1).spool
-    writer.write("training", records("training", trained("x", 1, received=False, time=at(5))))
-    runs.trainer("b", 100).begins(1).trains(1)
-    assert runs.sequences() == {1: SAMPLES}
-    writer.write("rollout", records("rollout", sampled("x", time=at(4))))
-    assert runs.sequences() == {1: SAMPLES}
-
-
-def test_tables_of_older_attempts_have_the_columns_of_the_newest(runs: Runs) -> None:
-    """What moves between them is matched by name."""
-    columns = {
-        table: runs.store.query(f"SELECT * FROM {table} LIMIT 0").schema.names
-        for table in (
-            "training_sequences",
-            "older_sequences",
-            "statistics",
-            "older_statistics",
-            "step_records",
-            "older_step_records",
-        )
-    }
-    assert columns["older_sequences"] == [*columns["training_sequences"], "writer", "repeated_by", "began"]
-    assert columns["older_statistics"] == columns["statistics"]
-    assert columns["older_step_records"] == columns["step_records"]
 
 
 def test_a_home_that_is_opened_again_knows_older_attempts(runs: Runs) -> None:

@@ -370,7 +370,7 @@ def test_segments_of_a_kind_are_computed_together_and_one_that_cannot_be_costs_n
         writer.write("training", records("training", trained(sample)))
     report = Ingester(store).run_once()
     assert (report.segments, report.quarantined, report.stuck) == (2, 1, 0)
-    found = rows(store, "SELECT sample_id, segment_id FROM training_sequences ORDER BY rowid")
+    found = rows(store, "SELECT sample_id, segment_id FROM all_sequences ORDER BY rowid")
     assert [row["sample_id"] for row in found] == ["a", "b", "c", "d"]
     assert len({row["segment_id"] for row in found}) == 4
 

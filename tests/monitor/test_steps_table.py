@@ -43,9 +43,9 @@ def test_names_that_collide_stay_apart(store: Store, monkeypatch: pytest.MonkeyP
             " ('run', 4, 1, 1, NULL, now(), 9), ('other', 1, 1, 1, NULL, now(), 10)"
         )
         cursor.execute(
-            "INSERT INTO step_records VALUES ('run', 1, 0, now(), MAP {'loss': 2.0, 'Reward': 3.0, 'step': 4.0, 'a\"b': 5.0}, NULL),"
-            " ('run', 1, 1, now(), MAP {'loss': 9.0}, NULL), ('run', 2, 0, now(), MAP {'loss': 1.0}, 'tis'),"
-            " ('other', 1, 0, now(), MAP {'of another': 1.0}, NULL)"
+            "INSERT INTO all_step_records VALUES ('run', 1, 0, now(), MAP {'loss': 2.0, 'Reward': 3.0, 'step': 4.0, 'a\"b': 5.0}, NULL, NULL),"
+            " ('run', 1, 1, now(), MAP {'loss': 9.0}, NULL, NULL), ('run', 2, 0, now(), MAP {'loss': 1.0}, 'tis', NULL),"
+            " ('other', 1, 0, now(), MAP {'of another': 1.0}, NULL, NULL)"
         )
     table = steps_table(store, "run")
     own = ["step.Reward", 'a"b', "loss", "step.step"]
@@ -69,7 +69,7 @@ def test_scalars_whose_names_differ_after_a_nul_have_columns_of_their_own(store:
     names = ["nul", "nul\0x", "nul\0y", "nul␀x", "\0", ""]
     with store.transaction() as cursor:
         cursor.execute(
-            "INSERT INTO step_records (run, step, scalars) VALUES ('r', 1, map_from_entries($entries::STRUCT(k VARCHAR, v DOUBLE)[]))",
+            "INSERT INTO all_step_records (run, step, scalars) VALUES ('r', 1, map_from_entries($entries::STRUCT(k VARCHAR, v DOUBLE)[]))",
             {"entries": [{"k": name, "v": float(place)} for place, name in enumerate(names)]},
         )
     shown = known(steps_table(store, "r"))

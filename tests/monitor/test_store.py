@@ -38,7 +38,7 @@ def values(store: Store, sql: str) -> list[tuple]:
 
 def mark(store: Store, step: int) -> None:
     with store.transaction() as cursor:
-        cursor.execute("INSERT INTO older_step_records (run, step) VALUES ('run', ?)", [step])
+        cursor.execute("INSERT INTO all_step_records (run, step) VALUES ('run', ?)", [step])
 
 
 # Schema
@@ -50,7 +50,7 @@ def test_a_new_store_has_the_schema_and_stays_as_it_is(home: Path):
             assert values(store, "SELECT version FROM schema_versions") == [(VERSION,)]
 
 
-@pytest.mark.parametrize("table", ["statistics", "older_statistics", "frozen_pairs"])
+@pytest.mark.parametrize("table", ["statistics", "frozen_pairs"])
 def test_every_sum_has_its_column(store: Store, table: str):
     there = {row["column_name"]: row["column_type"] for row in store.query(f"DESCRIBE {table}").to_pylist()}
     assert {c.name: there.get(c.name) for c in COLUMN_SPECS} == {
@@ -84,7 +84,7 @@ def test_a_store_can_be_read_without_writing(store: Store):
     mark(store, 1)
     store.close()
     with Store.open(store.home, read_only=True) as reader:
-        assert values(reader, "SELECT step FROM older_step_records") == [(1,)]
+        assert values(reader, "SELECT step FROM step_records") == [(1,)]
         with pytest.raises(StoreError, match="write failed"):
             mark(reader, 2)
 
@@ -111,13 +111,13 @@ def test_a_closed_store_says_so(store: Store):
 
 def test_a_transaction_that_raises_leaves_nothing(store: Store):
     with pytest.raises(KeyError), store.transaction() as cursor:  # noqa: PT012
-        cursor.execute("INSERT INTO older_step_records (run, step) VALUES ('run', 1)")
+        cursor.execute("INSERT INTO all_step_records (run, step) VALUES ('run', 1)")
         raise KeyError
     with pytest.raises(StoreError, match="rolled back"), store.transaction() as cursor:  # noqa: PT012
-        cursor.execute("INSERT INTO older_step_records (run, step) VALUES ('run', 2)")
+        cursor.execute("INSERT INTO all_step_records (run, step) VALUES ('run', 2)")
         cursor.execute("INSERT INTO nowhere VALUES (1)")
     mark(store, 3)
-    assert values(store, "SELECT step FROM older_step_records") == [(3,)]
+    assert values(store, "SELECT step FROM step_records") == [(3,)]
 
 
 def test_transactions_do_not_nest(store: Store):
@@ -129,9 +129,9 @@ def test_transactions_do_not_nest(store: Store):
 def test_a_read_beside_a_transaction_sees_what_is_committed(store: Store):
     mark(store, 1)
     with store.transaction() as cursor:
-        cursor.execute("INSERT INTO older_step_records (run, step) VALUES ('run', 2)")
-        assert values(store, "SELECT step FROM older_step_records") == [(1,)]
-    assert values(store, "SELECT count(*) FROM older_step_records") == [(2,)]
+        cursor.execute("INSERT INTO all_step_records (run, step) VALUES ('run', 2)")
+        assert values(store, "SELECT step FROM step_records") == [(1,)]
+    assert values(store, "SELECT count(*) FROM step_records") == [(2,)]
 
 
 def test_writers_take_turns_and_readers_do_not_wait(store: Store):
@@ -184,8 +184,8 @@ def test_steps_are_measured_recorded_or_both(store: Store):
             "INSERT INTO step_summaries VALUES ('run', 1, 10, 2, NULL, now(), 7), ('run', 3, 5, 1, NULL, now(), 8)"
         )
         cursor.execute(
-            "INSERT INTO step_records VALUES ('run', 1, 0, now(), MAP {'loss': 2.0, 'reward': 3.0}, NULL),"
-            " ('run', 1, 1, now(), MAP {'loss': 9.0}, NULL), ('run', 2, 0, now(), MAP {'loss': 1.0}, 'tis')"
+            "INSERT INTO all_step_records VALUES ('run', 1, 0, now(), MAP {'loss': 2.0, 'reward': 3.0}, NULL, NULL),"
+            " ('run', 1, 1, now(), MAP {'loss': 9.0}, NULL, NULL), ('run', 2, 0, now(), MAP {'loss': 1.0}, 'tis', NULL)"
         )
         cursor.execute("INSERT INTO step_summaries VALUES ('other', 1, 1, 1, NULL, now(), 9)")
     rows = store.query("SELECT * EXCLUDE (time, computed_at) FROM steps_of('run') ORDER BY step").to_pylist()
@@ -241,7 +241,7 @@ def insert(rows):
     table = pa.table({"run": ["r"] * rows, "step": np.random.default_rng(committed).integers(0, 1 << 60, rows)})
     with store.transaction() as cursor:
         cursor.register("new", table)
-        cursor.execute("INSERT INTO older_step_records (run, step) SELECT run, step FROM new")
+        cursor.execute("INSERT INTO all_step_records (run, step) SELECT run, step FROM new")
         cursor.unregister("new")
     committed += rows
 
@@ -256,7 +256,7 @@ def refused(action):
 
 
 def count():
-    return store.query("SELECT count(*) AS n FROM older_step_records")["n"][0].as_py()
+    return store.query("SELECT count(*) AS n FROM step_records")["n"][0].as_py()
 
 
 def fill():
@@ -283,7 +283,7 @@ assert count() == committed, (count(), committed)
 print("reopened", store._generation)
 store.close()
 fill()
-assert Store.open(Home(disk / "home")).query("SELECT count(*) AS n FROM older_step_records")["n"][0].as_py() == committed
+assert Store.open(Home(disk / "home")).query("SELECT count(*) AS n FROM step_records")["n"][0].as_py() == committed
 '''
 
 

@@ -249,7 +249,7 @@ def test_a_step_that_an_older_service_stored_stops_one_run_at_most(home: Path) -
         pipeline = Pipeline(store, threading.Event())
         pipeline.ingest(lambda _: None)
         with store.transaction() as cursor:
-            for table in ("step_summaries", "step_metrics", "training_sequences", "statistics"):
+            for table in ("step_summaries", "step_metrics", "all_sequences", "all_statistics"):
                 cursor.execute(f"UPDATE {table} SET step = ? WHERE run = 'broken' AND step = 0", [-(1 << 63)])
         watch = Watch(store, lambda: HIGH, threading.Event(), quiet=timedelta(0))
         controller = Controller(store, lambda _: Policy(mode=Mode.ARMED))

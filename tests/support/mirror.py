@@ -24,13 +24,10 @@ TABLES: Mapping[str, str] = {
     **{
         name: f"SELECT * FROM {name}"
         for name in (
-            "training_sequences",
-            "older_sequences",
-            "statistics",
-            "older_statistics",
+            "all_sequences",
+            "all_statistics",
             "rollout_sequences",
-            "step_records",
-            "older_step_records",
+            "all_step_records",
             "weight_records",
             "weight_readings",
             "config_records",
@@ -46,13 +43,10 @@ TABLES: Mapping[str, str] = {
 # The same without the names of segments, which are those of files in a real store.
 _PLACE = "segment_id, row, rollout_segment, rollout_row"
 UNPLACED: Mapping[str, str] = {
-    **{name: f"SELECT * EXCLUDE ({_PLACE}) FROM {name}" for name in ("training_sequences", "older_sequences")},
-    **{name: f"SELECT * EXCLUDE (segment_id, row) FROM {name}" for name in ("statistics", "older_statistics")},
+    "all_sequences": f"SELECT * EXCLUDE ({_PLACE}) FROM all_sequences",
+    "all_statistics": "SELECT * EXCLUDE (segment_id, row) FROM all_statistics",
     "rollout_sequences": "SELECT * EXCLUDE (segment_id, row, parts), len(parts) AS parts FROM rollout_sequences",
-    **{
-        name: TABLES[name]
-        for name in ("step_records", "older_step_records", "weight_records", "health_records", "step_metrics")
-    },
+    **{name: TABLES[name] for name in ("all_step_records", "weight_records", "health_records", "step_metrics")},
     "step_summaries": TABLES["step_summaries"],
 }
 

@@ -47,7 +47,10 @@ CREATE TABLE bad_rows (
 );
 
 -- One row per sequence as the trainer saw it (training records, or statistics reduced next to the collector).
-CREATE TABLE training_sequences (
+-- Where a later attempt of the run has trained a step again, what it has replaced counts no more: here, in all_statistics and in
+-- all_step_records `repeated_by` is the writer of the newest attempt at the step then, else null; see logprobe.monitor.live.attempts. What counts
+-- is in the views training_sequences, statistics and step_records.
+CREATE TABLE all_sequences (
     run             VARCHAR NOT NULL,
     step            BIGINT NOT NULL,
     rank            INTEGER,
@@ -85,11 +88,14 @@ CREATE TABLE training_sequences (
     -- What the trainer knows of the weights that sampled its tokens: spans among all tokens and among those under the mask.
     rollout_versions STRUCT(
         "start" INTEGER, "end" INTEGER, sampled_start INTEGER, sampled_end INTEGER, "version" VARCHAR
-    )[]
+    )[],
+    repeated_by     VARCHAR,
+    began           TIMESTAMPTZ           -- when the attempt that replaced it began
 );
+CREATE VIEW training_sequences AS SELECT * EXCLUDE (repeated_by, began) FROM all_sequences WHERE repeated_by IS NULL;
 
 -- Sufficient statistics per sequence and pair: the columns of logprobe.collectors.kernel.statistics, in its order.
-CREATE TABLE statistics (
+CREATE TABLE all_statistics (
     run        VARCHAR NOT NULL,
     step       BIGINT NOT NULL,
     segment_id VARCHAR NOT NULL,
@@ -133,8 +139,10 @@ CREATE TABLE statistics (
     n_sentinel_policy         BIGINT NOT NULL,
     n_positive_behaviour      BIGINT NOT NULL,
     n_positive_policy         BIGINT NOT NULL,
-    n_zero_behaviour          BIGINT NOT NULL
+    n_zero_behaviour          BIGINT NOT NULL,
+    repeated_by               VARCHAR
 );
+CREATE VIEW statistics AS SELECT * EXCLUDE (repeated_by) FROM all_statistics WHERE repeated_by IS NULL;
 
 -- One row per sequence as the engine saw it.
 CREATE TABLE rollout_sequences (
@@ -175,14 +183,16 @@ CREATE TABLE rollout_sequences (
     engine_started       BIGINT            -- earlier marks belong to an earlier engine
 );
 
-CREATE TABLE step_records (
-    run        VARCHAR NOT NULL,
-    step       BIGINT NOT NULL,
-    rank       INTEGER,
-    time       TIMESTAMPTZ,
-    scalars    MAP(VARCHAR, DOUBLE),
-    correction VARCHAR
+CREATE TABLE all_step_records (
+    run         VARCHAR NOT NULL,
+    step        BIGINT NOT NULL,
+    rank        INTEGER,
+    time        TIMESTAMPTZ,
+    scalars     MAP(VARCHAR, DOUBLE),
+    correction  VARCHAR,
+    repeated_by VARCHAR
 );
+CREATE VIEW step_records AS SELECT * EXCLUDE (repeated_by) FROM all_step_records WHERE repeated_by IS NULL;
 
 CREATE TABLE weight_records (
     run           VARCHAR NOT NULL,
@@ -273,15 +283,6 @@ CREATE TABLE weight_readings (
     tensor_hashes UINTEGER[],
     adapter       VARCHAR                -- LoRA: of the adapter that a worker loaded; null: of the weights below it
 );
-
--- Steps that a later attempt of the run trained again: what earlier attempts recorded of them. Same columns as the tables that the newest
--- attempt is in, which alone count; see logprobe.monitor.live.attempts.
-CREATE TABLE older_sequences AS FROM training_sequences LIMIT 0;
-ALTER TABLE older_sequences ADD COLUMN writer VARCHAR;
-ALTER TABLE older_sequences ADD COLUMN repeated_by VARCHAR;   -- the writer of the newest attempt at the step
-ALTER TABLE older_sequences ADD COLUMN began TIMESTAMPTZ;     -- when that attempt began
-CREATE TABLE older_statistics AS FROM statistics LIMIT 0;
-CREATE TABLE older_step_records AS FROM step_records LIMIT 0;
 
 -- What has waited in the spool for longer than a judgement may take, as the service saw it last: of these records nothing is known yet.
 CREATE TABLE spooled (

@@ -116,7 +116,11 @@ def go_back(store: Store, *steps: int, value: float, when: int) -> None:
     """Steps are trained again, as the step job leaves them."""
     for step in steps:
         with store.transaction() as cursor:
-            cursor.execute("INSERT INTO older_sequences (run, step, began) VALUES ('a', ?, ?)", [step, at(when)])
+            cursor.execute(
+                "INSERT INTO all_sequences (run, step, sample_id, segment_id, row, n_total, n_expected, rollout_source, raw_kept, "
+                "repeated_by, began) VALUES ('a', ?, '', '', 0, 0, 0, 'missing', false, 'later', ?)",
+                [step, at(when)],
+            )
             cursor.execute("DELETE FROM step_metrics WHERE step = ?", [step])
         put(store, "a", {step: {K3: value}})
         with store.transaction() as cursor:

@@ -65,7 +65,7 @@ def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(home: Path) ->
     frames = Frames()
     look(frames, home)
     with Store.open(Home(home)) as store, store.transaction() as cursor:
-        cursor.execute("UPDATE statistics SET n_nonfinite_behaviour = 5 WHERE run = ? AND step = 59", [RUN])
+        cursor.execute("UPDATE all_statistics SET n_nonfinite_behaviour = 5 WHERE run = ? AND step = 59", [RUN])
         cursor.execute("UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = 59", [RUN])
     document, expected, asked = look(frames, home)
     assert "diagnosis_touched" in asked
@@ -79,7 +79,7 @@ def test_a_step_that_was_computed_again_counts_as_it_is_now(home: Path, step: in
     frames = Frames()
     look(frames, home)
     with Store.open(Home(home)) as store, store.transaction() as cursor:
-        cursor.execute("UPDATE statistics SET sum_k3 = sum_k3 * 2 WHERE run = ? AND step = ?", [RUN, step])
+        cursor.execute("UPDATE all_statistics SET sum_k3 = sum_k3 * 2 WHERE run = ? AND step = ?", [RUN, step])
         cursor.execute(
             "UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = ?", [RUN, step]
         )

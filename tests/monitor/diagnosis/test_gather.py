@@ -73,7 +73,7 @@ def test_a_window_is_diagnosed_by_itself(store: Store) -> None:
 def test_without_raw_files_statistics_and_configuration_are_enough(store: Store) -> None:
     put(store, RAW.columns(), mode="raw_logprobs")
     with store.transaction() as cursor:
-        cursor.execute("UPDATE training_sequences SET raw_kept = false")
+        cursor.execute("UPDATE all_sequences SET raw_kept = false")
     diagnosis = diagnose(store, RUN)
     assert (diagnosis["layer"], diagnosis["findings"][0]["cause"], diagnosis["findings"][0]["confidence"]) == (
         "semantic",
@@ -106,9 +106,7 @@ def test_what_later_steps_have_overtaken_is_missing(store: Store) -> None:
     columns = Simulation(steps=12, trained=noisy(1e-3)).columns()
     put(store, columns)
     with store.transaction() as cursor:
-        cursor.execute(
-            "UPDATE training_sequences SET rollout_source = 'missing', rollout_segment = NULL WHERE step = 4"
-        )
+        cursor.execute("UPDATE all_sequences SET rollout_source = 'missing', rollout_segment = NULL WHERE step = 4")
     found = diagnose(store, RUN)["findings"][0]
     assert (found["cause"], found["evidence"]["tokens"]) == ("missing_logprobs", 32 * 16)
 
