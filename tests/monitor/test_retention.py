@@ -171,14 +171,6 @@ def test_a_budget_keeps_the_newest(store: Store):
     assert store.query("SELECT step FROM training_sequences WHERE raw_kept ORDER BY 1")["step"].to_pylist() == [3, 4]
 
 
-def test_age_counts_from_the_merge(store: Store):
-    fill(store, 2)
-    (newest,) = store.query("SELECT max(created_at) AS t FROM raw_files")["t"].to_pylist()
-    job = Retention(store, RetentionPolicy(max_age=DAY))
-    assert job.run_once(now=newest + DAY / 2).removed_files == 0
-    assert job.run_once(now=newest + 2 * DAY).removed_files == 4
-
-
 def test_files_that_somebody_else_removed_are_forgotten(store: Store):
     fill(store, 3)
     gone = min(path for path in on_disk(store) if "/training/" in path)

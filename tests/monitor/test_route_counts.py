@@ -1,4 +1,4 @@
-"""Routes of engine and trainer: what is compared, what is counted, and what a fault does to the agreement."""
+"""Routes of engine and trainer in a store: what is counted and kept; which are compared is in tests/unit/test_live.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
 KEYS = ("routing_agreement", "routing_coverage", "routing_mismatch_frac")
-A, B, C, NONE = 11, 12, 13, 0  # fingerprints
+A, B, C = 11, 12, 13  # fingerprints
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -58,51 +58,6 @@ def test_counts_of_sequences_add_up_whatever_their_order(store: Store) -> None:
         "2–3": 2 / 3,
         "4–7": 6 / 8,
     }
-
-
-# fault → (trainer's record, engine's record, what is left to measure)
-FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[float | None, ...]]] = {
-    "nobody reports": (trained("a"), sampled("a"), (None, None, None)),
-    "the trainer alone": (OURS, sampled("a"), (None, None, None)),
-    "the engine alone": (trained("a"), THEIRS, (None, None, None)),
-    "other layers": (OURS, routed(sampled("a"), [A], [A], [A], [A]), (None, None, 1.0)),
-    "other token ids": (OURS, {**THEIRS, "token_ids": [9, 9, 9, 9]}, (None, None, None)),
-    "an unknown route": (OURS, routed(sampled("a"), [A, B], [A, NONE], [B, B], [A, B]), (6 / 7, 7 / 8, 0.0)),
-    "unknown on both sides": (
-        routed(trained("a"), [A, B], [A, NONE], [A, B], [A, B]),
-        routed(sampled("a"), [A, B], [A, NONE], [B, B], [A, B]),
-        (6 / 7, 7 / 8, 0.0),
-    ),
-    "no route at all": (OURS, routed(sampled("a"), *[[NONE, NONE]] * 4), (None, 0.0, 0.0)),
-    "masked tokens": ({**OURS, "mask": [True, True, False, True]}, THEIRS, (5 / 6, 1.0, 0.0)),
-    "everything masked": ({**OURS, "mask": [False] * 4}, THEIRS, (None, None, 0.0)),
-    "the engine stopped earlier": (OURS, routed(sampled("a", n=2), [A, B], [A, C]), (3 / 4, 4 / 8, 0.0)),
-    "a token appended by the trainer": (
-        routed(trained("a", n=5), *[[A, B]] * 5),
-        THEIRS,
-        (6 / 8, 8 / 10, 0.0),
-    ),
-    "without tokens": (
-        trained("a", n=0, token_ids=[], mask=[], trainer_logprobs=[], routes=[]),
-        sampled("a", n=0, token_ids=[], logprobs=[], routes=[]),
-        (None, None, None),
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_never_looks_healthier(store: Store, fault: str) -> None:
-    ours, theirs, expected = FAULTS[fault]
-    assert measure(store, training=[ours], rollout=[theirs]) == pytest.approx(expected)
-
-
-def test_a_tool_turn_between_sampled_tokens(store: Store) -> None:
-    """Aligned by the mask: the engine has no route for what it did not sample."""
-    ours = routed(trained("a", n=5, mask=[True, True, False, True, True]), *[[A, B]] * 5)
-    theirs = routed(
-        sampled("a", token_ids=[0, 1, 3, 4], logprobs=[-1.0, -2.0, -4.0, -5.0]), [A, B], [A, C], [B, B], [A, B]
-    )
-    assert measure(store, training=[ours], rollout=[theirs]) == (6 / 8, 1.0, 0.0)
 
 
 def test_lists_that_are_no_multiple_of_the_tokens_are_left_out(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Sequences that were sampled in several engine requests: joined part by part, in either order of arrival."""
+"""Sequences that were sampled in several engine requests: joined part by part; more cases are in tests/unit/test_live.py."""
 
 from __future__ import annotations
 
@@ -81,44 +81,6 @@ def test_parts_are_joined_in_any_order_of_arrival(
         (-1, "2"), (-2, "2"), (None, None), (None, None), (-1, "4"), (-2, "4"),
     ]  # fmt: skip
     assert len(pipeline.store.query("SELECT * FROM rollouts").to_pylist()) == 2
-
-
-AGAIN = {"logprobs": [-7.0, -8.0], "spans": [{"start": 0, "end": 2, "version": "5"}]}
-
-
-@pytest.mark.parametrize("named", [BY_TRAINER, BY_ENGINE], ids=["by trainer", "by engine"])
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)])
-def test_of_several_records_of_a_part_with_the_same_tokens_none_is_chosen(
-    pipeline: Pipeline, named: tuple[dict[str, Any], ...], order: tuple[int, ...]
-) -> None:
-    """An engine that was restarted, and a request that was sent again."""
-    for number in order:
-        pipeline.feed("rollout" if number else "training", [*named, named[2] | AGAIN][number])
-    row = pipeline.sequence()
-    assert (row["rollout_source"], row["joined_by"], row["n"], row["spans"]) == ("missing", "ambiguous", None, None)
-    assert pipeline.metrics("backend.k3_kl")["backend.k3_kl"] is None
-    assert pipeline.store.query("SELECT count(*) AS n FROM rollout_sequences WHERE parts IS NOT NULL").to_pylist() == [
-        {"n": 0}
-    ]
-
-
-def test_what_the_trainer_received_stays_its_r(pipeline: Pipeline) -> None:
-    received = BY_TRAINER[0] | {"rollout_logprobs": [-1.0, -2.0, 0.0, 0.0, -1.0, -2.5]}
-    pipeline.feed("rollout", FIRST, SECOND)
-    pipeline.feed("training", received)
-    row = pipeline.sequence()
-    assert (row["rollout_source"], row["received_max_abs_diff"], row["n"]) == ("received", 0.5, 4)
-    assert pipeline.metrics("weight_lag_mean") == {"weight_lag_mean": 1}
-
-
-def test_reports_of_the_same_record_again_replace_the_joined_one(pipeline: Pipeline) -> None:
-    pipeline.feed("training", BY_ENGINE[0])
-    pipeline.feed("rollout", BY_ENGINE[1])
-    assert pipeline.sequence()["length_match"] is False
-    pipeline.feed("rollout", BY_ENGINE[2])
-    assert pipeline.sequence()["length_match"] is True
-    (count,) = pipeline.store.query("SELECT count(*) AS n FROM rollout_sequences WHERE parts IS NOT NULL").to_pylist()
-    assert count["n"] == 1
 
 
 def part(prompt_length: int | None, *tokens: int) -> Part:

@@ -175,9 +175,22 @@ REQUESTS = [
     Case("named at the engine, and one is missing", [OURS, ("rollout", PARTS[0][1] | {"trajectory": "a"}, "e")],
          {"a": JOINED | {"joined_by": "parts", "length_match": False}}, {(3, "backend.coverage"): 0.5}),
     Case("a part that says two things", [BY_TRAINER, *PARTS, ("rollout", PARTS[1][1] | {"logprobs": [-1.0, -9.0]}, "e")], {"a/0…b/0": APART}),
+    Case("what the trainer received stays its r",
+         [training("a/0…b/0", part_ids=["a/0", "b/0"], rollout_logprobs=[-1.0, -2.0, -1.0, -2.5]), *PARTS],
+         {"a/0…b/0": {"rollout_source": "received", "difference": 0.5, "joined_by": "parts"}}),
+    Case("a part named at the engine that says two things",
+         [OURS, *(("rollout", row | {"trajectory": "a"}, w) for _, row, w in PARTS),
+          ("rollout", PARTS[1][1] | {"trajectory": "a", "logprobs": [-1.0, -9.0]}, "e")], {"a": APART}),
     Case("a part that says it twice", [BY_TRAINER, *PARTS, PARTS[1]], {"a/0…b/0": JOINED | {"joined_by": "parts"}}),
 ]  # fmt: skip
 KNOWN = training("a", weight_version="3")
+DECIDED = steps_at(101, 102, 103, 104, decided=100)
+UNDECIDED = steps_at(101, 102, 103, 104)
+TWO_LOADS = {
+    "decisions": [{"end": 2, "at": None, "last": 102 * SECOND}, {"end": 4, "at": 103 * SECOND, "last": 104 * SECOND}]
+}
+WALL = {"clock_offset": round(at(0).timestamp()) * SECOND}
+LORA = {"adapter": "style", "adapter_id": 7}
 VERSIONS = [
     Case("one version", [KNOWN, rollout("a", version="1")], {}, {(3, "weight_lag_mean"): 2.0, (3, "unknown_version_frac"): 0.0}),
     Case("a late mark", [KNOWN, rollout("a", version="1", **steps_at(101, 102, 103, 104, decided=100)), mark("3", 103)],
@@ -186,6 +199,30 @@ VERSIONS = [
          {}, {(3, "weight_lag_mean"): 1.25}),
     Case("a mark before what decided", [KNOWN, rollout("a", version="1", **steps_at(101, 102, 103, 104, decided=100)), mark("3", 99)],
          {}, {(3, "weight_lag_mean"): 2.0}),
+    Case("a mark after the last step", [KNOWN, rollout("a", version="1", **DECIDED), mark("3", 105)], {}, {(3, "weight_lag_mean"): 2.0}),
+    Case("a mark of an adapter", [KNOWN, rollout("a", version="1", **DECIDED), mark("3", 103, adapter="style")], {}, {(3, "weight_lag_mean"): 2.0}),
+    Case("the trainer speaks of its weights, which is no mark",
+         [KNOWN, rollout("a", version="1", **DECIDED), mark("3", 103, moment=None)], {}, {(3, "weight_lag_mean"): 2.0}),
+    Case("a load after the mark leaves its tokens unknown",
+         [KNOWN, rollout("a", version=None, **UNDECIDED | TWO_LOADS), mark("3", 100.5), mark("2", 60)],
+         {}, {(3, "weight_lag_mean"): 0.0, (3, "unknown_version_frac"): 0.5}),
+    Case("a mark of another machine is placed by the wall clocks",
+         [KNOWN, rollout("a", version="1", **DECIDED | WALL), mark("3", 102, machine="there", moment=5)], {}, {(3, "weight_lag_mean"): 0.5}),
+    Case("clocks out of all bounds",
+         [KNOWN, rollout("a", version="1", **DECIDED | {"clock_offset": -(1 << 53)}), mark("3", 102, machine="there")],
+         {}, {(3, "weight_lag_mean"): 2.0}),
+    Case("of an adapter only its own marks count",
+         [KNOWN, rollout("a", version=None, **LORA, **UNDECIDED), mark("9", 101), mark("3", 102, adapter="style")],
+         {}, {(3, "weight_lag_mean"): 0.0, (3, "unknown_version_frac"): 0.25}),
+    Case("an adapter is unknown with the weights below it",
+         [KNOWN, rollout("a", version="1", **LORA, **DECIDED), mark(None, 103, source="engine")], {}, {(3, "unknown_version_frac"): 0.5}),
+    Case("an adapter is not unknown with another",
+         [KNOWN, rollout("a", version="1", **LORA, **DECIDED), mark(None, 103, source="engine", adapter="other")], {}, {(3, "unknown_version_frac"): 0.0}),
+    Case("a late mark of parts",
+         [training("a/0…b/0", part_ids=["a/0", "b/0"], weight_version="3"),
+          rollout("a/0", 2, version="1", prompt_length=5, **steps_at(101, 102, decided=100)),
+          rollout("b/0", 2, version="1", prompt_length=7, token_ids=[2, 3], **steps_at(103, 104, decided=100)), mark("3", 102.5)],
+         {}, {(3, "weight_lag_mean"): 1.0}),
     Case("a mark of another replica", [KNOWN, rollout("a", version="1", replica="e", **steps_at(1, 2, 3, 4, decided=0)), mark("3", 2, replica="w")],
          {}, {(3, "weight_lag_mean"): 2.0}),
     Case("a mark of the engine of a replica",
@@ -194,6 +231,9 @@ VERSIONS = [
     Case("since a mark of no version nothing is known",
          [KNOWN, rollout("a", version="1", **steps_at(1, 2, 3, 4, decided=0)), mark(None, 3, source="engine")],
          {}, {(3, "unknown_version_frac"): 0.5}),
+    Case("a mark after one of no version",
+         [KNOWN, rollout("a", version="1", **DECIDED), mark(None, 102.5, source="engine"), mark("3", 104)],
+         {}, {(3, "unknown_version_frac"): 0.25, (3, "weight_lag_mean"): 4 / 3}),
     Case("labels count by their order",
          [training("a", weight_version="late"), rollout("a", version="early"), weights("early", 0), weights("mid", 1), weights("late", 2)],
          {}, {(3, "weight_lag_mean"): 2.0, (3, "weight_lag_seconds_mean"): 2.0}),
@@ -225,21 +265,29 @@ VERSIONS = [
           weights("v4", 12, source="engine", replica="e", applied_at=at(12.5), resumed_at=at(13))],
          {}, {(3, "publish_delay_seconds_mean"): 2.5, (3, "publish_resume_seconds_max"): 3.0, (3, "publish_replicas"): 1.0}),
 ]  # fmt: skip
+LENGTH = (3, "response_length")  # 3: the first attempt's 4 tokens count beside the second's 2
+FIRST = training("a", 3, "x", time=at(5))
+SECOND_AT = {"n": 2, "time": at(12)}
 ATTEMPTS = [
     Case("the newest attempt counts",
-         [*begins("x", 1, 1), training("a", 3, "x", time=at(5)), *begins("y", 10, 2), training("b", 3, "y", time=at(12)),
-          told(3, 5, reward=1.0), told(3, 12, reward=3.0)],
-         {"b": UNLINKED}, {(3, "reward"): 3.0, (3, "response_length"): 4.0}),
+         [*begins("x", 1, 1), FIRST, *begins("y", 10, 2), training("b", 3, "y", **SECOND_AT), told(3, 5, reward=1.0), told(3, 12, reward=3.0)],
+         {"b": UNLINKED}, {(3, "reward"): 3.0, LENGTH: 2.0}),
     Case("the first attempt is known to have been one last",
-         [training("a", 3, "x", time=at(5)), *begins("y", 10, 2), training("b", 3, "y", time=at(12)), says("x", "started", 0.5)], {"b": UNLINKED},
-         {(3, "response_length"): 4.0}),
-    Case("its first records are still to come", [*begins("x", 1, 1), training("a", 3, "x", time=at(5)), *begins("y", 10, 2)], {"a": UNLINKED}),
+         [FIRST, *begins("y", 10, 2), training("b", 3, "y", **SECOND_AT), says("x", "started", 0.5)], {"b": UNLINKED}, {LENGTH: 2.0}),
+    Case("its first records are still to come", [*begins("x", 1, 1), FIRST, *begins("y", 10, 2)], {"a": UNLINKED}, {LENGTH: 4.0}),
+    Case("it begins again in its process",
+         [*begins("x", 1, 1), FIRST, says("x", "training_begins", 10, 2), training("b", 3, "x", **SECOND_AT)], {}, {LENGTH: 2.0}),
+    Case("a rank that has not been there again",
+         [*begins("x", 1, 1), FIRST, training("a'", 3, "x", time=at(6)), says("z", "training_begins", 2, 1, rank=1), training("c", 3, "z", rank=1, time=at(5)),
+          *begins("y", 10, 2), training("b", 3, "y", **SECOND_AT), training("b'", 3, "y", **SECOND_AT)], {}, {LENGTH: 8 / 3}),
     Case("two sessions at a time",
-         [*begins("x", 1, 1), training("a", 3, "x", time=at(5)), *begins("y", 10, 2), training("b", 3, "y", time=at(12)), training("c", 4, "x", time=at(13))],
-         {"a": UNLINKED, "b": UNLINKED, "c": UNLINKED}),
-    Case("another rank",
-         [*begins("x", 1, 1), training("a", 3, "x", time=at(5)), says("y", "training_begins", 10, 2, rank=1), training("b", 3, "y", rank=1, time=at(12))],
-         {"a": UNLINKED, "b": UNLINKED}),
+         [*begins("x", 1, 1), FIRST, *begins("y", 10, 2), training("b", 3, "y", **SECOND_AT), training("c", 4, "x", time=at(13))],
+         {"a": UNLINKED, "b": UNLINKED, "c": UNLINKED}, {LENGTH: 3.0}),
+    Case("another rank", [*begins("x", 1, 1), FIRST, says("y", "training_begins", 10, 2, rank=1), training("b", 3, "y", rank=1, **SECOND_AT)],
+         {"a": UNLINKED, "b": UNLINKED}, {LENGTH: 3.0}),
+    Case("no beginning is stated", [says("x", "started", 0.5), FIRST, says("y", "started", 9.5), training("b", 3, "y", **SECOND_AT)], {}, {LENGTH: 3.0}),
+    Case("a writer that states none", [*begins("x", 1, 1), FIRST, says("y", "started", 9.5), training("b", 3, "y", **SECOND_AT)], {}, {LENGTH: 3.0}),
+    Case("it begins later", [*begins("x", 1, 1), FIRST, *begins("y", 10, 4), training("b", 3, "y", **SECOND_AT)], {}, {LENGTH: 3.0}),
 ]  # fmt: skip
 ODD = [
     Case("a record comes again in another segment", [OURS, OURS, rollout("a"), rollout("a")], {}, {(3, "backend.coverage"): 1.0}),
@@ -249,12 +297,44 @@ ODD = [
     Case("times that are unknown", [training("a", time=None), rollout("a", time=None)], {"a": EXACT}),
     Case("scalars of ranks, the newest of each", [told(3, 1, entropy=9.0), told(3, 2, entropy=1.0), told(3, 1, rank=1, entropy=2.0)], {}, {(3, "entropy"): 1.5}),
     Case("of several that are as new the largest", [told(3, 1, reward=0.5), told(3, 1, reward=0.25)], {}, {(3, "reward"): 0.5}),
-    Case("routes", [training("a", routes=[1, 2, 3, 4]), rollout("a", routes=[1, 2, 0, 9])], {"a": {"routes_compared": 3, "routes_equal": 2}},
-         {(3, "routing_agreement"): 2 / 3, (3, "routing_coverage"): 0.75}),
-    Case("routes of other depth", [training("a", routes=[1] * 4), rollout("a", routes=[1] * 8)], {"a": {"routes_match": False}},
-         {(3, "routing_mismatch_frac"): 1.0}),
 ]  # fmt: skip
-CASES = [*NAMES, *TOKENS, *REQUESTS, *VERSIONS, *ATTEMPTS, *ODD]
+A, B, C, NO_ROUTE = 11, 12, 13, 0  # fingerprints of two layers a token
+ROUTED = training("a", received=True, routes=[A, B] * 4)
+AGREEING = [A, B, A, C, B, B, A, B]  # 6 of 8
+SEEN = rollout("a", routes=AGREEING)
+UNKNOWN_ONE = rollout("a", routes=[A, B, A, NO_ROUTE, B, B, A, B])
+
+
+def routing(
+    agreement: float | None, coverage: float | None, mismatch: float | None
+) -> dict[tuple[int, str], float | None]:
+    return {
+        (3, "routing_agreement"): agreement,
+        (3, "routing_coverage"): coverage,
+        (3, "routing_mismatch_frac"): mismatch,
+    }
+
+
+ROUTES = [
+    Case("routes agree over tokens and layers", [ROUTED, SEEN], {"a": {"routes_compared": 8, "routes_equal": 6}}, routing(6 / 8, 1.0, 0.0)),
+    Case("no routes", [training("a", received=True), rollout("a")], {}, routing(None, None, None)),
+    Case("routes of the trainer alone", [ROUTED, rollout("a")], {}, routing(None, None, None)),
+    Case("routes of the engine alone", [training("a", received=True), SEEN], {}, routing(None, None, None)),
+    Case("routes of other layers", [ROUTED, rollout("a", routes=[A] * 4)], {"a": {"routes_match": False}}, routing(None, None, 1.0)),
+    Case("routes of other tokens", [ROUTED, rollout("a", token_ids=[9] * 4, routes=AGREEING)], {}, routing(None, None, None)),
+    Case("an unknown route", [ROUTED, UNKNOWN_ONE], {}, routing(6 / 7, 7 / 8, 0.0)),
+    Case("a route unknown on both sides", [training("a", received=True, routes=[A, B, A, NO_ROUTE, A, B, A, B]), UNKNOWN_ONE], {}, routing(6 / 7, 7 / 8, 0.0)),
+    Case("no route at all", [ROUTED, rollout("a", routes=[NO_ROUTE] * 8)], {}, routing(None, 0.0, 0.0)),
+    Case("routes under the mask", [training("a", received=True, routes=[A, B] * 4, mask=[True, True, False, True]), SEEN], {}, routing(5 / 6, 1.0, 0.0)),
+    Case("no route under the mask", [training("a", received=True, routes=[A, B] * 4, mask=[False] * 4), SEEN], {}, routing(None, None, 0.0)),
+    Case("routes of an engine that stopped earlier", [ROUTED, rollout("a", 2, routes=AGREEING[:4])], {}, routing(3 / 4, 4 / 8, 0.0)),
+    Case("routes of a trainer that went on", [training("a", n=5, received=True, routes=[A, B] * 5), SEEN], {}, routing(6 / 8, 8 / 10, 0.0)),
+    Case("routes around a tool's answer",
+         [training("a", n=5, received=True, routes=[A, B] * 5, mask=[True, True, False, True, True]), rollout("a", token_ids=[0, 1, 3, 4], routes=AGREEING)],
+         {}, routing(6 / 8, 1.0, 0.0)),
+    Case("routes of no token", [training("a", n=0, received=True, routes=[]), rollout("a", 0, routes=[])], {}, routing(None, None, None)),
+]  # fmt: skip
+CASES = [*NAMES, *TOKENS, *REQUESTS, *VERSIONS, *ATTEMPTS, *ODD, *ROUTES]
 
 
 def tables(pieces: Iterable[tuple[int, Piece]]) -> dict[str, pa.Table]:
