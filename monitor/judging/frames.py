@@ -9,9 +9,9 @@ does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from logprobe.monitor import queries
 from logprobe.monitor.judging.diagnosing import named
@@ -20,7 +20,6 @@ from logprobe.monitor.judging.explain import explained
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.gather import begun, gather_sums, series_of, strata_of_run, with_tokens
 from logprobe.monitor.judging.growth import Change, Tracker
-from logprobe.monitor.judging.growth_rule import RULE
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Acceptance, Judgement
 from logprobe.monitor.judging.samples import Samples
@@ -41,8 +40,8 @@ class _Kept:
         whole: number of steps when everything was looked at.
         essence: what the sums alone said then.
         diagnosis: what everything said.
-        growth: state of the growth rule as of `settled`.
-        settled: number of steps of that state.
+        growth: growth rule as of `settled`.
+        settled: number of steps that it has followed.
     """
 
     frame: Frame
@@ -50,7 +49,7 @@ class _Kept:
     whole: int
     essence: object
     diagnosis: DiagnosisDocument
-    growth: Mapping[str, Any]
+    growth: Tracker
     settled: int
 
 
@@ -134,7 +133,7 @@ def _advanced(source: Source, known: _Kept) -> Frame | None:
     news = series_of(source, frame.run, first)
     strata = strata_of_run(source, frame.run, news.step[news["n"] > 0].tolist())
     series = series.within(series.step[before]).and_later(news)
-    growth = Tracker(RULE, known.growth)
+    growth = known.growth.copy()
     growth.follow(
         series.step[known.settled :].tolist(), series.k3[known.settled :].tolist(), _ahead(frame, known.settled)
     )
@@ -146,12 +145,12 @@ def _advanced(source: Source, known: _Kept) -> Frame | None:
     )
 
 
-def _settled(frame: Frame) -> tuple[Mapping[str, Any], int]:
-    """Return the state of the growth rule as of the last step that is not likely to be computed again."""
+def _settled(frame: Frame) -> tuple[Tracker, int]:
+    """Return the growth rule as of the last step that is not likely to be computed again."""
     count = max(len(frame.series) - _SETTLED, 0)
     growth = begun(frame.setup, frame.setups)
     growth.follow(frame.series.step[:count].tolist(), frame.series.k3[:count].tolist(), frame.setups[1:])
-    return growth.state(), count
+    return growth, count
 
 
 def _ahead(frame: Frame, settled: int) -> list[Change]:

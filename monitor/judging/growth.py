@@ -12,9 +12,9 @@ Lines through noisy series say how steep (Theil–Sen), and where they began to 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
 from typing import Any, Final, TypeAlias
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from logprobe.monitor.judging.document import Verdict
-from logprobe.monitor.judging.growth_rule import RULE, GrowthRule, Threshold
+from logprobe.monitor.judging.growth_rule import RULE, Threshold
 from logprobe.monitor.judging.judgement import Growth
 
 _HUNDRED: Final = 100  # from here on a ratio with two digits would have an exponent
@@ -35,21 +35,8 @@ Change: TypeAlias = tuple[
     int, str | None
 ]  # first step of an engine setup, and its name; None: of one that is not known
 _FEWEST: Final = 3  # points of a level, a bend and a rise
+_LONGEST: Final = max(RULE.growing.short, RULE.growing.long, RULE.critical.short, RULE.critical.long)  # window
 _CLEARLY: Final = 0.7  # of the sum of squares that another shape leaves
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The verdict at one step. `value` and `baseline` in K3; ratios are recent medians over the baseline; None: not
-    known."""
-
-    step: int
-    value: float | None
-    baseline: float | None
-    short_ratio: float | None
-    long_ratio: float | None
-    verdict: Verdict
-    since_step: int | None
 
 
 def judge(
@@ -57,7 +44,6 @@ def judge(
     values: Sequence[float | None],
     *,
     config_changes: Sequence[Change] = (),
-    rule: GrowthRule = RULE,
     band: float | None = None,
     setup: str | None = None,
 ) -> Growth:
@@ -67,11 +53,10 @@ def judge(
         steps: any order; of a step that comes twice the later value counts.
         values: K3 of each step; None or NaN where it was not measured.
         config_changes: from which steps on the engines had which setup, ascending.
-        rule: windows and thresholds.
         band: K3 up to which the setup is as others report it; None: not known.
         setup: of the engines at the first step; None: not known.
     """
-    tracker = Tracker(rule)
+    tracker = Tracker()
     tracker.know(band)
     tracker.begin(setup)
     series = sorted(dict(zip(steps, values, strict=True)).items())
@@ -107,7 +92,6 @@ class _Memory:
     critical: _Latch = field(default_factory=_Latch)
     since: int | None = None
     band: float | None = None  # upper end, of the setup
-    configs: int = 0  # that the band is of
     setup: str | None = None  # of the engines
     baselines: dict[str, float] = field(default_factory=dict)  # of setups before this one
     returned: int | None = None  # step since which the baseline is one of these; None: it is not
@@ -116,41 +100,19 @@ class _Memory:
 class Tracker:
     """The rule, step by step. Not to be shared between threads."""
 
-    def __init__(self, rule: GrowthRule = RULE, state: Mapping[str, Any] | None = None) -> None:
-        """`state`: what an earlier tracker with the same rule had in its `state`; None: a new run."""
-        self._rule = rule
-        self._memory = _restored(state) if state else _Memory()
-        self._longest = max(rule.growing.short, rule.growing.long, rule.critical.short, rule.critical.long)
+    def __init__(self) -> None:
+        """Start a run of which nothing is known."""
+        self._memory = _Memory()
 
-    def state(self) -> dict[str, object]:
-        """What `Tracker` needs to go on later, in JSON's types; a few kilobytes, however long the run."""
-        memory = self._memory
-        return {
-            "last": memory.last,
-            "count": memory.count,
-            "unmeasured": memory.unmeasured,
-            "recent": [list(entry) for entry in memory.recent],
-            "blocks": [list(entry) for entry in memory.blocks],
-            "baseline": memory.baseline,
-            "growing": [memory.growing.raised, memory.growing.streak],
-            "critical": [memory.critical.raised, memory.critical.streak],
-            "since": memory.since,
-            "band": memory.band,
-            "configs": memory.configs,
-            "setup": memory.setup,
-            "baselines": dict(memory.baselines),
-            "returned": memory.returned,
-        }
+    def copy(self) -> Tracker:
+        """Return a tracker that goes on from here, too."""
+        other = Tracker()
+        other._memory = deepcopy(self._memory)
+        return other
 
-    @property
-    def configs(self) -> int:
-        """How many configurations the band is of."""
-        return self._memory.configs
-
-    def know(self, band: float | None, configs: int = 0) -> None:
-        """The K3 up to which the setup is as others report it, of so many configurations; None: not known."""
-        self._memory.band = None if band is None else math.log(max(band, self._rule.floor))
-        self._memory.configs = configs
+    def know(self, band: float | None) -> None:
+        """Set the K3 up to which the setup is as others report it; None: not known."""
+        self._memory.band = None if band is None else math.log(max(band, RULE.floor))
 
     def begin(self, setup: str | None) -> None:
         """The run's first steps are of this engine setup; None: not known."""
@@ -163,12 +125,12 @@ class Tracker:
         if memory.setup is not None and memory.baseline is not None:
             memory.baselines[memory.setup] = memory.baseline
         baseline = None if setup is None else memory.baselines.get(setup)
-        count, returned = (0, None) if baseline is None else (self._rule.calibrate_to, step)
+        count, returned = (0, None) if baseline is None else (RULE.calibrate_to, step)
         self._memory = self._anew(count=count, baseline=baseline)
         self._memory.setup, self._memory.returned = setup, returned
 
     def _anew(self, **kept: Any) -> _Memory:
-        same = ("last", "band", "configs", "setup", "baselines", "returned")
+        same = ("last", "band", "setup", "baselines", "returned")
         return _Memory(**{name: getattr(self._memory, name) for name in same}, **kept)
 
     def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[Change]) -> None:
@@ -177,108 +139,85 @@ class Tracker:
         for step, value in zip(steps, values, strict=True):
             while ahead and ahead[0][0] <= step:
                 self.recalibrate(ahead.popleft())
-            self._take(step, value)
-
-    def add(self, step: int, value: float | None) -> Point:
-        """Takes the next step and judges.
-
-        A step that is not newer than the last is a correction: it replaces the value of that step where the windows
-        still hold it, and the verdict is judged again with the next new step. None, NaN, infinite and clearly negative
-        values count as not measured; zero counts as the floor.
-        """
-        self._take(step, value)
-        return self._point(step, value)
-
-    def _take(self, step: int, value: float | None) -> None:
-        log_k3 = self._log(value)
-        if self._memory.last is not None and step <= self._memory.last:
-            self._correct(step, log_k3)
-        else:
             self._memory.last = step
-            self._advance(step, log_k3)
+            self._advance(step, self._log(value))
 
     def verdict(self) -> Growth:
         """The verdict as of the last step, with the doubling time."""
-        state = self.state_now()
+        state = self._state()
         doubling, interval = self._doubling() if state in {"growing", "critical"} else (None, None)
         return Growth(
             verdict=state,
             since_step=self._memory.since,
             baseline=_exp(self._memory.baseline),
-            ratio=self._ratio(self._rule.growing.short),
+            ratio=self._ratio(RULE.growing.short),
             doubling_steps=doubling,
             doubling_interval=interval,
             reasons=self._reasons(state, interval),
         )
 
     def _log(self, value: float | None) -> float | None:
-        if value is None or not math.isfinite(value) or value < -self._rule.floor:
+        if value is None or not math.isfinite(value) or value < -RULE.floor:
             return None
-        return math.log(max(value, self._rule.floor))
-
-    def _correct(self, step: int, log_k3: float | None) -> None:
-        recent = self._memory.recent
-        place = bisect_left(recent, (step, -math.inf))
-        if log_k3 is not None and place < len(recent) and recent[place][0] == step:
-            recent[place] = (step, log_k3)
+        return math.log(max(value, RULE.floor))
 
     def _advance(self, step: int, log_k3: float | None) -> None:
-        memory, rule = self._memory, self._rule
+        memory = self._memory
         if log_k3 is None:
             memory.unmeasured += 1
-            if memory.unmeasured >= rule.blind:  # what is old must not be judged together with what comes
+            if memory.unmeasured >= RULE.blind:  # what is old must not be judged together with what comes
                 count = 0 if memory.baseline is None else memory.count
                 self._memory = self._anew(count=count, unmeasured=memory.unmeasured, baseline=memory.baseline)
             return
         memory.unmeasured = 0
         memory.count += 1
-        memory.recent = [*memory.recent, (step, log_k3)][-self._longest :]
+        memory.recent = [*memory.recent, (step, log_k3)][-_LONGEST:]
         self._close_block()
         self._update()
 
     def _close_block(self) -> None:
-        memory, rule = self._memory, self._rule
-        of_block = memory.recent[-rule.block :]
-        if memory.count % rule.block or len(of_block) < rule.block:
+        memory = self._memory
+        of_block = memory.recent[-RULE.block :]
+        if memory.count % RULE.block or len(of_block) < RULE.block:
             return
         memory.blocks.append((of_block[0][0], median(value for _, value in of_block)))
         if memory.baseline is None:
             self._calibrate()
         elif not (memory.growing.raised or memory.critical.raised):
             self._follow()
-        memory.blocks = memory.blocks[-max(_BLOCKS, rule.calibrate_to // rule.block) :]
+        memory.blocks = memory.blocks[-max(_BLOCKS, RULE.calibrate_to // RULE.block) :]
 
     def _calibrate(self) -> None:
         """Freezes the baseline at its time, or before a rise that is critical already would become part of it."""
-        memory, rule = self._memory, self._rule
-        normal = [value for _, value in memory.blocks[rule.calibrate_from // rule.block :]]
-        if memory.count >= rule.calibrate_to:
+        memory = self._memory
+        normal = [value for _, value in memory.blocks[RULE.calibrate_from // RULE.block :]]
+        if memory.count >= RULE.calibrate_to:
             memory.baseline = self._quantile(normal)
-        elif len(before := normal[: -self._longest // rule.block]) >= _FEWEST_BLOCKS:
+        elif len(before := normal[: -_LONGEST // RULE.block]) >= _FEWEST_BLOCKS:
             memory.baseline = self._quantile(before)
-            if not self._exceeds(rule.critical):
+            if not self._exceeds(RULE.critical):
                 memory.baseline = None
 
     def _follow(self) -> None:
         """Move the baseline up to what has been usual for as long as it was set by, no faster than healthy change is,
         and not while K3 clearly rises faster: a baseline that follows growth hides it."""
-        memory, rule = self._memory, self._rule
-        as_many = (rule.calibrate_to - rule.calibrate_from) // rule.block
+        memory = self._memory
+        as_many = (RULE.calibrate_to - RULE.calibrate_from) // RULE.block
         usual = [value for _, value in memory.blocks[-as_many:]]
         if memory.baseline is None or len(usual) < as_many or (rise := median(usual) - memory.baseline) <= 0:
             return
         lately = [value for _, value in memory.blocks[-_STEADY_BLOCKS:]]
         slope = theil_sen(range(len(lately)), lately) if len(lately) == _STEADY_BLOCKS else None
-        if slope is None or slope.low <= math.log(2) * rule.block / rule.steady:
-            memory.baseline += min(rise, math.log(2) * rule.block / rule.follows)
+        if slope is None or slope.low <= math.log(2) * RULE.block / RULE.steady:
+            memory.baseline += min(rise, math.log(2) * RULE.block / RULE.follows)
 
     def _quantile(self, values: Sequence[float]) -> float:
-        return float(np.quantile(values, self._rule.quantile))
+        return float(np.quantile(values, RULE.quantile))
 
     def _update(self) -> None:
         memory = self._memory
         before = memory.growing.raised or memory.critical.raised
-        for threshold, latch in ((self._rule.growing, memory.growing), (self._rule.critical, memory.critical)):
+        for threshold, latch in ((RULE.growing, memory.growing), (RULE.critical, memory.critical)):
             short = self._ratio(threshold.short)
             if short is not None:
                 calm = short < threshold.clear_ratio or self._as_others()
@@ -295,11 +234,11 @@ class Tracker:
     def _as_others(self) -> bool:
         """Whether K3 is within the band of its setup and does not double soon: higher than it was, and no more than
         others have."""
-        memory, rule = self._memory, self._rule
-        lately = [value for _, value in memory.recent[-rule.growing.short :]]
+        memory = self._memory
+        lately = [value for _, value in memory.recent[-RULE.growing.short :]]
         if memory.band is None or median(lately) > memory.band:
             return False
-        return ramp([value for _, value in memory.blocks[-_TREND_BLOCKS:]]) < math.log(2) * rule.block / rule.fast
+        return ramp([value for _, value in memory.blocks[-_TREND_BLOCKS:]]) < math.log(2) * RULE.block / RULE.fast
 
     def _ratio(self, window: int) -> float | None:
         """Median of the last `window` measured steps over the baseline; None without a baseline or so many steps."""
@@ -308,28 +247,15 @@ class Tracker:
             return None
         return math.exp(median(value for _, value in memory.recent[-window:]) - memory.baseline)
 
-    def state_now(self) -> Verdict:
-        """The verdict alone, which costs nothing."""
+    def _state(self) -> Verdict:
         memory = self._memory
-        if memory.last is None or memory.unmeasured >= self._rule.blind:
+        if memory.last is None or memory.unmeasured >= RULE.blind:
             return "no_data"
-        if self._ratio(self._longest) is None:
+        if self._ratio(_LONGEST) is None:
             return "calibrating" if memory.count else "no_data"
         if memory.critical.raised:
             return "critical"
         return "growing" if memory.growing.raised else "healthy"
-
-    def _point(self, step: int, value: float | None) -> Point:
-        rule = self._rule.growing
-        return Point(
-            step=step,
-            value=value,
-            baseline=_exp(self._memory.baseline),
-            short_ratio=self._ratio(rule.short),
-            long_ratio=self._ratio(rule.long),
-            verdict=self.state_now(),
-            since_step=self._memory.since,
-        )
 
     def _doubling(self) -> tuple[float | None, tuple[float, float | None] | None]:
         """Steps in which K3 doubles, by the blocks since the onset, and the interval."""
@@ -344,18 +270,18 @@ class Tracker:
         return math.log(2) / slope.value, (fastest, math.log(2) / slope.low)
 
     def _reasons(self, state: Verdict, interval: tuple[float, float | None] | None) -> tuple[str, ...]:
-        memory, rule = self._memory, self._rule
+        memory = self._memory
         if state == "no_data":
             silent = f"K3 was not measured in the last {memory.unmeasured} steps"
             return (silent if memory.unmeasured else "no step has K3",)
         same = f"the baseline is that of the same engine setup before step {memory.returned}"
         kept = () if memory.returned is None else (same,)
         if state == "calibrating" and memory.baseline is not None:
-            return (f"{len(memory.recent)} of the {self._longest} measured steps that are compared with it", *kept)
+            return (f"{len(memory.recent)} of the {_LONGEST} measured steps that are compared with it", *kept)
         if state == "calibrating":
-            return (f"{memory.count} of the {rule.calibrate_to} measured steps that set the baseline",)
-        ratio = self._ratio(rule.growing.short)
-        words = f"median K3 of the last {rule.growing.short} steps is {_times(ratio)} times the run's baseline"
+            return (f"{memory.count} of the {RULE.calibrate_to} measured steps that set the baseline",)
+        ratio = self._ratio(RULE.growing.short)
+        words = f"median K3 of the last {RULE.growing.short} steps is {_times(ratio)} times the run's baseline"
         if state == "healthy":
             return (words, *kept)
         return (words, f"growth began at about step {memory.since}", _pace(interval), *kept)
@@ -376,14 +302,6 @@ def _pace(interval: tuple[float, float | None] | None) -> str:
 
 def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(value)
-
-
-def _restored(state: Mapping[str, Any]) -> _Memory:
-    memory = _Memory(**state)
-    memory.recent = [(int(step), float(value)) for step, value in state["recent"]]
-    memory.blocks = [(int(step), float(value)) for step, value in state["blocks"]]
-    memory.growing, memory.critical = _Latch(*state["growing"]), _Latch(*state["critical"])
-    return memory
 
 
 @dataclass(frozen=True, slots=True)

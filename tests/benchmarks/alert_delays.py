@@ -40,8 +40,8 @@ def fired(trend: Trend, seed: int, steps: int = STEPS) -> dict[str, int]:
     tracker, alert = Tracker(), Alert(JUDGEMENT, needs=judged.NEEDS, keeps=judged.KEEPS)
     first: dict[str, int] = {}
     for step, value in enumerate(series(trend, seed, steps)):
-        verdict = tracker.add(step, float(value)).verdict
-        seen = judged.look(Judgement(verdict), None)
+        tracker.follow([step], [float(value)], ())
+        seen = judged.look(Judgement(tracker.verdict().verdict), None)
         alert = alert.look(seen, step=step, at=START)
         if alert.level:
             first.setdefault(LEVELS[alert.level], step)

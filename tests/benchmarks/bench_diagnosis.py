@@ -88,10 +88,11 @@ def first_alarms(values: np.ndarray) -> tuple[float, float, float]:
     """Steps at which a run was first called growing (or worse) and critical, and where growth was dated to; NaN: never."""
     tracker, growing, critical, since = Tracker(), np.nan, np.nan, np.nan
     for step, value in enumerate(values.tolist()):
-        point = tracker.add(step, value)
-        if np.isnan(growing) and point.verdict in {"growing", "critical"}:
-            growing, since = step, point.since_step
-        if np.isnan(critical) and point.verdict == "critical":
+        tracker.follow([step], [value], ())
+        growth = tracker.verdict()
+        if np.isnan(growing) and growth.verdict in {"growing", "critical"}:
+            growing, since = step, growth.since_step
+        if np.isnan(critical) and growth.verdict == "critical":
             critical = step
     return growing, critical, since
 

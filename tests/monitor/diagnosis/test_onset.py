@@ -7,22 +7,40 @@ import math
 import random
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from growth_runs import HEALTHY, Trend, series
 from scipy.stats import theilslopes
 
-from logprobe.monitor.judging.growth import Point, Tracker, bend, judge, theil_sen
+from logprobe.monitor.judging.growth import Tracker, bend, judge, theil_sen
 from logprobe.monitor.judging.growth_rule import RULE
 from logprobe.monitor.judging.judgement import Growth
 
 QUIET = Trend(spread=0.1)
 
 
-def points(values: list[float | None] | np.ndarray, *, first: int = 0, tracker: Tracker | None = None) -> list[Point]:
-    tracker = tracker or Tracker()
-    return [tracker.add(first + i, None if v is None else float(v)) for i, v in enumerate(values)]
+class Point(NamedTuple):
+    """The verdict at one step."""
+
+    step: int
+    value: float | None
+    verdict: str
+    since_step: int | None
+    baseline: float | None
+
+
+def points(values: list[float | None] | np.ndarray, *, first: int = 0, band: float | None = None) -> list[Point]:
+    tracker = Tracker()
+    tracker.know(band)
+    return [point(tracker, first + i, None if v is None else float(v)) for i, v in enumerate(values)]
+
+
+def point(tracker: Tracker, step: int, value: float | None) -> Point:
+    tracker.follow([step], [value], ())
+    growth = tracker.verdict()
+    return Point(step, value, growth.verdict, growth.since_step, growth.baseline)
 
 
 def detected(seen: list[Point], *verdicts: str) -> Point | None:
@@ -162,21 +180,6 @@ def test_order_and_repetition_do_not_matter_to_a_whole_series() -> None:
     assert judge(*zip(*shuffled, strict=True)) == judge(*zip(*pairs, strict=True))
 
 
-def test_a_step_sent_again_corrects_the_window_and_moves_nothing_else() -> None:
-    values = series(QUIET, 0)[:300].tolist()
-    corrected, plain = Tracker(), Tracker()
-    for step, value in enumerate(values):
-        corrected.add(step, 1e6 if step % 2 else value)
-        corrected.add(step, value)
-        plain.add(step, value)
-    assert corrected.verdict().verdict == "healthy"
-    assert corrected.state()["recent"] == plain.state()["recent"]
-    before = plain.state()
-    plain.add(3, 1e9)  # long out of every window
-    plain.add(299, None)
-    assert plain.state() == before
-
-
 def test_a_declared_change_gives_the_run_a_new_normal() -> None:
     values = np.concatenate([series(QUIET, 0)[:400], series(QUIET, 1)[:400] * 20])
     assert judge(range(800), values).verdict == "critical"
@@ -208,15 +211,14 @@ def test_a_setup_that_comes_back_has_its_baseline_back() -> None:
         assert judge(range(500), values, config_changes=changes, setup=first).verdict == "calibrating"
 
 
-def test_a_tracker_goes_on_from_its_state_as_if_never_interrupted() -> None:
+def test_a_tracker_goes_on_from_its_copy_as_if_never_interrupted() -> None:
     values = series(replace(HEALTHY["all of it"], onset=600), 0)
     straight, interrupted = Tracker(), Tracker()
     for step, known in enumerate(values.tolist()):
         value = None if step % 7 == 0 else known
-        text = json.dumps(interrupted.state(), allow_nan=False)
-        interrupted = Tracker(state=json.loads(text))
-        assert interrupted.add(step, value) == straight.add(step, value)
-    assert len(text) < 8192
+        before, interrupted = interrupted, interrupted.copy()
+        assert point(interrupted, step, value) == point(straight, step, value)
+        point(before, step, 1e6)
     assert interrupted.verdict() == straight.verdict()
 
 
@@ -265,12 +267,6 @@ def test_a_verdict_comes_back_from_json_as_it_was() -> None:
 BF16 = 2e-3  # K3 up to which dense bf16 is as others report it
 
 
-def along(values: np.ndarray, band: float | None) -> list[Point]:
-    tracker = Tracker()
-    tracker.know(band)
-    return [tracker.add(step, value) for step, value in enumerate(values.tolist())]
-
-
 def changes_of(found: list[Point]) -> int:
     verdicts = [point.verdict for point in found if point.verdict != "calibrating"]
     return sum(a != b for a, b in pairwise(verdicts))
@@ -282,7 +278,7 @@ def test_entropy_that_falls_over_3000_steps_is_no_growth(memory: float, spread: 
     """From 5e-5 to 1.7e-4, as where a policy sharpens in bf16; the baseline follows."""
     for seed in range(4):
         falling = Trend(level=5e-5, memory=memory, spread=spread, drift=float(np.log(3.4)))
-        assert {point.verdict for point in along(series(falling, seed, 3000), band)} <= {"calibrating", "healthy"}
+        assert {point.verdict for point in points(series(falling, seed, 3000), band=band)} <= {"calibrating", "healthy"}
 
 
 @pytest.mark.parametrize("at", [230, 400, 700])
@@ -290,17 +286,15 @@ def test_a_curriculum_that_moves_k3_within_the_band_is_no_growth(at: int) -> Non
     for seed in range(4):
         values = series(Trend(level=6e-5, memory=0.5, spread=0.2), seed, 1000)
         values[at:] *= 4.3
-        assert not [point for point in along(values, BF16) if point.verdict == "critical"]
-        assert along(values, BF16)[-1].verdict == "healthy"
-        assert "critical" in {
-            point.verdict for point in along(values, None)
-        }  # of an unknown set-up nobody can say that
+        assert not [point for point in points(values, band=BF16) if point.verdict == "critical"]
+        assert points(values, band=BF16)[-1].verdict == "healthy"
+        assert "critical" in {point.verdict for point in points(values)}  # of an unknown set-up nobody can say that
 
 
 def test_what_doubles_soon_is_growth_within_the_band_too() -> None:
     for seed in range(6):
         values = series(Trend(level=2e-4, memory=0.5, spread=0.2, onset=400, doubling=30), seed, 600)
-        plain, within = (detected(along(values, band), "growing", "critical") for band in (None, BF16))
+        plain, within = (detected(points(values, band=band), "growing", "critical") for band in (None, BF16))
         assert plain is not None
         assert within is not None
         assert within.step - plain.step <= 30
@@ -308,7 +302,7 @@ def test_what_doubles_soon_is_growth_within_the_band_too() -> None:
 
 def test_what_leaves_the_band_is_growth_however_slow() -> None:
     values = series(Trend(level=1e-3, memory=0.5, spread=0.2, onset=300, doubling=150), 1, 1200)
-    found = detected(along(values, BF16), "critical")
+    found = detected(points(values, band=BF16), "critical")
     assert found is not None
     assert float(found.value or 0) > 0.5 * BF16
 
@@ -316,7 +310,7 @@ def test_what_leaves_the_band_is_growth_however_slow() -> None:
 def test_long_healthy_runs_do_not_flap() -> None:
     """Eleven kinds, 3,000 steps each."""
     flapping = {
-        name: changes_of(along(series(trend, 7, 3000), BF16))
+        name: changes_of(points(series(trend, 7, 3000), band=BF16))
         for name, trend in HEALTHY.items()
         if name != "mixture of experts"
     }
