@@ -94,6 +94,8 @@ def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
 
     A probability of 1 is rounded to a log-prob of 0 on either side, and a nucleus or a grammar of one token gives 0 on
     one side. Neither has zeros where the other side says that the token was unlikely, unless a grammar forced it.
+    Weights that are far apart round to 0 there, too, and put about as many tokens just below 0; an unfilled array
+    does not.
     """
     for side in ("rollout", "trainer"):
         share, unlikely = _zeros(frame, side)
@@ -126,8 +128,12 @@ def _zeros(frame: Frame, side: str) -> tuple[float, float]:
     if seen is not None and len(seen):
         ours, theirs = (seen.r, seen.t) if side == "rollout" else (seen.t, seen.r)
         alone: Bools = (ours == 0) & (theirs != 0) & np.isfinite(theirs)
-        unlikely = alone & (theirs < -number("zero_other_side"))
-        return float(alone.mean()), float(unlikely.sum()) / max(int(alone.sum()), 1)
+        unlikely = theirs < -number("zero_other_side")
+        zeros = int((alone & unlikely).sum())
+        nearly = int((unlikely & (ours < 0) & (ours > -number("nearly_zero"))).sum())
+        if nearly > number("zero_rounded") * zeros:
+            return 0.0, 0.0
+        return float(alone.mean()), zeros / max(int(alone.sum()), 1)
     n = frame.total("n_compared")
     alone_n = frame.total(f"zero_{side}")  # the series counts a zero where the other side is below −1
     return (alone_n / n, 1.0) if n else (0.0, 0.0)
