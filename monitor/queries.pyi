@@ -796,15 +796,11 @@ def diagnosis_due(source: Source, /) -> Rows[DiagnosisDue]: ...
 class DiagnosisJoins(TypedDict):
     rollout_source: Any  # VARCHAR
     token_match: Any  # BOOLEAN
-    length_match: Any  # BOOLEAN
     pending: Any  # BOOLEAN
     sequences: Any  # BIGINT
     tokens: Any  # BIGINT
-    reduced: Any  # BIGINT
     seen_by_engine: Any  # BIGINT
-    ambiguous: Any  # BIGINT
     routed: Any  # BIGINT
-    first_step: Any  # BIGINT
 
 def diagnosis_joins(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisJoins]: ...
 
@@ -926,14 +922,12 @@ class DiagnosisTokens(TypedDict):
     t: Any  # FLOAT
     broken: Any  # BOOLEAN
     entropy: Any  # FLOAT
-    advantage: Any  # FLOAT
     weight_version: Any  # VARCHAR
     trainer_weight_version: Any  # VARCHAR
     group_id: Any  # VARCHAR
     replica: Any  # VARCHAR
     cached_prefix_tokens: Any  # INTEGER
     prompt_hash: Any  # VARCHAR
-    sampling_id: Any  # VARCHAR
     rank: Any  # INTEGER
     finish_reason: Any  # VARCHAR
     prompt_length: Any  # INTEGER

@@ -15,8 +15,8 @@ from logprobe.monitor.judging.document import (
     ShareDocument,
 )
 from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.judge import GROWTH, judge
-from logprobe.monitor.judging.judgement import Acceptance, Confidence, Finding, Judgement, Place, digits
+from logprobe.monitor.judging.judge import judge
+from logprobe.monitor.judging.judgement import GROWS, Acceptance, Confidence, Finding, Judgement, Place, digits
 from logprobe.monitor.judging.level import in_words, setup_of
 from logprobe.monitor.judging.signatures import UNKNOWN
 from logprobe.monitor.judging.thresholds import number
@@ -51,7 +51,7 @@ def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
         "layer": judgement.layer,
         "findings": [_finding(finding, judgement) for finding in judgement.findings],
         "not_measured": list(not_measured(frame, judgement.findings)),
-        "correction": _correction(judgement, level, growth),
+        "correction": _correction(judgement, frame, level, growth),
         "unexplained": _rounded(judgement.unexplained),
         "level": level,
         "growth": frame.growth.document(),
@@ -68,7 +68,9 @@ def decomposed(frame: Frame) -> Decomposition | None:
     return between(frame.tokens, first.steps, now.steps)
 
 
-def _correction(judgement: Judgement, level: LevelDocument | None, growth: Decomposition | None) -> CorrectionDocument:
+def _correction(
+    judgement: Judgement, frame: Frame, level: LevelDocument | None, growth: Decomposition | None
+) -> CorrectionDocument:
     advice = judgement.advice
     if judgement.reason == "veto":
         cause = next(f.cause for f in judgement.findings if f.vetoes)
@@ -80,7 +82,8 @@ def _correction(judgement: Judgement, level: LevelDocument | None, growth: Decom
             why = f"{growth.words}; tokens of one kind differ as they did, so there is nothing to correct"
             return {"advice": "do_not_enable", "why": why}
     if advice == "not_needed":
-        grows = "K3 does not grow" if GROWTH in judgement.judged else "growth of K3 is not judged yet"
+        known = frame.growth.verdict in ("healthy", *GROWS)
+        grows = "K3 does not grow" if known else "growth of K3 is not judged yet"
         return {"advice": advice, "why": f"{grows}; {in_words(level)}"}
     return {"advice": advice, "why": _REASONS[judgement.reason]}
 

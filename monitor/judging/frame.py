@@ -20,7 +20,7 @@ from logprobe.monitor.judging.records import Gap, Joins, Series, Weights, gap_of
 from logprobe.monitor.judging.replay import Replay
 from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.judging.thresholds import number
-from logprobe.monitor.judging.tokens import Tokens
+from logprobe.monitor.judging.tokens import Tokens, of_one_lag
 from logprobe.monitor.judging.weight_readings import Readings
 
 Bools = NDArray[np.bool_]
@@ -172,11 +172,7 @@ class Strata:
     @cached_property
     def alike(self) -> Strata:
         """Rows of one weight lag: 0 or unknown, or the lag of most tokens where hardly any token has that."""
-        own = self.own
-        if own.all() or self.tokens[own].sum() > number("hardly_any") * self.tokens.sum():
-            return self.where(own)
-        lags, index = np.unique(self.lag[~own], return_inverse=True)
-        return self.where(self.lag == lags[np.bincount(index, self.tokens[~own]).argmax()])
+        return self.where(of_one_lag(self.lag, self.tokens))
 
     @cached_property
     def steps(self) -> Steps:

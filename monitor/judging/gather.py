@@ -223,9 +223,6 @@ def _joins(rows: list[queries.DiagnosisJoins], stated: list[queries.VersionConfl
         received=count("sequences", rollout_source="received"),
         seen_by_engine=count("seen_by_engine"),
         other_ids=count("sequences", token_match=False),
-        other_lengths=count("sequences", length_match=False),
-        reduced=count("reduced"),
-        ambiguous=count("ambiguous"),
         routed=count("routed"),
         conflicts=_conflicts({**stated[0]}) if stated else None,
     )

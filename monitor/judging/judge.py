@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
@@ -38,7 +38,6 @@ from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import siblings_of
 
-GROWTH: Final = "growth of K3"  # of `Judgement.judged`
 _URGENCIES: Final[tuple[Urgency, ...]] = ("act", "watch", "informational")
 _BY_RATIO: Final = ("miscalibrated_logprobs", "other_softmax")  # told by means that noise of one side moves
 _NEVER_ARRIVES: Final = ("missed_weight_sync", "partial_weight_sync")
@@ -436,18 +435,9 @@ def _contradicted(finding: Finding) -> bool:
 # ------------------------------------------------------------------------------------------------ conclusion
 
 
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """Levels of the other pairs: findings, and names of what was judged."""
-
-    high: tuple[Finding, ...]
-    judged: tuple[str, ...]
-
-
-def _pairs(frame: Frame) -> _Pairs:
+def _pairs(frame: Frame) -> list[Finding]:
     """Judge the level of each other pair: to the reference, and of the ratio at the first pass."""
     high: list[Finding] = []
-    judged = []
     for name, pair in frame.pairs.items():
         measured = np.isfinite(pair.k3)
         if not measured.any():
@@ -456,12 +446,11 @@ def _pairs(frame: Frame) -> _Pairs:
         now = float(np.median(pair.k3[measured][np.isin(steps, windows(steps)[1])]))
         first = float(np.median(pair.k3[measured][np.isin(steps, windows(steps)[0])]))
         limit = number("first_pass") if pair.first_pass else number("reference")
-        judged.append(f"level of the pair {name}")
         if now > limit:
             over = steps[pair.k3[measured] > limit]
             evidence: dict[str, object] = {"pair": name, "k3": now, "limit": limit, "first": first}
             high.append(Finding(UNKNOWN, Confidence.INFERRED, int(over[0]), evidence=evidence))
-    return _Pairs(tuple(high), tuple(judged))
+    return high
 
 
 def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement:
@@ -483,7 +472,6 @@ def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement
         advice="do_not_enable",
         reason=UNKNOWN,
         level=replace(level, k3=None, status="not measured"),
-        not_judged=("level: both sides have equal bits, so one array may have been recorded twice", "growth", "causes"),
     )
 
 
@@ -497,9 +485,8 @@ def _concluded(
     accepted: Sequence[Acceptance],
 ) -> Judgement:
     """Weigh the findings and conclude."""
-    pairs = _pairs(frame)
     found, unexplained = _shared([*found, *_beyond(found, frame, level, accepted)], frame, level)
-    found = sorted((_weighed(f, frame, level, accepted) for f in (*found, *pairs.high)), key=_order)
+    found = sorted((_weighed(f, frame, level, accepted) for f in (*found, *_pairs(frame))), key=_order)
     deciding = [f for f in found if f.named and f.urgency != "informational"]
     layer = _layer(frame, found, deciding, level)
     advice, reason = _advice(frame, found, deciding, layer, facts)
@@ -507,7 +494,6 @@ def _concluded(
     since = next((f.since for f in deciding if f.since is not None), None)
     if since is None and (frame.growth.verdict in GROWS or deciding):
         since = frame.growth.since_step
-    judged, not_judged = _judged(frame, level, pairs)
     return Judgement(
         verdict=verdict,
         layer=layer,
@@ -519,8 +505,6 @@ def _concluded(
         reason=reason,
         level=level,
         unexplained=unexplained,
-        judged=judged,
-        not_judged=not_judged,
     )
 
 
@@ -673,28 +657,3 @@ def _verdict(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -
     if any(f.named and f.urgency != "informational" for f in found) or (level.status == "above" and not accepted):
         return "watch"
     return "unknown" if layer == "unknown" else "healthy"
-
-
-def _judged(frame: Frame, level: Level, pairs: _Pairs) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what was judged and what was not, with the reason."""
-    judged, not_judged = [], []
-    if level.status == "not measured":
-        not_judged.append("level: too few tokens of one weight version")
-    elif level.status == "unknown set-up":
-        not_judged.append("level: no setup was recorded")
-    else:
-        judged.append("level of K3")
-    if frame.growth.verdict in ("healthy", *GROWS):
-        judged.append(GROWTH)
-    else:
-        not_judged.append("growth: fewer steps than a baseline needs")
-    columns = sorted({*frame.strata.groups, *(column for place in frame.places for column in place.groups)})
-    if columns:
-        judged.append("places: " + ", ".join(columns))
-    else:
-        not_judged.append("places: no group column was recorded")
-    if frame.tokens is None:
-        not_judged.append("tokens: none are kept")
-    names = {"update", "reference"} - set(frame.pairs)
-    not_judged += [f"pair {name}: not recorded" for name in sorted(names)]
-    return (*judged, *pairs.judged), tuple(not_judged)

@@ -340,8 +340,6 @@ class Judgement:
         reason: one word for `advice`: "veto", "weights unproven", "unknown", "growth", "lag", "nothing".
         level: level of K3.
         unexplained: share of today's K3 that no finding explains, or None if unknown.
-        judged: parts that were judged.
-        not_judged: parts that could not be judged, each with its reason.
     """
 
     verdict: Verdict
@@ -354,5 +352,3 @@ class Judgement:
     reason: str
     level: Level
     unexplained: float | None = None
-    judged: tuple[str, ...] = ()
-    not_judged: tuple[str, ...] = ()

@@ -168,9 +168,6 @@ class Joins:
     received: int = 0
     seen_by_engine: int = 0
     other_ids: int = 0
-    other_lengths: int = 0
-    reduced: int = 0
-    ambiguous: int = 0
     routed: int = 0
     conflicts: VersionConflicts | None = None
 

@@ -39,8 +39,7 @@ class Turn:
     """One turn of one sequence: pairs (token, layer) with a route on both sides, and how many are the same.
 
     `shift`: trained routes are those of tokens so many places further on; 0: none found. `padded`: the last ones are
-    all alike, or absent. `halves`: pairs that are the same and all pairs, of the first half of the turn and of the
-    second.
+    all alike, or absent.
     """
 
     rank: int | None
@@ -49,7 +48,6 @@ class Turn:
     equal: int
     shift: int = 0
     padded: bool = False
-    halves: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +220,6 @@ def turn_of(ours_PL: Marks, theirs_PL: Marks, *, rank: int | None, number: int) 
     known_PL = (ours_PL != NO_ROUTE) & (theirs_PL != NO_ROUTE)
     equal_PL = known_PL & (ours_PL == theirs_PL)
     compared, equal = int(known_PL.sum()), int(equal_PL.sum())
-    middle = len(ours_PL) // 2
-    halves = tuple(
-        (int(equal_PL[half].sum()), int(known_PL[half].sum())) for half in (slice(middle), slice(middle, None))
-    )
     wrong = equal < EXACT * compared
     return Turn(
         rank,
@@ -234,7 +228,6 @@ def turn_of(ours_PL: Marks, theirs_PL: Marks, *, rank: int | None, number: int) 
         equal,
         _shift(ours_PL, theirs_PL, equal / max(compared, 1)) if wrong else 0,
         _ends_padded(ours_PL, theirs_PL),
-        (halves[0], halves[1]),
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.judging.measures import Floats, Mean, clustered
 from logprobe.monitor.judging.once import once
+from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
 from logprobe.monitor.ragged import floats
@@ -39,7 +40,6 @@ Codes = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 
 DEEPEST: Final = 256  # tokens of an answer that are compared with those of others
-_HARDLY: Final = 0.05  # share of tokens too small to stand for all, as in the first steps of an asynchronous trainer
 _FEWEST: Final = 20  # tokens with a sibling
 _GRID: Final = (
     2.0**-8
@@ -54,7 +54,7 @@ _ALONE: Final = 3.0  # times: by how much more one side varies than the other, w
 def of_one_lag(lag: Floats, tokens: Floats) -> Bools:
     """Return the rows of one weight lag: 0 or unknown, or the lag of most tokens where hardly any token has that."""
     own: Bools = ~(lag > 0)
-    if own.all() or tokens[own].sum() > _HARDLY * tokens.sum():
+    if own.all() or tokens[own].sum() > number("hardly_any") * tokens.sum():
         return own
     lags, index = np.unique(lag[~own], return_inverse=True)
     most: Bools = lag == lags[np.bincount(index, tokens[~own]).argmax()]
@@ -76,13 +76,11 @@ class Tokens:
         d: log-ratio t − r, from which rules may have taken what is explained; NaN where either is missing.
         broken: whether it is left out of every mean.
         entropy: as the trainer reported; NaN where it did not.
-        advantage: likewise.
         lag: trainer's version − the token's; NaN where unknown.
         version: code of the token's weight version.
         replica: code.
         cached: 1 the request had cached prompt tokens, 0 not.
         context: code of the prompt: samples that share it have the same one.
-        sampling: code of the sampling params.
     """
 
     step: NDArray[np.int64]
@@ -95,13 +93,11 @@ class Tokens:
     d: Floats
     broken: Bools
     entropy: Floats
-    advantage: Floats
     lag: Floats
     version: Codes
     replica: Codes
     cached: Codes
     context: Codes
-    sampling: Codes
 
     def __len__(self) -> int:
         return len(self.d)
@@ -113,25 +109,6 @@ class Tokens:
         kept = np.flatnonzero(keep_N)
         return Tokens(**{f.name: getattr(self, f.name).take(kept) for f in dataclasses.fields(self)})
 
-    def with_d(self, d_N: Floats) -> Tokens:
-        """The same tokens with what is left of their log-ratio."""
-        left = dataclasses.replace(self, d=d_N)
-        vars(left)["common"] = self.common
-        return left
-
-    @cached_property
-    def common(self) -> dict[Any, Any]:
-        """What was computed of these tokens that is no matter of d: `with_d` hands it on."""
-        return {}
-
-    def _some(self, name: Any, keep: Callable[[], Bools]) -> Tokens:
-        """`where`, of which all but d is picked out once."""
-        if name not in self.common:
-            keep_N = keep()
-            self.common[name] = None if keep_N.all() else (np.flatnonzero(keep_N), self.where(keep_N))
-        picked: tuple[Codes, Tokens] | None = self.common[name]
-        return self if picked is None else picked[1].with_d(self.d.take(picked[0]))
-
     @cached_property
     def valid(self) -> Tokens:
         """Those with a log-ratio that can be used."""
@@ -140,35 +117,26 @@ class Tokens:
     @cached_property
     def fresh(self) -> Tokens:
         """Those that are not known to come from weights older than the trainer's."""
-        return self._some("fresh", lambda: ~(self.lag > 0))
+        return self.where(~(self.lag > 0))
 
     @cached_property
     def alike(self) -> Tokens:
         """Those of one weight lag, see `of_one_lag`."""
-        return self._some("alike", lambda: of_one_lag(self.lag, np.ones(len(self))))
-
-    def before(self, step: int) -> Tokens:
-        """Those of earlier steps."""
-        return self._some(("before", step), lambda: self.step < step)
+        return self.where(of_one_lag(self.lag, np.ones(len(self))))
 
     def since(self, step: int) -> Tokens:
         """Those of this and later steps."""
-        return self._some(("since", step), lambda: ~(self.step < step))
+        return self.where(self.step >= step)
 
-    @property
+    @cached_property
     def parent(self) -> Codes:
         """Code of each token's context [N]; −1 where no one shares it."""
-        if "parent" not in self.common:
-            self.common["parent"] = _contexts(self)
-        parent: Codes = self.common["parent"]
-        return parent
+        return _contexts(self)
 
     @cached_property
     def repeated(self) -> Tokens:
-        """Those whose context is shared, with its code."""
-        some = self._some("repeated", lambda: self.parent >= 0)
-        some.common.setdefault("parent", self.parent[self.parent >= 0])
-        return some
+        """Those whose context is shared."""
+        return self.where(self.parent >= 0)
 
     @cached_property
     def abs_d(self) -> Mean:
@@ -220,13 +188,11 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         d=t_M - r_M,
         broken=table["broken"].to_numpy(),
         entropy=floats(table["entropy"]),
-        advantage=floats(table["advantage"]),
         lag=lags["versions"],
         version=_codes(table["weight_version"]),
         replica=_codes(table["replica"]),
         cached=_cached(table["cached_prefix_tokens"]),
         context=_codes(context),
-        sampling=_codes(table["sampling_id"]),
     )
     return everything.where(mask_M)
 
@@ -334,14 +300,13 @@ class Siblings:
 
     def scaled(self, slope: float | Floats) -> Tokens:
         """The tokens with what a common normaliser and this slope, of all or of each [K], leave of their log-ratio."""
-        return self.tokens.with_d(self.t - slope * self.r)
+        return dataclasses.replace(self.tokens, d=self.t - slope * self.r)
 
 
 @once
 def siblings_of(tokens: Tokens) -> Siblings | None:
     """Tokens that share their context with a different token; None where there are too few."""
-    usable = tokens.repeated
-    parent = usable.parent
+    usable, parent = tokens.repeated, tokens.parent[tokens.parent >= 0]
     repeated = _parting(parent, usable.token_id)
     if repeated.sum() < _FEWEST:
         return None
@@ -395,8 +360,8 @@ class Spread:
 
 def spread_of(tokens: Tokens) -> Spread | None:
     """How much r and t vary where nothing else does; None where too few tokens are computed twice."""
-    usable = tokens.repeated
-    parent, keep = usable.parent, usable.r < _CERTAIN
+    usable, parent = tokens.repeated, tokens.parent[tokens.parent >= 0]
+    keep = usable.r < _CERTAIN
     code = parent[keep] * (int(usable.token_id.max(initial=0)) + 1) + usable.token_id[keep]
     _, index, counts = np.unique(code, return_inverse=True, return_counts=True)
     twice = counts[index] > 1

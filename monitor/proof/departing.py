@@ -271,13 +271,11 @@ def _tokens(a: Scores, b: Scores, sequences: Sequence[TokenSequence], kept: Sequ
         d=d,
         broken=~np.isfinite(d),
         entropy=np.full(n, np.nan),
-        advantage=np.full(n, np.nan),
         lag=np.zeros(n),
         version=unknown,
         replica=unknown,
         cached=unknown,
         context=context,
-        sampling=unknown,
     ).valid
 
 

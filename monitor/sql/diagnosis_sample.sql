@@ -10,7 +10,7 @@ WITH places AS (
 ), chosen AS (
     SELECT t.step, t.segment_id, t.row, hash({
         'row': t.row, 'segment': t.segment_id, 'source': t.rollout_source, 'alignment': t.alignment, 'rollout_segment': t.rollout_segment, 'rollout_row': t.rollout_row,
-        'logprobs': r.logprobs, 'spans': r.spans, 'replica': r.replica, 'cached': r.cached_prefix_tokens, 'prompt': r.prompt_hash, 'sampling': r.sampling_id,
+        'logprobs': r.logprobs, 'spans': r.spans, 'replica': r.replica, 'cached': r.cached_prefix_tokens, 'prompt': r.prompt_hash,
         'place': p.place, 'rollout_place': o.place
     }) AS record
     FROM training_sequences AS t

@@ -8,8 +8,7 @@ A file names a world (or a family of the zoo), its parameters, and what must fol
 - `where`: columns and values of the place; null: no place;
 - `since`: first and last step allowed;
 - `never`: causes that are not named (possible is allowed);
-- `k3`: null if it must not be stated;
-- `judged`: a text among what was judged.
+- `k3`: null if it must not be stated.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from logprobe.monitor.judging.thresholds import THRESHOLDS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 SETS = {of.name: of for of in (FIT, SEEN, SEEN_SLOW, RESTLESS, CALM)}
-KEYS = {"verdict", "layer", "advice", "reason", "cause", "confidence", "where", "since", "never", "k3", "judged"}
+KEYS = {"verdict", "layer", "advice", "reason", "cause", "confidence", "where", "since", "never", "k3"}
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -99,8 +98,6 @@ def differences(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
         wrong["never"] = named & set(expect["never"])
     if "k3" in expect and judgement.level.k3 != expect["k3"]:
         wrong["k3"] = judgement.level.k3
-    if "judged" in expect and not any(expect["judged"] in part for part in judgement.judged):
-        wrong["judged"] = judgement.judged
     if wrong:
         wrong["all"] = [(f.cause, f.confidence.name, f.urgency, f.share, dict(f.evidence)) for f in judgement.findings]
         wrong["as judged"] = (judgement.verdict, judgement.layer, judgement.advice, judgement.reason, judgement.level)

@@ -341,10 +341,10 @@ class Drawn:
         known = w.versions
         return Tokens(
             step=each(self.step).astype(np.int64), sequence=each(np.arange(size)), place=self.groups["from_start"][self.inside].astype(int),
-            last=from_end == 0, token_id=self.token[self.inside], r=rf, t=tf, d=tf - rf, broken=broken, entropy=nothing, advantage=nothing,
+            last=from_end == 0, token_id=self.token[self.inside], r=rf, t=tf, d=tf - rf, broken=broken, entropy=nothing,
             lag=each(self.lag).astype(float) if known else nothing, version=each(self.version) if known else np.full(len(r), -1),
             replica=(self.groups["replica"][self.inside] == "b").astype(int), cached=self.groups["cached"][self.inside].astype(int),
-            context=each(np.arange(size) // w.answers), sampling=np.full(len(r), -1),
+            context=each(np.arange(size) // w.answers),
         )  # fmt: skip
 
     def _setup(self) -> Setup:

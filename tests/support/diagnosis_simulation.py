@@ -226,7 +226,6 @@ class Columns:
             "t": self.t.ravel(),
             "broken": self._broken(),
             "entropy": pa.nulls(size * length, pa.float32()),
-            "advantage": pa.nulls(size * length, pa.float32()),
             "weight_version": _labels(self.version.ravel()),
             "trainer_weight_version": _labels(np.repeat(self.trainer_version, length)),
             "group_id": [f"g{g}" for g in np.repeat(self.group, length)],
@@ -235,7 +234,6 @@ class Columns:
             "cached_prefix_tokens": pa.array(
                 [None if v < 0 else int(16 * v) for v in np.repeat(self.cached, length)], pa.int32()
             ),
-            "sampling_id": pa.nulls(size * length, pa.string()),
         }
         return pa.table(
             {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in flat.items()}

@@ -17,6 +17,7 @@ import torch
 from diagnosis_simulation import Columns
 from torch import Tensor
 from torch.nn.functional import one_hot
+from zoo.rollouts import known_by
 
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.growth import judge
@@ -137,7 +138,7 @@ def _frame(run: Run, columns: Columns, other_ids: int) -> Frame:
         strata=columns.strata(),
         joins=Joins(sequences=size, tokens=int(columns.mask.sum()), seen_by_engine=size, other_ids=other_ids),
         setup=run.setup,
-        weights=run.weights,
+        weights=known_by(run.weights, int(columns.step.max())),
         growth=judge(series.step.tolist(), values, band=band_of(run.setup)),
         recorded=raw,
     )

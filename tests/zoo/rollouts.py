@@ -283,7 +283,7 @@ def _frame(rolled: Rollouts) -> Frame:
         series=series,
         joins=Joins(sequences=size, tokens=rolled.r.size, seen_by_engine=size),
         setup=run.setup,
-        weights=run.weights,
+        weights=known_by(run.weights, int(rolled.step.max())),
         growth=judge(
             series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()], band=band_of(run.setup)
         ),
@@ -291,6 +291,11 @@ def _frame(rolled: Rollouts) -> Frame:
         replicas=tuple(f"replica-{code}" for code in range(rolled.replica.max(initial=0) + 1)),
         strata=_strata(rolled, s),
     )
+
+
+def known_by(weights: Weights, step: int) -> Weights:
+    """The records of updates up to a step."""
+    return Weights(tuple(record for record in weights.records if record.step is None or record.step <= step))
 
 
 def _groups(rolled: Rollouts, *more: Array) -> tuple[Array, Array]:
@@ -346,11 +351,9 @@ def _tokens(rolled: Rollouts) -> Tokens:
         d=t - r,
         broken=np.zeros(len(r), bool),
         entropy=nothing,
-        advantage=nothing,
         lag=(each(rolled.lag) + older).astype(float) if known else nothing,
         version=version if known else np.full(len(r), -1),
         replica=each(rolled.replica),
         cached=each(rolled.cached).astype(int),
         context=np.repeat(prompt[rows], length),
-        sampling=np.full(len(r), -1),
     )

@@ -418,7 +418,7 @@ def f_damaged(rng: np.random.Generator, variant: int) -> Case:
 def f_joins(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng)
     joins, cause = [
-        ({"other_ids": 400, "other_lengths": 60}, ["retokenization"]), ({"missing": 500, "missing_tokens": 6000}, ["missing_logprobs"]),
+        ({"other_ids": 400}, ["retokenization"]), ({"missing": 500, "missing_tokens": 6000}, ["missing_logprobs"]),
         ({"conflicts": {"compared": 20000, "differing": 9000, "engine_older": 9000, "engine_newer": 0, "first_step": 3}}, ["version_conflict"]),
     ][variant]
     run["recorded"] = {"joins": joins}

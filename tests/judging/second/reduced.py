@@ -125,9 +125,9 @@ class Reduced:
         return Tokens(
             step=each(self.step).astype(np.int64), sequence=each(np.arange(self.size)), place=self.token_groups["from_start"][self.inside].astype(int),
             last=self.token_groups["from_end"][self.inside] == 0, token_id=self.token[self.inside], r=rf, t=tf, d=d, broken=broken,
-            entropy=nothing, advantage=nothing, lag=self.token_lag, version=version[self.inside].astype(int) if known else unknown,
+            entropy=nothing, lag=self.token_lag, version=version[self.inside].astype(int) if known else unknown,
             replica=each(replica) if of_columns("replica") else unknown, cached=each(cached) if of_columns("cached") else unknown,
-            context=each(self.prompt), sampling=unknown,
+            context=each(self.prompt),
         )  # fmt: skip
 
     def _table(self, tokens: Tokens, usable: np.ndarray, names: tuple[str, ...]) -> Any:
