@@ -5,43 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from zoo.cases import DEVELOPMENT, FAMILIES, FIT, HEALTHY_FAMILIES, HELD_BACK, KINDS, Case, Set
-from zoo.judge import Judged, judged
+from zoo.cases import DEVELOPMENT, FAMILIES, FIT, HEALTHY_FAMILIES, HELD_BACK, KINDS, Set
+from zoo.judge import judged
 
 QUICK = replace(FIT, name="quick", first_seed=90_000)
-
-
-def results(kind: int, *families: str) -> list[Judged]:
-    made: list[Case] = [FAMILIES[name](QUICK, KINDS[kind], name, QUICK.first_seed + kind) for name in families]
-    return [judged(case) for case in made]
-
-
-def test_healthy_runs_are_healthy_and_never_corrected() -> None:
-    for kind in range(len(KINDS)):
-        for found in results(kind, *HEALTHY_FAMILIES):
-            assert found.right, found
-
-
-def test_growth_is_corrected_and_not_before_its_onset() -> None:
-    for kind in (0, 2):
-        for found in results(kind, "policies drift apart", "lag grows"):
-            assert found.right, found
-
-
-def test_engine_faults_and_wrong_distributions_are_refused() -> None:
-    for found in results(
-        1,
-        "stale prefix cache",
-        "replica gone astray",
-        "missed updates",
-        "updates missed now and then",
-        "offset",
-        "forgotten temperature",
-    ):
-        assert found.right, found
-
-
 RANGES = ("spreads", "unrest", "doublings", "peaks")
+
+
+@pytest.mark.parametrize("family", [HEALTHY_FAMILIES[0], "policies drift apart", "replica gone astray"])
+def test_runs_of_each_outcome_are_judged_as_the_campaign_does(family: str) -> None:
+    found = judged(FAMILIES[family](QUICK, KINDS[1], family, QUICK.first_seed))
+    assert found.right, found
 
 
 @pytest.mark.parametrize("held", HELD_BACK, ids=lambda of: of.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from diagnosis_simulation import (
     log_softmax,
     noisy,
     nucleus,
-    padded,
     rounded,
     tempered,
 )
@@ -25,11 +23,9 @@ from diagnosis_simulation import (
 from logprobe.monitor.judging.document import FindingDocument
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.records import Joins, WeightRecord, Weights
+from logprobe.monitor.judging.records import WeightRecord, Weights
 from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.judging.weight_readings import Reading, Readings
-
-TESTS = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parents[2].rglob("test_*.py"))
 
 PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 HOT = {**PLAIN, "temperature": 0.7}
@@ -128,13 +124,6 @@ def test_a_scale_is_found_without_siblings() -> None:
     assert found["evidence"]["temperature_implied"] == pytest.approx(0.7, abs=0.1)
 
 
-def test_truncated_support() -> None:
-    inferred = first(Simulation(sampled=nucleus(0.9)))
-    assert (inferred["cause"], inferred["confidence"]) == ("truncated_support", INFERRED)
-    known = first(Simulation(sampled=nucleus(0.9), setup=configured(PROCESSED, {**PLAIN, "top_p": 0.9})))
-    assert (known["cause"], known["confidence"]) == ("truncated_support", KNOWN)
-
-
 def _top(k: int) -> Callable[[np.ndarray], np.ndarray]:
     def of(z: np.ndarray) -> np.ndarray:
         return log_softmax(np.where(z < np.sort(z, -1)[..., [-k]], -1e9, z))
@@ -168,21 +157,6 @@ def test_structured_output_mask() -> None:
     assert first(Simulation(sampled=allowing(0.3), setup=known))["confidence"] == KNOWN
 
 
-def test_vocab_padding_where_the_recorded_sizes_differ() -> None:
-    known = configured({**PROCESSED, "vocab_size": 64}, PLAIN, padded_vocab_size=128)
-    assert first(Simulation(trained=padded(64), setup=known))["cause"] == "vocab_padding"
-    assert first(Simulation(trained=padded(64), setup=configured(PROCESSED, PLAIN)))["cause"] == "other_softmax"
-
-
-def test_unnormalized_logits() -> None:
-    logits = lambda z: z + 4
-    counted = first(Simulation(sampled=log_softmax, reported=logits))
-    assert (counted["cause"], counted["confidence"]) == ("unnormalized_logits", CERTAIN)
-    engine = {**PROCESSED, "logprobs_mode": "raw_logits"}
-    findings = found_in(Simulation(reported=logits, setup=configured(engine, PLAIN)).frame())
-    assert findings[0]["cause"] == "unnormalized_logits"
-
-
 def _append(value: float) -> Callable[[Columns], None]:
     def change(columns: Columns) -> None:
         columns.r[::2, -1], columns.token[::2, -1] = value, 63
@@ -200,12 +174,6 @@ def test_synthetic_eos(value: float) -> None:
 
 def _shift(columns: Columns) -> None:
     columns.r[:, 1:] = columns.r[:, :-1].copy()
-
-
-def test_misaligned_tokens_and_by_how_much() -> None:
-    findings = found_in(Simulation(change=_shift).frame())
-    assert [finding["cause"] for finding in findings] == ["misaligned_tokens"]
-    assert findings[0]["evidence"]["shift"] == 1
 
 
 def test_misaligned_from_a_step_on() -> None:
@@ -229,18 +197,6 @@ def test_most_sequences_misaligned_and_the_others_right() -> None:
         columns.r[most, 1:] = columns.r[most, :-1].copy()
 
     assert [finding["cause"] for finding in found_in(Simulation(change=some).frame())] == ["misaligned_tokens"]
-
-
-def test_retokenization_and_missing_logprobs_are_counted() -> None:
-    evidence = Simulation(trained=noisy(0.01)).frame()
-    other = replace(evidence, joins=replace(evidence.joins, other_ids=40))
-    assert of(found_in(other), "retokenization")["evidence"]["sequences"] == 40
-    missing = replace(evidence, joins=Joins(sequences=100, tokens=1000, missing=30, missing_tokens=300))
-    assert of(found_in(missing), "missing_logprobs")["evidence"]["share"] == 0.3
-    engine_only = replace(evidence, joins=Joins(sequences=100, tokens=1000, missing=100, missing_tokens=1000))
-    assert "missing_logprobs" not in {
-        f["cause"] for f in found_in(engine_only)
-    }  # nothing arrived at all: that is not measured, not a finding
 
 
 def _break(columns: Columns) -> None:

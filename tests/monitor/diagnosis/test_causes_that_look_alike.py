@@ -81,9 +81,3 @@ def test_a_temperature_is_found_under_the_noise_of_experts(kind: str, raw: bool)
     assert causes(found)[0] in {"temperature_mismatch", "raw_logprobs"}
     without = diagnosed(rollouts(noisy).frame())
     assert (without["verdict"], without["layer"]) == ("healthy", "none")
-
-
-def test_a_truncation_under_noise_is_semantic_whatever_it_is_called() -> None:
-    found = diagnosed(rollouts(Run(noise=Noise(2e-3), fault=Fault("truncated_support", 0.05))).frame())
-    assert causes(found)[0] in {"truncated_support", "other_softmax", "miscalibrated_logprobs"}
-    assert (found["layer"], found["correction"]["advice"]) == ("semantic", "do_not_enable")

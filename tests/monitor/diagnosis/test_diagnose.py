@@ -132,12 +132,8 @@ def test_what_a_finding_hides_is_not_measured() -> None:
 
     diagnosis = diagnosed(Simulation(change=shift).frame())
     assert names(diagnosis) == ["misaligned_tokens"]
+    assert diagnosis["findings"][0]["evidence"]["shift"] == 1
     assert "the inference path and the objective" in {item["what"] for item in diagnosis["not_measured"]}
-
-
-def test_too_few_tokens_are_unknown() -> None:
-    few = Simulation(steps=1, prompts=1, length=8).frame()
-    assert diagnosed(few)["layer"] == "unknown"
 
 
 def test_noise_of_unknown_age_is_no_confident_guess() -> None:
@@ -156,17 +152,6 @@ def test_without_raw_tokens_the_diagnosis_says_what_that_costs() -> None:
     diagnosis = diagnosed(Simulation(trained=noisy(1e-3), keep_tokens=False).frame())
     assert diagnosis["layer"] == "none"
     assert any("raw tokens" in item["why"] for item in diagnosis["not_measured"])
-
-
-def test_a_large_gap_without_a_name_is_not_healthy() -> None:
-    evidence = Simulation(trained=noisy(0.15)).frame()
-    unnamed = replace(
-        evidence,
-        setup=setup(engine_config={"summary": {"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]}}),
-        recorded=None,
-    )
-    diagnosis = diagnosed(unnamed)
-    assert diagnosis["layer"] != "none"
 
 
 def test_the_document_is_json_and_has_the_agreed_keys() -> None:

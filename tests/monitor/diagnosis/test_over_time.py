@@ -45,19 +45,6 @@ def test_what_has_ended_and_odd_steps_are_no_missed_updates(factor: np.ndarray, 
         assert (found["verdict"], found["layer"], found["correction"]["advice"]) == ("healthy", "none", "not_needed")
 
 
-def test_a_fault_that_has_ended_is_at_most_watched_and_vetoes_nothing() -> None:
-    """For 30 steps, which end ten steps before the last one."""
-    found = diagnosed(times(Run(noise=NOISE, setup=DENSE, raw=False), only(360, 390, 20.0)).frame())
-    for finding in found["findings"]:
-        assert finding["urgency"] != "act" or finding["evidence"].get("until") is None
-        assert not (finding["vetoes"] and finding["evidence"].get("until") is not None)
-
-
-def test_a_level_that_jumped_and_stays_is_no_update_that_is_missed() -> None:
-    found = diagnosed(times(Run(noise=NOISE, setup=DENSE), only(200, 400, 4.0)).frame())
-    assert "missed_weight_sync" not in causes(found)
-
-
 @pytest.mark.parametrize("since", [0, 250, 380])
 def test_cached_requests_at_394_times_the_others_get_their_share(since: int) -> None:
     stale = Fault("stale_prefix_cache", 8e-4 * 393, since)
