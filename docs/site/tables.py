@@ -41,7 +41,6 @@ from logprobe.monitor.loggers import TensorBoardSettings, TrackioSettings, Wandb
 from logprobe.monitor.metrics.definition import SEQUENCE_MEAN, Metric
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.step_metrics import STEP_METRICS
-from logprobe.monitor.peers import PEERS
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS
 
 # The models of each section of `logprobe.yaml`.
@@ -89,7 +88,6 @@ def tables() -> dict[str, str]:
             ("variable", "read by", "meaning"),
             ((f"`{name}`", entry.reader, entry.words) for name, entry in environment.VARIABLES.items()),
         ),
-        "options": _options(),
         "api": "\n\n".join(f"::: logprobe.{name}" for name in API),
     }
 
@@ -237,20 +235,6 @@ def _default(entry: FieldInfo) -> str:
     if isinstance(entry.default, CorrectionConfig):
         return f"`{entry.default}`"
     return "" if entry.default is None else f"`{_written(entry.default)}`"
-
-
-def _options() -> str:
-    rows = (
-        (name, f"`{option_name}`", f"`{_written(option.default)}`", option.words + _listed(option.choices))
-        for name, peer in PEERS.items()
-        for option_name, option in peer.options.items()
-    )
-    return _table(("framework", "option", "default", "meaning"), rows)
-
-
-def _listed(choices: Iterable[Any]) -> str:
-    listed = ", ".join(f"`{_written(choice)}`" for choice in choices)
-    return f": {listed}" if listed else ""
 
 
 def _written(value: Any) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -20,15 +19,14 @@ from logprobe.collectors.errors import ConfigurationError, InputError
 from logprobe.collectors.recorder import arrays
 from logprobe.monitor.layouts import flattened, mask_of, per_token, require_lengths
 from logprobe.monitor.located import instead
-from logprobe.monitor.peers.batch import Array, Batch, Option, Peer, Reading
-from logprobe.monitor.peers.table import PEERS
+from logprobe.monitor.peers.formulas import PEERS, Array, Option, Peer, Reading
 from logprobe.monitor.ragged import float_lists
 
 __all__ = ["PEERS", "Correction", "Report", "correction", "named", "options_of", "view", "view_of_table"]
 
-_DTYPE: Final = Option(
-    "float64", "arithmetic; float32 shows the rounding of the framework's own numbers", ("float64", "float32")
-)
+_DTYPE: Final = Option("float64", ("float64", "float32"))  # float32 shows the rounding of the framework's own numbers
+# Arrays by the names that they have in the table.
+_SIDES: Final = {"r": "rollout_logprobs", "t": "trainer_logprobs", "c": "current_logprobs", "ref": "reference_logprobs"}
 _WORDS: Final = {"true": True, "false": False, "none": None, "null": None}
 
 
@@ -95,8 +93,7 @@ def view(
         InputError: the arrays do not fit together.
     """
     sides = (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs)
-    _, reading = _reading(peer, options, sides, mask, advantages)
-    return Report(reading.metrics, named(peer).prefixes)
+    return Report(_reading(peer, options, sides, mask, advantages).metrics, named(peer).prefixes)
 
 
 def view_of_table(peer: str, tokens: pa.Table, **options: Any) -> Report:
@@ -130,11 +127,10 @@ def correction(
 
     Arguments and errors as of `view`.
     """
-    batch, reading = _reading(
-        peer, options, (rollout_logprobs, trainer_logprobs, current_logprobs, None), mask, advantages
-    )
-    weights = np.ones_like(batch.mask) if reading.weights is None else reading.weights
-    return Correction(np.broadcast_to(weights, batch.mask.shape), batch.mask if reading.mask is None else reading.mask)
+    sides = (rollout_logprobs, trainer_logprobs, current_logprobs, None)
+    reading = _reading(peer, options, sides, mask, advantages)
+    weights = np.ones_like(reading.mask) if reading.weights is None else reading.weights
+    return Correction(np.broadcast_to(weights, reading.mask.shape), reading.mask)
 
 
 def named(name: str) -> Peer:
@@ -144,33 +140,32 @@ def named(name: str) -> Peer:
     return PEERS[name]
 
 
-def _reading(
-    name: str, options: Mapping[str, Any], sides: tuple[Any, ...], mask: Any, advantages: Any
-) -> tuple[Batch, Reading]:
+def _reading(name: str, options: Mapping[str, Any], sides: tuple[Any, ...], mask: Any, advantages: Any) -> Reading:
     peer = named(name)
     settings = _settings(peer, options)
-    batch = _batch(peer, sides, mask, advantages, settings.dtype)
-    if not batch.mask.size:
-        return batch, Reading({})
+    batch = _batch(sides, mask, advantages, settings["dtype"])
+    if not batch["mask"].size:
+        return Reading({}, None, batch["mask"])
     with np.errstate(all="ignore"):  # the frameworks do not stumble over infinities either: they log them
-        return batch, peer.read(batch, settings)
+        return peer.read(batch, settings)
 
 
-def _batch(peer: Peer, sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> Batch:
-    names = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "reference_logprobs")
-    flat = {name: flattened(name, side) for name, side in zip(names, sides, strict=True) if side is not None}
-    for name in names[:2]:
+def _batch(sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> dict[str, Any]:
+    """Return padded arrays by the names of the table; None for what was not given."""
+    given = zip(_SIDES.items(), sides, strict=True)
+    flat = {name: flattened(called, side) for (name, called), side in given if side is not None}
+    for name in ("r", "t"):
         if name not in flat or (flat[name].lengths < 0).any():
-            raise InputError(f"{name}: a peer's view needs it, for every token of every sequence")
-    lengths = flat["rollout_logprobs"].lengths
+            raise InputError(f"{_SIDES[name]}: a peer's view needs it, for every token of every sequence")
+    lengths = flat["r"].lengths
     for name, values in flat.items():
-        require_lengths(name, values, lengths)
+        require_lengths(_SIDES[name], values, lengths)
     flat["mask"] = mask_of(mask, lengths)
     if advantages is not None:
-        flat["advantages"] = per_token("advantages", advantages, lengths)
+        flat["A"] = per_token("advantages", advantages, lengths)
     time = max(int(arrays.is_ragged(sides[0])), *lengths.tolist(), 0)
-    padded = {name.removesuffix("_logprobs"): values.padded(time, np.dtype(dtype)) for name, values in flat.items()}
-    return Batch(**padded, selects=peer.selects, epsilon=peer.epsilon)
+    padded = {name: values.padded(time, np.dtype(dtype)) for name, values in flat.items()}
+    return dict.fromkeys((*_SIDES, "A")) | padded
 
 
 def options_of(peer: str, texts: Mapping[str, str]) -> dict[str, object]:
@@ -194,7 +189,7 @@ def _from_text(text: str) -> Any:
         return text
 
 
-def _settings(peer: Peer, given: Mapping[str, Any]) -> SimpleNamespace:
+def _settings(peer: Peer, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of every option: what was given, else its default."""
     options = {"dtype": _DTYPE, **peer.options}
     for name, value in given.items():
@@ -203,7 +198,7 @@ def _settings(peer: Peer, given: Mapping[str, Any]) -> SimpleNamespace:
         wanted = _wanted(value, options[name])
         if wanted:
             raise ConfigurationError(f"{peer.name}: {name}={value!r}; it is {wanted}")
-    return SimpleNamespace(**{name: given.get(name, option.default) for name, option in options.items()})
+    return {name: given.get(name, option.default) for name, option in options.items()}
 
 
 def _wanted(value: Any, option: Option) -> str:
