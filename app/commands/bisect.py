@@ -41,6 +41,7 @@ from typing import Final
 from logprobe.app.proof_setup import Task, keep, task_of
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import scores, tables
+from logprobe.app.text.diagnosis import HEAD, arm_cells, to_change
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.proof.departing import LEGS
 from logprobe.monitor.proof.experiments.arm_cache import ArmCache
@@ -48,7 +49,6 @@ from logprobe.monitor.proof.experiments.bisecting import Arm, Bisection, jumps
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import Knob, chosen
-from logprobe.monitor.proof.paired import Cost
 from logprobe.monitor.proof.scoring import score
 
 FLOOR: Final = 3e-06  # K3 that counts as agreement
@@ -152,32 +152,17 @@ def text(bisection: Bisection) -> str:
     ]
     legs = [f"{side} {tables.cell(leg.k3)}" for side, leg in bisection.legs.items() if leg is not None]
     lines += [f"made of   {', '.join(legs)}"] if legs else []
-    if bisection.smallest_set:
-        parity = "restores parity" if bisection.parity else "lowers K3, but not to agreement"
-        lines.append(f"change    {', '.join(bisection.smallest_set)}: {parity}")
-        lines += _recommended(bisection)
-    elif bisection.arms:
-        lines.append("change    no setting that was tried removes the mismatch")
+    if bisection.arms:
+        lines.append(f"change    {to_change(bisection.smallest_set, parity=bisection.parity)}")
+    lines += _recommended(bisection) if bisection.smallest_set else []
     lines += [f"left      {side}: {residual}" for side, residual in bisection.residual.items()]
     for side, layers in bisection.layers.items():
         at = [f"{name} (relative error {dict(layers)[name]:.2g})" for name in jumps(layers)]
         words = f"drift at {', then at '.join(at)}" if at else "drift at no layer"
         lines.append(f"layers    hidden states of the {side} {words}")
     if bisection.arms:
-        header = [
-            "knob",
-            "setting",
-            "K3",
-            "removes",
-            "95 %",
-            "tokens/s",
-            "95 %",
-            "KV cache",
-            "verdict",
-            "note",
-            "leaves open",
-        ]
-        lines += ["", tables.fitted(header, [_row(arm, bisection.cost) for arm in bisection.arms])]
+        document = bisection.document()
+        lines += ["", tables.fitted(HEAD, [arm_cells(arm.document(), document) for arm in bisection.arms])]
     lines += [f"not measured: {harmless(reason)}" for reason in bisection.not_measured]
     return "\n".join(lines) + "\n"
 
@@ -205,24 +190,3 @@ def _price(arm: Arm) -> str:
     if low <= 1 <= high:
         return f"no measurable cost in tokens/s (×{low:.2f} … ×{high:.2f})"
     return f"×{ratio:.2f} tokens/s (×{low:.2f} … ×{high:.2f})"
-
-
-def _row(arm: Arm, baseline: Cost) -> list[str | float | None]:
-    removed = None if arm.removed is None else f"{arm.removed:.1%}"
-    interval = None if arm.interval is None else f"{arm.interval[0]:.0%} … {arm.interval[1]:.0%}"
-    speed = None if arm.speed is None else f"×{arm.speed[0]:.2f}"
-    speeds = None if arm.speed is None else f"×{arm.speed[1]:.2f} … ×{arm.speed[2]:.2f}"
-    room = None if arm.kv_tokens is None or not baseline.kv_tokens else f"×{arm.kv_tokens / baseline.kv_tokens:.2f}"
-    return [
-        arm.knob,
-        arm.setting,
-        arm.k3,
-        removed,
-        interval,
-        speed,
-        speeds,
-        room,
-        arm.verdict,
-        arm.note,
-        arm.leaves_open,
-    ]

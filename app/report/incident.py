@@ -16,17 +16,17 @@ from logprobe.alerts.rules.periods import HEALTHY_STEPS
 from logprobe.app.report import changes as changed
 from logprobe.app.report.chart import Chart, Line, figure, legend
 from logprobe.app.text import tables
-from logprobe.app.text.correction import OFF, advised, remedy, settings, unnamed
+from logprobe.app.text.correction import OFF, advice_words, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import (
-    ADVICE,
     HEAD,
     LAYERS,
     arm_cells,
     evidence_name,
     extent,
     headline,
-    qualities,
     share,
+    standing_of,
+    unmeasured,
 )
 from logprobe.app.text.html import Markup, badge, element, listing, page, section, table
 from logprobe.app.text.judgement import VERDICTS
@@ -58,7 +58,7 @@ def facts(incident: Incident) -> list[tuple[str, str]]:
         ("layer", LAYERS[document["layer"]]),
         ("what to do", _remedy(incident)),
         ("setting", _setting(document, standing)),
-        ("correction", _correction(document, standing)),
+        ("correction", advice_words(document, standing)),
         ("done about it", _done(incident.actions)),
         ("alerts", _alerts(incident.current)),
         ("recorded", _span(history)),
@@ -128,11 +128,6 @@ def _extent(document: DiagnosisDocument) -> str:
     doubling = document["doubling_steps"]
     pace = "" if doubling is None else f"; it doubles every {doubling:.0f} steps"
     return size and f"K3 is {size}{pace}"
-
-
-def _correction(document: DiagnosisDocument, standing: Standing) -> str:
-    correction = document["correction"]
-    return advised(document, standing) or f"{ADVICE[correction['advice']]}: {correction['why']}"
 
 
 def alert_line(incident: Incident) -> str:
@@ -440,10 +435,8 @@ def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Marku
     if not document["findings"]:
         yield element("p", "No cause was found.")
     for finding in document["findings"]:
-        since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
-        name, layer = finding["cause"].replace("_", " "), finding["layer"].replace("_", " ")
-        stated = "".join(f"; {quality}" for quality in qualities(finding, document))
-        yield element("h3", f"{name} ({layer}, {finding['confidence']:.0%} sure{since}{stated})")
+        name = finding["cause"].replace("_", " ")
+        yield element("h3", f"{name} ({finding['layer'].replace('_', ' ')}; {standing_of(finding, document)})")
         yield element("p", finding["explanation"])
         yield element("p", element("strong", "Fix: "), remedy(finding, standing))
         evidence = [_evidence(test, value) for test, value in finding["evidence"].items()]
@@ -480,7 +473,7 @@ def _evidence(name: str, value: Any) -> list[Any]:
 def _experiment(document: Mapping[str, Any] | None) -> Iterator[Markup]:
     """The newest bisection; no section where there is none."""
     if document is not None:
-        rows = [arm_cells(arm) for arm in document["arms"]]
+        rows = [arm_cells(arm, document) for arm in document["arms"]]
         arms = [table("Arms, by the share of K3 that they remove", list(HEAD), rows)] if rows else []
         yield section("Proof by experiment", element("p", headline(document)), *arms)
 
@@ -489,7 +482,7 @@ def _not_measured(document: DiagnosisDocument) -> Iterator[Markup]:
     if not document["not_measured"]:
         yield element("p", "All inputs of the diagnosis were measured.")
         return
-    yield listing(f"{item['what']}: {item['why']}; to measure it, {item['how']}" for item in document["not_measured"])
+    yield listing(map(unmeasured, document["not_measured"]))
 
 
 def _charts(incident: Incident) -> Iterator[Markup]:

@@ -35,6 +35,12 @@ def advised(document: DiagnosisDocument, standing: Standing = OFF) -> str:
     return f"{state}{outcome and f'; {outcome}'}"
 
 
+def advice_words(document: DiagnosisDocument, standing: Standing = OFF) -> str:
+    """Return `advised`, or the diagnosis's own advice where there is nothing to switch or judge."""
+    correction = document["correction"]
+    return advised(document, standing) or f"{ADVICE[correction['advice']]}: {correction['why']}"
+
+
 def in_force(document: DiagnosisDocument, standing: Standing = OFF) -> CorrectionDocument:
     """The advice of a diagnosis, ``{"advice", "why"}``, or why the controller does not follow it: there is no second
     opinion."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from logprobe.app.text.judgement import VERDICTS
 from logprobe.app.text.numbers import number
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, NotMeasuredDocument
 from logprobe.monitor.judging.growth_rule import RULE
 from logprobe.monitor.judging.signatures import kind_of
 
@@ -39,7 +39,7 @@ _INFORMATIONAL: Final = {
 }
 _WRONG: Final = ("growing", "critical")
 # Of a table of an experiment's arms.
-HEAD: Final = ("knob", "setting", "K3", "removes", "95 %", "tokens/s", "verdict", "leaves open")
+HEAD: Final = ("knob", "setting", "K3", "removes", "95 %", "tokens/s", "KV cache", "verdict", "leaves open")
 
 
 def sure(confidence: float) -> str:
@@ -172,20 +172,41 @@ def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str
     return [part for part in parts if part]
 
 
+def standing_of(finding: FindingDocument, document: DiagnosisDocument) -> str:
+    """Return how certain a finding is, since which step it holds, and its `qualities`."""
+    since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
+    stated = "".join(f"; {quality}" for quality in qualities(finding, document))
+    return f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
+
+
+def unmeasured(item: NotMeasuredDocument) -> str:
+    """Return a missing input of the diagnosis, and the way to measure it."""
+    return f"{item['what']}: {item['why']}; to measure it, {item['how']}"
+
+
 def headline(document: Mapping[str, Any]) -> str:
     """Return in a sentence or two which side deviates and what to change."""
     departs = ", ".join(document["departs_all"]) or document["departs"]
     words = f"Departs: {departs.replace('_', ' ')}: {document['why']}."
-    if document["smallest_set"]:
-        parity = "restores parity" if document["parity"] else "lowers K3, but not to agreement"
-        return f"{words} Changing {', '.join(document['smallest_set'])} {parity}."
     if document["departs"] == "none":
         return words
-    return f"{words} No setting that was tried removes the mismatch."
+    return f"{words} To change: {to_change(document['smallest_set'], parity=document['parity'])}."
 
 
-def arm_cells(arm: Mapping[str, Any]) -> list[str]:
-    """The cells of an arm's row, under `HEAD`."""
+def to_change(settings: Sequence[str], *, parity: bool) -> str:
+    """Return what changing the smallest set of `settings` achieves.
+
+    >>> to_change(["dtype"], parity=True)
+    'dtype, which restores parity'
+    """
+    if not settings:
+        return "nothing, as no setting that was tried removes the mismatch"
+    return f"{', '.join(settings)}, which {'restores parity' if parity else 'lowers K3, but not to agreement'}"
+
+
+def arm_cells(arm: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
+    """The cells of an arm's row, under `HEAD`; `document`: of the experiment."""
+    room, usual = arm.get("kv_tokens"), document["baseline"].get("kv_tokens")
     return [
         arm["knob"],
         arm["setting"],
@@ -193,6 +214,7 @@ def arm_cells(arm: Mapping[str, Any]) -> list[str]:
         "–" if arm["removed"] is None else f"{arm['removed']:.1%}",
         _interval(arm["interval"]),
         _speed(arm.get("speed")),
+        f"×{room / usual:.2f}" if room is not None and usual else "–",
         arm["verdict"] + (f" ({arm['note']})" if arm["note"] else ""),
         arm.get("leaves_open", "–"),  # documents of earlier versions do not say
     ]

@@ -7,8 +7,16 @@ from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text import tables
-from logprobe.app.text.correction import OFF, advised, remedy, settings, unnamed
-from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, remembered, sure, verdict_line
+from logprobe.app.text.correction import OFF, advice_words, remedy, settings, unnamed
+from logprobe.app.text.diagnosis import (
+    LAYERS,
+    evidence_name,
+    extent,
+    remembered,
+    standing_of,
+    unmeasured,
+    verdict_line,
+)
 from logprobe.app.text.judgement import line
 from logprobe.app.text.numbers import when
 from logprobe.app.view import correction as corrections
@@ -70,12 +78,12 @@ def _is_first(judged: JudgedDocument) -> bool:
 
 
 def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tuple[str, str]]:
-    advice, why = diagnosis["correction"], diagnosis["why_it_grew"]
+    why = diagnosis["why_it_grew"]
     yield "layer", LAYERS[diagnosis["layer"]]
     yield "K3", extent(diagnosis)
     yield "setup", remembered(diagnosis)
     yield "why", "" if why is None else why["words"]
-    yield "correction", advised(diagnosis, standing) or f"{ADVICE[advice['advice']]}: {advice['why']}"
+    yield "correction", advice_words(diagnosis, standing)
 
 
 def _findings(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[list[str]]:
@@ -87,11 +95,8 @@ def _findings(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[list
 
 
 def _finding(number: int, finding: FindingDocument, document: DiagnosisDocument, standing: Standing) -> Iterator[str]:
-    since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
     layer = finding["layer"].replace("_", " ")
-    stated = "".join(f"; {words}" for words in qualities(finding, document))
-    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}"
-    yield tables.paragraph(f"{finding['cause']} ({layer}; {sureness}{since}{stated})", first=f"{number}. ")
+    yield tables.paragraph(f"{finding['cause']} ({layer}; {standing_of(finding, document)})", first=f"{number}. ")
     yield tables.paragraph(finding["explanation"], first="   ")
     yield tables.paragraph(remedy(finding, standing), first="   Fix: ")
     for setting in settings(finding, standing):
@@ -144,8 +149,7 @@ def _correction(view: RunView) -> list[str]:
 def _not_measured(diagnosis: DiagnosisDocument) -> Sequence[str]:
     if not diagnosis["not_measured"]:
         return []
-    lines = [
-        tables.paragraph(f"{item['what']}: {item['why']}; to measure it, {item['how']}", first="  - ")
-        for item in diagnosis["not_measured"]
+    return [
+        "not measured",
+        *(tables.paragraph(unmeasured(item), first="  - ") for item in diagnosis["not_measured"]),
     ]
-    return ["not measured", *lines]

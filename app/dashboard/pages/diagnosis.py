@@ -18,8 +18,8 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.dashboard.verdict import LatestDiagnosis, verdict_of
 from logprobe.app.runs import Run
-from logprobe.app.text.correction import advised, remedy
-from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
+from logprobe.app.text.correction import advice_words, remedy
+from logprobe.app.text.diagnosis import HEAD, LAYERS, arm_cells, evidence_name, headline, standing_of
 from logprobe.app.text.numbers import number
 from logprobe.monitor import queries
 from logprobe.monitor.judging import culprit
@@ -154,15 +154,18 @@ def _table(name: str, findings: Sequence[FindingDocument], found: LatestDiagnosi
 
 def lines_of(finding: FindingDocument, found: LatestDiagnosis) -> list[Line]:
     """Return the cause with what was seen of it; below it the evidence of which can be said what it should be."""
-    since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
-    stated = "".join(f"; {words}" for words in qualities(finding, found.document))
     evidence = finding["evidence"]
     seen = ", ".join(
         _stated(name, value) for name, value in evidence.items() if not expected(name) and value is not None
     )
-    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
     tone = "" if _quiet(finding) else "critical" if alarms(finding) else "warning"
-    head = [finding["cause"].replace("_", " "), seen, "should be absent", sureness, remedy(finding, found.standing)]
+    head = [
+        finding["cause"].replace("_", " "),
+        seen,
+        "should be absent",
+        standing_of(finding, found.document),
+        remedy(finding, found.standing),
+    ]
     lines = [Line(head, tone)]
     for name, value in evidence.items():
         should = expected(name)
@@ -203,9 +206,8 @@ def _without_alarm(found: LatestDiagnosis) -> None:
 
 
 def _correction(found: LatestDiagnosis) -> None:
-    advice = found.document["correction"]
     ui.title("Correction", "whether importance sampling is the right remedy")
-    words = advised(found.document, found.standing) or f"{ADVICE[advice['advice']]}: {advice['why']}"
+    words = advice_words(found.document, found.standing)
     ui.write(f"{words[:1].upper()}{words[1:]}")
 
 
@@ -228,7 +230,7 @@ def _experiment(document: Mapping[str, Any] | None, run: str) -> None:
     who = f"by {document['author'] or 'unknown'}, {document['at'][:16].replace('T', ' ')}"
     ui.write(f"K3 between r and t {number(baseline['k3'])}, noise floor {number(baseline['noise_floor'])}; {who}.")
     tones = {"this is it": "critical", "contributes": "warning"}
-    lines = [Line(arm_cells(arm), tones.get(arm["verdict"], "")) for arm in document["arms"]]
+    lines = [Line(arm_cells(arm, document), tones.get(arm["verdict"], "")) for arm in document["arms"]]
     ui.table("experiment", HEAD, lines, empty="No side departs, so no setting was tried.")
 
 

@@ -94,5 +94,12 @@ def test_the_newest_experiment_is_kept_once_and_read_back(home: Path):
 
 
 def test_the_page_and_the_command_show_arms_with_their_share():
-    assert [arm_cells(arm)[0] for arm in FOUND["arms"]] == ["dtype", "max_num_seqs"]
-    assert arm_cells(FOUND["arms"][0])[3:] == ["97.0%", "90% … 100%", "×0.50 [0.45, 0.55]", "this is it", "–"]
+    assert [arm_cells(arm, FOUND)[0] for arm in FOUND["arms"]] == ["dtype", "max_num_seqs"]
+    assert arm_cells(FOUND["arms"][0], FOUND)[3:] == [
+        "97.0%",
+        "90% … 100%",
+        "×0.50 [0.45, 0.55]",
+        "–",
+        "this is it",
+        "–",
+    ]
