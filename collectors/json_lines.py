@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.foreign_lines = 0  # that are no JSON objects
         self._offset = 0
 
     def append(self, document: Mapping[str, object]) -> None:
@@ -34,7 +34,7 @@ class JsonLines:
             raise OSError(f"{self.path}: only {written} of {len(line)} bytes written; is the disk full?")
 
     def read_new(self) -> list[dict[str, Any]]:
-        """Documents appended since the last call; lines that are none are counted and skipped. Raises `OSError`."""
+        """Documents appended since the last call; lines that are none are skipped. Raises `OSError`."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -48,15 +48,9 @@ class JsonLines:
             data = file.read()
         complete = data[: data.rfind(b"\n") + 1]  # a line may still be on its way
         self._offset += len(complete)
-        documents = [self._parsed(line) for line in complete.splitlines()]
-        return [document for document in documents if document is not None]
-
-    def _parsed(self, line: bytes) -> dict[str, Any] | None:
-        try:
-            document = json.loads(line)
-        except ValueError:
-            document = None
-        if isinstance(document, dict):
-            return document
-        self.foreign_lines += 1
-        return None
+        documents: list[dict[str, Any]] = []
+        for line in complete.splitlines():
+            with suppress(ValueError):
+                document = json.loads(line)
+                documents += [document] if isinstance(document, dict) else []
+        return documents

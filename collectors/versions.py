@@ -11,16 +11,19 @@ one machine the monotonic clock decides; between two the accuracy is that of the
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.collectors.json_lines import JsonLines
 from logprobe.collectors.spool.segments import run_dir
 
@@ -29,13 +32,15 @@ _MOST_CHANGES: Final = 4096  # versions remembered; only requests that live long
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The version of the tokens up to `end` was decided by what happened at `at` (None: nothing was known); `last` is
-    their last step."""
+class Run:
+    """Tokens up to `end` that have one version, decided by what happened at `at` (None: nothing was known); `last` is
+    their last step, `content` the LoRA adapter that was loaded, if one was and could be read."""
 
     end: int
+    version: str | None
     at: float | None
     last: float
+    content: Fingerprint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +79,32 @@ class MarkFile:
     def __init__(self, home: Path, run: str) -> None:
         self.path = home / "versions" / f"{run_dir(home, run).name}.jsonl"
         self._lines = JsonLines(self.path)
-        self._foreign = 0
-
-    @property
-    def foreign_lines(self) -> int:
-        """Lines that are no marks."""
-        return self._foreign + self._lines.foreign_lines
 
     def append(self, mark: Mark) -> None:
         """Make `mark` visible to all readers. Raises `OSError`."""
         self._lines.append(asdict(mark))
 
     def read_new(self) -> list[Mark]:
-        """Marks appended since the last call; lines that are no marks are counted and skipped. Raises `OSError`."""
-        return list(self._parse(self._lines.read_new()))
+        """Marks appended since the last call; lines that are no marks are skipped. Raises `OSError`."""
+        marks: list[Mark] = []
+        for document in self._lines.read_new():
+            with suppress(ValueError, KeyError, TypeError):
+                marks.append(_mark(document))
+        return marks
 
-    def _parse(self, documents: Iterable[dict[str, Any]]) -> Iterator[Mark]:
-        for document in documents:
-            try:
-                yield Mark(
-                    str(document["version"]),
-                    float(document["applied_at"]),
-                    None if document.get("step") is None else int(document["step"]),
-                    document.get("replica"),
-                    document.get("adapter"),
-                    None if document.get("moment") is None else float(document["moment"]),
-                    document.get("machine"),
-                )
-            except (ValueError, KeyError, TypeError, AttributeError):
-                self._foreign += 1
+
+def _mark(document: Mapping[str, Any]) -> Mark:
+    """Raises `ValueError`, `KeyError` or `TypeError`."""
+    step, moment = document.get("step"), document.get("moment")
+    return Mark(
+        str(document["version"]),
+        float(document["applied_at"]),
+        None if step is None else int(step),
+        document.get("replica"),
+        document.get("adapter"),
+        None if moment is None else float(moment),
+        document.get("machine"),
+    )
 
 
 class Timeline:
@@ -128,58 +130,48 @@ class Timeline:
             index = bisect_right(self._times, time)
             return self._versions[index - 1] if index else None
 
-    def decisions(self, times: Sequence[float]) -> list[Decision]:
-        """Return the change that decided the version of each run of tokens; steps as in `spans`. A change that becomes
-        known later belongs between them."""
-        if not times:
-            return []
-        with self._lock:
-            changes = list(self._times)
-        decisions = []
-        start = 0
-        while start < len(times):
-            index = bisect_right(changes, times[start])
-            end = len(times) if index == len(changes) else bisect_left(times, changes[index], start)
-            decisions.append(Decision(end, changes[index - 1] if index else None, times[end - 1]))
-            start = end
-        return decisions
-
     def unbroken(self, since: float, until: float) -> bool:
         """Return whether nothing happened to the weights from `since` to `until`, both included, as far as is known
         now."""
         with self._lock:
             return bisect_left(self._times, since) == bisect_right(self._times, until)
 
-    def spans(self, times: Sequence[float]) -> list[Span]:
-        """``[start, end)`` runs of equal version over tokens whose steps began at `times` (ascending).
+    def runs(self, times: Sequence[float]) -> list[Run]:
+        """Runs of tokens whose steps began at `times` (ascending), a new one for each change. A token belongs to the
+        new version when its step began at the moment of the change or later.
 
         >>> timeline = Timeline()
         >>> timeline.set(10.0, "4")
-        >>> timeline.spans([9.0, 10.0, 11.0])
+        >>> spans_of(timeline.runs([9.0, 10.0, 11.0]))
         [(0, 1, None), (1, 3, '4')]
         """
         if not times:
             return []
+        at: float | None = None
+        version: str | None = None
         with self._lock:
-            first = max(0, bisect_right(self._times, times[0]) - 1)
-            last = bisect_right(self._times, times[-1])
-            changes = list(zip(self._times[first:last], self._versions[first:last], strict=True))
-        spans: list[Span] = []
-        for start, end, version in _cut(times, changes):
-            if spans and spans[-1][2] == version:
-                spans[-1] = (spans[-1][0], end, version)
-            elif start < end:
-                spans.append((start, end, version))
-        return spans
+            first, last = (bisect_right(self._times, time) for time in (times[0], times[-1]))
+            if first:
+                at, version = self._times[first - 1], self._versions[first - 1]
+            later = list(zip(self._times[first:last], self._versions[first:last], strict=True))
+        runs: list[Run] = []
+        start = 0
+        for changed_at, following in [*later, (math.inf, None)]:
+            end = bisect_left(times, changed_at, start)
+            if start < end:
+                runs.append(Run(end, version, at, times[end - 1]))
+            start, at, version = end, changed_at, following
+        return runs
 
 
-def _cut(times: Sequence[float], changes: list[tuple[float, str | None]]) -> Iterator[Span]:
-    """Cuts the tokens at every change; some pieces are empty."""
-    # A token belongs to the new version when its step began at the moment of the change or later, hence "strictly
-    # before".
-    start, version = 0, None
-    for changed_at, next_version in changes:
-        end = bisect_left(times, changed_at, start)
-        yield start, end, version
-        start, version = end, next_version
-    yield start, len(times), version
+def spans_of(runs: Iterable[Run]) -> list[Span]:
+    """Return ``[start, end)`` of the tokens of equal version, one after the other."""
+    spans: list[Span] = []
+    start = 0
+    for run in runs:
+        if spans and spans[-1][2] == run.version:
+            spans[-1] = (spans[-1][0], run.end, run.version)
+        else:
+            spans.append((start, run.end, run.version))
+        start = run.end
+    return spans

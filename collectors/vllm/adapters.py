@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from logprobe.collectors.fingerprint import Fingerprint
-from logprobe.collectors.versions import Decision, Span, Timeline
+from logprobe.collectors.versions import Run, Timeline
 
 Identity = tuple[int, str]  # number and path: what a request asks for
 _MOST_LOADS: Final = 4096
@@ -38,18 +38,6 @@ class Load:
     path: str | None
     content: Fingerprint | None
     since: float = _ALWAYS
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Tokens up to `end` that have one version by one decision, and what was loaded; `at` and `last` as in
-    `Decision`."""
-
-    end: int
-    version: str | None
-    at: float | None
-    last: float
-    content: Fingerprint | None = None
 
 
 @dataclass
@@ -163,28 +151,16 @@ class Adapters:
         return adapter.asked[after][0] if after < len(adapter.asked) else _NEVER
 
 
-def spans_of(runs: list[Run]) -> tuple[list[Span], list[Decision]]:
-    """Return spans and decisions in the form of `Timeline.spans` and `Timeline.decisions`."""
-    spans: list[Span] = []
-    for start, run in zip([0, *(run.end for run in runs)], runs, strict=False):
-        if spans and spans[-1][2] == run.version:
-            spans[-1] = (spans[-1][0], run.end, run.version)
-        else:
-            spans.append((start, run.end, run.version))
-    return spans, [Decision(run.end, run.at, run.last) for run in runs]
-
-
 def _decided(timeline: Timeline, load: Load, times: array[float], start: int, stop: int) -> list[Run]:
     """By the marks that may be about `load`, of tokens that were computed with it."""
-    runs, first, again = [], start, load.since > _ALWAYS
-    for decision in timeline.decisions(times[start:stop]):
-        at, version = decision.at, timeline.at(times[first])
+    runs, again = [], load.since > _ALWAYS
+    for run in timeline.runs(times[start:stop]):
+        at, version = run.at, run.version
         if again and (at is None or at < load.since):
             at, version = load.since, None
         elif again and at is not None:  # the load makes unknown what was not decided when it came
             at = max(at, load.moment)
-        runs.append(Run(start + decision.end, version, at, decision.last, load.content))
-        first = start + decision.end
+        runs.append(Run(start + run.end, version, at, run.last, load.content))
     return runs
 
 

@@ -25,8 +25,8 @@ from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.recorder.capture import StepTimes
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.routes import NO_ROUTE
-from logprobe.collectors.versions import Decision, Mark, MarkFile, Timeline
-from logprobe.collectors.vllm.adapters import Adapters, spans_of
+from logprobe.collectors.versions import Mark, MarkFile, Run, Timeline, spans_of
+from logprobe.collectors.vllm.adapters import Adapters
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.config import sampling_document, sampling_settings
 from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal, trajectory
@@ -298,10 +298,9 @@ class Emitter:
         adapter, times = sequence.adapter, sequence.times
         hashed = None if sequence.prompt is None else prompt_hash(sequence.prompt)
         if adapter is None:
-            spans, decisions = self._observed.timeline.spans(times), self._observed.timeline.decisions(times)
+            runs = self._observed.timeline.runs(times)
         else:
             runs = self._observed.adapters.runs(adapter, times)
-            spans, decisions = spans_of(runs)
             self._fingerprints.write_adapter(adapter.lora_name, runs, self._recorder, self._observed.replica)
         return {
             "sample_ids": self._sample_id(sequence),
@@ -309,8 +308,8 @@ class Emitter:
             "trajectories": trajectory(sequence.params, sequence.internal_id, sequence.external_id),
             "token_ids": np.frombuffer(sequence.tokens, dtype=np.int32),
             "logprobs": _logprobs(sequence),
-            "weight_version": spans,
-            "decisions": [_decided(decision) for decision in decisions],
+            "weight_version": spans_of(runs),
+            "decisions": [_decided(run) for run in runs],
             "times": np.rint(np.frombuffer(times) * 1e6).astype(np.int64),
             "adapters": None if adapter is None else adapter.lora_name,
             "adapter_ids": None if adapter is None else adapter.lora_int_id,
@@ -485,11 +484,11 @@ def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
     return np.concatenate([unknown, marks]) if len(unknown) else marks
 
 
-def _decided(decision: Decision) -> tuple[int, int | None, int]:
-    at = decision.at
+def _decided(run: Run) -> tuple[int, int | None, int]:
+    at = run.at
     if at is None or at == -math.inf:
-        return decision.end, None, _micros(decision.last)
-    return decision.end, _NEVER if at == math.inf else _micros(at), _micros(decision.last)
+        return run.end, None, _micros(run.last)
+    return run.end, _NEVER if at == math.inf else _micros(at), _micros(run.last)
 
 
 def _micros(seconds: float) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from logprobe.collectors import versions
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.versions import Mark, MarkFile, Timeline, home_and_run
+from logprobe.collectors.versions import Mark, MarkFile, Timeline, home_and_run, spans_of
 
 
 def test_examples() -> None:
@@ -49,7 +49,7 @@ def timeline_of(*changes: tuple[float, str | None]) -> Timeline:
     ],
 )
 def test_spans(changes: list[tuple[float, str | None]], times: list[float], expected: list[versions.Span]) -> None:
-    assert timeline_of(*changes).spans(times) == expected
+    assert spans_of(timeline_of(*changes).runs(times)) == expected
 
 
 def test_version_at() -> None:
@@ -59,7 +59,7 @@ def test_version_at() -> None:
 
 def test_timeline_is_bounded() -> None:
     timeline = timeline_of(*((float(n), str(n)) for n in range(5000)))
-    assert timeline.spans([0.5, 4999.0]) == [(0, 1, None), (1, 2, "4999")]
+    assert spans_of(timeline.runs([0.5, 4999.0])) == [(0, 1, None), (1, 2, "4999")]
 
 
 def test_marks_come_back_once(home: Path) -> None:
@@ -87,14 +87,13 @@ def test_a_line_on_its_way_is_read_when_it_is_whole(home: Path) -> None:
     assert [mark.version for mark in reader.read_new()] == ["2"]
 
 
-def test_lines_that_are_no_marks_are_counted(home: Path) -> None:
+def test_lines_that_are_no_marks_are_passed_over(home: Path) -> None:
     reader = MarkFile(home, "r")
     reader.append(Mark("1", 1.0))
     with reader.path.open("ab") as file:
         file.write(b'nonsense\n{"version": "2"}\n[1]\n{"version": "3", "applied_at": "soon"}\n\xff\n')
     reader.append(Mark("4", 4.0))
     assert [mark.version for mark in reader.read_new()] == ["1", "4"]
-    assert reader.foreign_lines == 5
 
 
 def test_a_replaced_file_is_read_anew(home: Path) -> None:

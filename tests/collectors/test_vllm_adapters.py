@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from logprobe.collectors.fingerprint import Fingerprint
-from logprobe.collectors.vllm.adapters import Adapters, Load, spans_of
+from logprobe.collectors.versions import spans_of
+from logprobe.collectors.vllm.adapters import Adapters, Load
 
 
 def request(name: str = "red", number: int = 1, path: str = "/a") -> SimpleNamespace:
@@ -16,7 +17,7 @@ def request(name: str = "red", number: int = 1, path: str = "/a") -> SimpleNames
 
 
 def versions(adapters: Adapters, which: SimpleNamespace, *times: float) -> list[tuple[int, int, str | None]]:
-    return spans_of(adapters.runs(which, array("d", times)))[0]
+    return spans_of(adapters.runs(which, array("d", times)))
 
 
 def loaded(
@@ -66,8 +67,8 @@ def test_what_is_left_of_a_replaced_adapter_takes_no_late_mark() -> None:
     loaded(adapters, request(), 1.0)
     adapters.used(request(), 1.0)
     adapters.used(request(number=2), 2.0)
-    _, decisions = spans_of(adapters.runs(request(), array("d", [1.5, 2.5])))
-    assert [(decision.end, decision.at) for decision in decisions] == [(1, None), (2, float("inf"))]
+    runs = adapters.runs(request(), array("d", [1.5, 2.5]))
+    assert [(run.end, run.at) for run in runs] == [(1, None), (2, float("inf"))]
 
 
 def test_a_request_that_is_written_after_its_adapter_was_replaced_keeps_its_version() -> None:

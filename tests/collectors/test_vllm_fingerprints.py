@@ -12,7 +12,7 @@ from spool_contents import rows as rows_of
 from logprobe.collectors import Recorder
 from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.health import Health
-from logprobe.collectors.versions import Timeline
+from logprobe.collectors.versions import Timeline, spans_of
 from logprobe.collectors.vllm.adapters import Adapters
 from logprobe.collectors.vllm.weights.exchange import Exchange
 from logprobe.collectors.vllm.weights.fingerprints import Fingerprints
@@ -76,7 +76,10 @@ def test_weights_that_changed_unannounced_are_unknown_since_they_were_last_seen(
     engine.mark(0, "4")
     engine.answer(1, 11)
     engine.answer(10, 12)
-    assert [version for _, _, version in engine.timeline.spans([engine.now + at for at in (0.5, 2, 20)])] == ["4", None]
+    assert [version for _, _, version in spans_of(engine.timeline.runs([engine.now + at for at in (0.5, 2, 20)]))] == [
+        "4",
+        None,
+    ]
     assert engine.written() == [("4", "check", True), (None, None, False), (None, "unannounced", True)]
     mark = next(row for row in rows_of(engine.home, "weights") if row["moment"] is not None)
     assert mark["moment"] == pytest.approx((engine.now + 1.01) * 1e6, abs=1), "for records that are written already"

@@ -22,8 +22,8 @@ from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.collectors.health import Health
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.collectors.versions import Timeline
-from logprobe.collectors.vllm.adapters import Adapters, Load, Run
+from logprobe.collectors.versions import Run, Timeline
+from logprobe.collectors.vllm.adapters import Adapters, Load
 from logprobe.collectors.vllm.weights.exchange import Answer, Exchange, Told
 
 _LOOK_SECONDS: Final = 0.5
