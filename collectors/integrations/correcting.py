@@ -49,25 +49,21 @@ class Corrector:
         if config is None:
             return None
         problem = impossible(config)
-        try:
-            made = make(config) if problem is None else None
-        except InputError as error:
-            made, problem = None, str(error)
-        if made is None:
-            self.refuse(step, str(problem))
-            return None
-        correction, weights = made
-        self.acknowledge(step, correction)
-        return weights
+        if problem is None:
+            try:
+                correction, weights = make(config)
+            except InputError as error:
+                problem = str(error)
+            else:
+                self._recorder.step(step, correction=correction)
+                return weights
+        self.refuse(step, problem)
+        return None
 
     def refuse(self, step: int, reason: str) -> None:
         """Report that a correction is on and the framework continues without it."""
         words = f"a correction is on and is not applied: {reason}"
         self._recorder.report("correction_impossible", words, severity="warning", component=self._component, step=step)
-
-    def acknowledge(self, step: int, correction: Correction) -> None:
-        """Record that the loss of `step` uses the correction."""
-        self._recorder.step(step, correction=correction)
 
 
 def corrector_if_wanted(recorder: Recorder, component: str) -> Corrector | None:

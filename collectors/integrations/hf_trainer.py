@@ -46,14 +46,13 @@ def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> 
 
 
 class Session:
-    """Start and checkpoints of a training; makes everything durable at its end. A callback's methods of the same names
-    call it."""
+    """Start and checkpoints of a training; makes everything durable at its end. Its methods are those of a callback."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._there: frozenset[int] = frozenset()  # steps whose checkpoints were there at the last look
 
-    def on_train_begin(self, settings: Any, state: Any) -> None:
+    def on_train_begin(self, settings: Any, state: Any, *_: Any, **__: Any) -> None:
         """Record where training begins. `settings`: the trainer's arguments; `state`: its state."""
         with self._recorder.guard("train_begin"):
             step = int(state.global_step)
@@ -62,7 +61,7 @@ class Session:
             if step in self._there:  # where it goes on; this run may not have saved it
                 self._recorder.checkpoint(step, _folder(settings, step))
 
-    def on_save(self, settings: Any, state: Any) -> None:
+    def on_save(self, settings: Any, state: Any, *_: Any, **__: Any) -> None:
         """Record the checkpoint that was saved."""
         with self._recorder.guard("save"):
             step = int(state.global_step)
@@ -70,7 +69,7 @@ class Session:
             if state.is_world_process_zero:
                 self._recorder.checkpoint(step, _folder(settings, step) if step in self._there else None)
 
-    def on_train_end(self, settings: Any, state: Any) -> None:
+    def on_train_end(self, settings: Any, state: Any, *_: Any, **__: Any) -> None:
         """Record deleted checkpoints and make everything durable."""
         self._look(settings, state)
         self._recorder.flush()
@@ -96,22 +95,13 @@ def _folder(settings: Any, step: int) -> Path:
 
 
 def session(recorder: Recorder) -> Any:
-    """Return a callback of the Hugging Face trainer that calls a `Session`."""
+    """Return a `Session` that is a callback of the Hugging Face trainer."""
     from transformers import TrainerCallback  # noqa: PLC0415 - the trainer has loaded it
 
-    listener = Session(recorder)
+    class Callback(Session, TrainerCallback):  # type: ignore[misc]
+        """What a session does not do, the trainer's own class leaves undone."""
 
-    class Callback(TrainerCallback):  # type: ignore[misc]
-        def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-            listener.on_train_begin(args, state)
-
-        def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-            listener.on_save(args, state)
-
-        def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-            listener.on_train_end(args, state)
-
-    return Callback()
+    return Callback(recorder)
 
 
 def mark_weights(recorder: Recorder, version: int) -> None:

@@ -37,8 +37,8 @@ from logprobe.collectors.integrations.hf_trainer import (
 from logprobe.collectors.integrations.wrapping import (
     Wrapper,
     missing_keys,
+    record_rollout,
     report_missing,
-    under_mask,
     unknown_methods,
     version_of,
     watched,
@@ -182,7 +182,15 @@ class _Watch:
             setattr(grpo, _WINDOW, [other["grpo_batch"] for other in batches] if self._corrector is not None else [])
             setattr(grpo, _ATTRIBUTE, (names[start:end], groups[start:end], part, self._step, self._sampler))
             if not met and getattr(grpo, "rollout_per_token_logps", None) is not None:
-                self._record_rollout(batch["model_inputs"], grpo)
+                record_rollout(
+                    self._recorder,
+                    grpo.completion_mask,
+                    token_ids=_tokens(batch["model_inputs"], grpo),
+                    logprobs=grpo.rollout_per_token_logps,
+                    sample_ids=names[start:end],
+                    prompt_ids=groups[start:end],
+                    weight_version=self._sampler,
+                )
             start = end
 
     def _rewards(self, count: int) -> Any:
@@ -192,15 +200,6 @@ class _Watch:
             return None
         first = int(self._trainer.accelerator.process_index) * count
         return weighted_rewards(gathered, self._trainer.reward_weights)[first : first + count]
-
-    def _record_rollout(self, model_inputs: Mapping[str, Any], grpo: Any) -> None:
-        """Record the engine's side as ms-swift received it, where no plugin records it."""
-        names, groups, _, _, sampler = getattr(grpo, _ATTRIBUTE)
-        both = _tokens(model_inputs, grpo), grpo.rollout_per_token_logps
-        tokens, logprobs = under_mask(grpo.completion_mask, *both)
-        self._recorder.rollout(
-            sample_ids=names, prompt_ids=groups, token_ids=tokens, logprobs=logprobs, weight_version=sampler
-        )
 
     # --- One micro-batch ---
 

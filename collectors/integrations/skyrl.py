@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, Final
 
-from logprobe.collectors.integrations.wrapping import WATCHED, Process, setting_of, under_mask, version_of
+from logprobe.collectors.integrations.wrapping import WATCHED, Process, record_rollout, setting_of, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 
 FIELDS: Final = ("sequences", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages")
@@ -110,9 +110,14 @@ class Watch:
         sampled_by = None if _asynchronous(trainer) else step - 1
         if old is None:
             if rollout is not None:
-                ids, logprobs = under_mask(mask > 0, tokens, rollout)
-                recorder.rollout(
-                    sample_ids=names, prompt_ids=groups, token_ids=ids, logprobs=logprobs, weight_version=sampled_by
+                record_rollout(
+                    recorder,
+                    mask > 0,
+                    token_ids=tokens,
+                    logprobs=rollout,
+                    sample_ids=names,
+                    prompt_ids=groups,
+                    weight_version=sampled_by,
                 )
             words = (
                 "SkyRL skipped the policy's forward pass, because its loss uses the engine's log-probs: nothing can be "

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logprobe.collectors.correction import correct
+from logprobe.collectors.correction import Correction, CorrectionConfig, correct
 from logprobe.collectors.integrations.correcting import Corrector, unmet
 from logprobe.collectors.integrations.wrapping import Process
 from logprobe.collectors.recorder.recorder import Recorder
@@ -158,24 +158,27 @@ class Adapter:
             return None
         if self._corrector is None:
             self._corrector = Corrector(recorder, self.framework)
-        config = self._corrector.wanted(step)
-        if config is None:
-            return None
-        # The framework divides by tokens that it has counted before, over all micro-batches and ranks.
-        problem = unmet(config, divisor=None, parts=_SEVERAL, advantages=False)
-        if getattr(args, "context_parallel_size", 1) > 1:
-            problem = "context parallelism cuts sequences into pieces"
-        if problem is not None:
-            self._corrector.refuse(step, problem)
-            return None
-        import torch  # noqa: PLC0415 - the trainer has loaded it
-
-        correction = correct(
-            config, list(named["rollout_log_probs"]), list(named["train_log_probs"]), list(named["loss_masks"])
+        weights = self._corrector.weights(
+            step, lambda config: _impossible(config, args), lambda config: _made(config, named)
         )
-        self._corrector.acknowledge(step, correction)
-        weights = torch.cat([row.to(named["pg_loss"].dtype) for row in correction.weights])
-        return named["pg_loss"] * weights, named["loss_masks"], {}
+        return None if weights is None else (named["pg_loss"] * weights, named["loss_masks"], {})
+
+
+def _impossible(config: CorrectionConfig, args: Any) -> str | None:
+    """Return why the loss cannot do what `config` states, or None: the framework divides by tokens that it has counted
+    before, over all micro-batches and ranks."""
+    if getattr(args, "context_parallel_size", 1) > 1:
+        return "context parallelism cuts sequences into pieces"
+    return unmet(config, divisor=None, parts=_SEVERAL, advantages=False)
+
+
+def _made(config: CorrectionConfig, named: Mapping[str, Any]) -> tuple[Correction, Any]:
+    import torch  # noqa: PLC0415 - the trainer has loaded it
+
+    correction = correct(
+        config, list(named["rollout_log_probs"]), list(named["train_log_probs"]), list(named["loss_masks"])
+    )
+    return correction, torch.cat([row.to(named["pg_loss"].dtype) for row in correction.weights])
 
 
 def _flat(samples: Iterable[Any]) -> Iterator[Any]:

@@ -31,8 +31,8 @@ from logprobe.collectors.integrations.trl_async import AsyncWatch, is_async_grpo
 from logprobe.collectors.integrations.wrapping import (
     Wrapper,
     missing_keys,
+    record_rollout,
     report_missing,
-    under_mask,
     unknown_methods,
     version_of,
     watched,
@@ -216,7 +216,15 @@ class _Watch:
         if "old_logps" in batch:  # RLOO scores the policy, then the reference, and keeps only sums
             batch.update(zip((_OLD, _REFERENCE), passes, strict=False))
         if met is None and batch.get("sampling_per_token_logps") is not None:
-            self._record_rollout(batch)
+            record_rollout(
+                self._recorder,
+                _mask(batch),
+                token_ids=batch["completion_ids"],
+                logprobs=batch["sampling_per_token_logps"],
+                sample_ids=batch[_NAMES],
+                prompt_ids=batch[_GROUPS],
+                weight_version=self._version,
+            )
 
     @property
     def _uses_engine(self) -> bool:
@@ -225,18 +233,6 @@ class _Watch:
     def _names_meet(self, size: int) -> bool:
         """Return whether the engine's plugin records these samples, each by one request whose name is known here."""
         return bool(os.environ.get("LOGPROBE_HOME")) and [len(names) for names in self._requests] == [size]
-
-    def _record_rollout(self, batch: Mapping[str, Any]) -> None:
-        """Record the engine's side as TRL received it, where no plugin records it."""
-        both = batch["completion_ids"], batch["sampling_per_token_logps"]
-        tokens, logprobs = under_mask(_mask(batch), *both)
-        self._recorder.rollout(
-            sample_ids=batch[_NAMES],
-            prompt_ids=batch[_GROUPS],
-            token_ids=tokens,
-            logprobs=logprobs,
-            weight_version=self._version,
-        )
 
     # --- One micro-batch ---
 

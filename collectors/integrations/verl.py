@@ -11,18 +11,17 @@ computes no log-probs: only the engine's side is recorded, and a health record s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from types import ModuleType
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from logprobe.collectors.correction import Correction, CorrectionConfig, correct
-from logprobe.collectors.errors import InputError
 from logprobe.collectors.integrations.correcting import Corrector, Divisor, corrector_if_wanted, unmet
 from logprobe.collectors.integrations.hf_trainer import mark_weights
 from logprobe.collectors.integrations.imports import when_imported
-from logprobe.collectors.integrations.wrapping import Process, Wrapper, setting_of, under_mask, version_of
+from logprobe.collectors.integrations.wrapping import Process, Wrapper, record_rollout, setting_of, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 
 V0: Final = "verl.trainer.ppo.ray_trainer"
@@ -192,14 +191,15 @@ class _Watch:
         }
         versions = _spans(labels.get("min_global_steps"), labels.get("max_global_steps"), len(groups))
         self._record(trainer, step, versions, rows)
-        config = self._correction(trainer, step, _divisor(trainer))
-        if config is not None:
-            sides = (columns.get("rollout_log_probs"), columns["old_log_probs"], mask)
-            correction = self._made(step, config, *sides, advantages=columns.get("advantages"))
-            if correction is not None:
-                columns["rollout_is_weights"] = correction.weights
-                columns["response_mask"] = correction.denominator_mask
-                self._acknowledge(step, correction)
+
+        def made(config: CorrectionConfig) -> tuple[Correction, Any]:
+            sides = (rows["rollout_logprobs"], rows["trainer_logprobs"], mask)
+            correction = correct(config, *sides, advantages=rows["advantages"])
+            columns["rollout_is_weights"] = correction.weights
+            columns["response_mask"] = correction.denominator_mask
+            return correction, correction.weights
+
+        self._correct(trainer, step, _divisor(trainer), rows, made)
 
     def _same_rows(self, trainer: Any, columns: Any) -> tuple[Any, Any]:
         """Return the mask before rejection and entropy, both [batch, time], if they were computed for these rows."""
@@ -246,27 +246,29 @@ class _Watch:
         self._record(trainer, step, _spans(first, last, len(keep)), rows)
         divisor = _divisor(trainer)
         # v1's workers count tokens in a mask of their own, which no rejection changes.
-        config = self._correction(trainer, step, None if divisor == "update" else divisor)
-        if config is not None:
-            self._correct_v1(batch, step, config, data)
+        self._correct(
+            trainer,
+            step,
+            None if divisor == "update" else divisor,
+            rows,
+            lambda config: self._made_v1(batch, config, data),
+        )
 
-    def _correct_v1(self, batch: Any, step: int, config: CorrectionConfig, data: Any) -> None:
+    def _made_v1(self, batch: Any, config: CorrectionConfig, data: Any) -> tuple[Correction, Any]:
         """Put weights and mask of the whole batch, padding included, into verl's queue."""
         import torch  # noqa: PLC0415 - verl has loaded both
         from tensordict import TensorDict  # noqa: PLC0415
 
         rollout, old, mask = (_rows(data, name) for name in ("rollout_log_probs", "old_log_probs", "response_mask"))
         advantages = _rows(self._fetched(batch, ["advantages"]), "advantages")
-        correction = self._made(step, config, rollout, old, mask, advantages=advantages)
-        if correction is None:
-            return
+        correction = correct(config, rollout, old, mask, advantages=advantages)
         columns = {"rollout_is_weights": correction.weights, "response_mask": correction.denominator_mask}
         nested = {
             name: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged) for name, rows in columns.items()
         }
         fields = TensorDict(nested, batch_size=len(batch))
         self._tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
-        self._acknowledge(step, correction)
+        return correction, correction.weights
 
     # --- Both ---
 
@@ -276,7 +278,17 @@ class _Watch:
             return
         if _bypassed(trainer):
             if rows["rollout_logprobs"] is not None:
-                self._record_rollout(recorder, trainer, versions, rows)
+                named = {name: setting_of(trainer.config, f"actor_rollout_ref.rollout.{name}") for name in _ROLLOUT}
+                record_rollout(
+                    recorder,
+                    rows["mask"],
+                    token_ids=rows["token_ids"],
+                    logprobs=rows["rollout_logprobs"],
+                    sample_ids=rows["sample_ids"],
+                    prompt_ids=rows["prompt_ids"],
+                    weight_version=versions,
+                    sampling={name: value for name, value in named.items() if value is not None},
+                )
             words = (
                 "bypass mode: verl computes no log-probs of its own before the update, so nothing can be compared with "
                 "the engine's"
@@ -289,54 +301,29 @@ class _Watch:
         # Step s trains on log-probs of the weights that step s - 1 left.
         recorder.training(step=step, weight_version=int(trainer.global_steps) - 1, rollout_versions=versions, **rows)
 
-    def _record_rollout(
-        self, recorder: Recorder, trainer: Any, versions: list[int | None], rows: Mapping[str, Any]
+    def _correct(
+        self,
+        trainer: Any,
+        step: int,
+        divisor: Divisor,
+        rows: Mapping[str, Any],
+        make: Callable[[CorrectionConfig], tuple[Correction, Any]],
     ) -> None:
-        """Record the engine's side as verl received it, where there is no other; else it goes with the trainer's."""
-        tokens, logprobs = under_mask(rows["mask"], rows["token_ids"], rows["rollout_logprobs"])
-        sampling = {name: setting_of(trainer.config, f"actor_rollout_ref.rollout.{name}") for name in _ROLLOUT}
-        recorder.rollout(
-            sample_ids=rows["sample_ids"],
-            prompt_ids=rows["prompt_ids"],
-            token_ids=tokens,
-            logprobs=logprobs,
-            weight_version=versions,
-            sampling={name: value for name, value in sampling.items() if value is not None},
-        )
-
-    def _correction(self, trainer: Any, step: int, divisor: Divisor) -> CorrectionConfig | None:
-        """Return the correction that is on and can be applied."""
-        config = None if self._corrector is None else self._corrector.wanted(step)
-        if config is None or self._corrector is None:
-            return None
-        problem, loss = unmet(config, divisor=divisor, parts=1), _loss_mode(trainer)
-        if loss not in _WEIGHTED:
-            problem = f"what loss_mode={loss!r} does with importance weights is not known"
-        if _bypassed(trainer):
-            problem = "verl runs in bypass mode, where there are no weights to set: set bypass_mode=false"
-        if problem is None:
-            return config
-        self._corrector.refuse(step, problem)
-        return None
-
-    def _made(
-        self, step: int, config: CorrectionConfig, rollout: Any, old: Any, mask: Any, *, advantages: Any
-    ) -> Correction | None:
-        """Return the correction, or None if it cannot be made, which is reported."""
+        """Correct the batch of `rows` if a correction is on and can be applied; `make` puts it into verl's batch."""
         if self._corrector is None:
-            return None
-        if rollout is None:
-            self._corrector.refuse(step, "the engine's log-probs are missing: set calculate_log_probs=true")
-            return None
-        try:
-            return correct(config, rollout, old, mask, advantages=advantages)
-        except InputError as error:
-            self._corrector.refuse(step, str(error))
-            return None
+            return
 
-    def _acknowledge(self, step: int, correction: Correction) -> None:
-        if self._corrector is not None:
-            self._corrector.acknowledge(step, correction)
+        def impossible(config: CorrectionConfig) -> str | None:
+            if _bypassed(trainer):
+                return "verl runs in bypass mode, where there are no weights to set: set bypass_mode=false"
+            if (loss := _loss_mode(trainer)) not in _WEIGHTED:
+                return f"what loss_mode={loss!r} does with importance weights is not known"
+            if problem := unmet(config, divisor=divisor, parts=1):
+                return problem
+            missing = rows["rollout_logprobs"] is None
+            return "the engine's log-probs are missing: set calculate_log_probs=true" if missing else None
+
+        self._corrector.weights(step, impossible, make)
 
 
 def _loss_mode(trainer: Any) -> str:

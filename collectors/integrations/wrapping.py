@@ -74,10 +74,11 @@ def report_missing(
     recorder.report("missing_key", words, severity="warning", component=component, step=step, sequences=lost)
 
 
-def under_mask(mask_BT: Any, *columns_BT: Any) -> tuple[list[Any], ...]:
-    """Return the values of tensors [batch, time] under a mask, one tensor per sequence."""
+def record_rollout(recorder: Recorder, mask_BT: Any, *, token_ids: Any, logprobs: Any, **more: Any) -> None:
+    """Record the engine's side as a framework received it, tensors [batch, time], where no plugin records it."""
     places = [row.bool().nonzero().flatten() for row in mask_BT]
-    return tuple([row[at] for row, at in zip(rows, places, strict=True)] for rows in columns_BT)
+    tokens, values = ([row[at] for row, at in zip(rows, places, strict=True)] for rows in (token_ids, logprobs))
+    recorder.rollout(token_ids=tokens, logprobs=values, **more)
 
 
 def _problem(host: object, name: str, parameters: tuple[str, ...]) -> str | None:

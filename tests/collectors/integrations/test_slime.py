@@ -60,14 +60,6 @@ def test_parts_of_one_sample_have_a_number_each(home: Path, host: Any) -> None:
     assert set(by_sample(home, "training")) == {"3/100", "3/100.1", "3/100.2", "3/103"}
 
 
-def test_broken_data_never_reach_slime(home: Path, host: Any) -> None:
-    host.train({**train_data(), "response_lengths": None})
-    host.adapter.rollout(3, ARGS, [SimpleNamespace()])
-    host.close()
-    assert not rows(home, "training")
-    assert {"bad_input", "internal_error"} & set(health_events(home))
-
-
 def loss_of(host: Any, **args: Any) -> tuple[Any, torch.Tensor, list[torch.Tensor]]:
     """What the loss is made of; of the first sequence all ratios are far too large."""
     data = train_data()
