@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors.recorder import torch_bridge
+from logprobe.collectors.recorder import arrays, torch_bridge
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
@@ -114,7 +114,8 @@ def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
     for index, (tensor, start, step, count) in enumerate(wanted):
         if not torch_bridge.on_device(tensor):
             array = tensor if isinstance(tensor, np.ndarray) else torch_bridge.view(tensor)
-            sampled[index, :count] = widened(array.reshape(-1)[start : start + step * (count - 1) + 1 : step])
+            taken = array.reshape(-1)[start : start + step * (count - 1) + 1 : step]
+            sampled[index, :count] = arrays.to_float32("weights", taken)
     if on_device:
         joined = sampled_together([wanted[index] for index in on_device]).cpu()
         place(sampled, on_device, [wanted[index][3] for index in on_device], torch_bridge.view(joined))
@@ -137,14 +138,6 @@ def place(sampled: Floats, rows: Sequence[int], counts: Sequence[int], values: N
 
 def _strided(tensor: Any, start: int, step: int, count: int) -> Any:
     return tensor.detach().as_strided((count,), (step,), tensor.storage_offset() + start)
-
-
-def widened(values: NDArray[Any]) -> Floats:
-    """Return values as float32; bfloat16 arrives as two opaque bytes."""
-    if values.dtype == torch_bridge.BFLOAT16:
-        return (np.ascontiguousarray(values).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32)
 
 
 def rounded(values: Floats, dtype: str) -> Bits:

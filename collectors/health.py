@@ -10,10 +10,9 @@ import json
 import logging
 import threading
 import time
-from collections import defaultdict
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, NotRequired, Self, TypedDict
+from typing import Final, Self, TypedDict
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless
@@ -36,27 +35,8 @@ _MOST_KINDS: Final = 256  # distinct problems remembered; a host that invents na
 _Kind = tuple[str, str, str | None]  # event, severity, component: occurrences of one kind become one record
 
 
-@dataclass(slots=True)
-class Loss:
+class Loss(TypedDict):
     """Amount lost for one reason."""
-
-    calls: int = 0
-    sequences: int = 0
-    tokens: int = 0
-
-    def add(self, calls: int, sequences: int, tokens: int) -> None:
-        """Count once more."""
-        self.calls += calls
-        self.sequences += sequences
-        self.tokens += tokens
-
-    def counts(self) -> LossCounts:
-        """Return plain values."""
-        return {"calls": self.calls, "sequences": self.sequences, "tokens": self.tokens}
-
-
-class LossCounts(TypedDict):
-    """A `Loss`."""
 
     calls: int
     sequences: int
@@ -66,7 +46,7 @@ class LossCounts(TypedDict):
 class Counts(TypedDict):
     """Losses by reason, occurrences by event, and the last error's message or None."""
 
-    dropped: dict[str, LossCounts]
+    dropped: dict[str, Loss]
     problems: dict[str, int]
     last_error: str | None
 
@@ -127,9 +107,9 @@ class RecorderHealth(Counts, total=False):
 
 
 class HealthRow(TypedDict):
-    """A `health` record. `time`: in microseconds; a record of a small call gets its own later."""
+    """A `health` record. `time`: in microseconds."""
 
-    time: NotRequired[int]
+    time: int
     component: str
     event: str
     severity: str
@@ -203,7 +183,7 @@ class Health:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._events = _Events()
-        self._dropped: defaultdict[str, Loss] = defaultdict(Loss)
+        self._dropped: dict[str, Loss] = {}
         self.last_error: str | None = None
         self.caller_seconds = 0.0
         self.calls = 0
@@ -250,7 +230,10 @@ class Health:
     ) -> None:
         """Count data that is lost, and report it under the same name."""
         with self._lock:
-            self._dropped[reason].add(calls, sequences, tokens)
+            loss = self._dropped.setdefault(reason, {"calls": 0, "sequences": 0, "tokens": 0})
+            loss["calls"] += calls
+            loss["sequences"] += sequences
+            loss["tokens"] += tokens
         self.report(
             reason,
             message,
@@ -292,7 +275,7 @@ class Health:
         """Snapshot for `Recorder.health`."""
         with self._lock:
             return {
-                "dropped": {reason: loss.counts() for reason, loss in self._dropped.items()},
+                "dropped": {reason: loss.copy() for reason, loss in self._dropped.items()},
                 "problems": dict(self._events.totals),
                 "last_error": self.last_error,
             }

@@ -24,14 +24,11 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays
 from logprobe.collectors.recorder.capture import Call, array_part, list_part
+from logprobe.collectors.recorder.token_hash import mix
 
 NO_ROUTE: Final = 0  # the fingerprint where a layer has none, or it is not known
 _EXPERTS: Final = 1 << 16
 _CHUNK: Final = 1 << 15  # (token, layer) pairs at a time: their sums stay in the cache
-# SplitMix64 (Steele, Lea, Flood 2014): the increment and the two multipliers of its finaliser.
-_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
-_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND: Final = np.uint64(0x94D049BB133111EB)
 
 
 def fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
@@ -65,11 +62,11 @@ def _fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
     """A sum of mixed ids does not depend on their order; mixed once more, it does not show which id was exchanged."""
     experts_KNL = np.ascontiguousarray(np.moveaxis(experts_NLK, -1, 0))
     lowest, highest = experts_KNL.min(axis=0), experts_KNL.max(axis=0)
-    total = np.zeros(lowest.shape, np.uint64)
+    total = np.zeros(lowest.shape, np.int64)
     mixed = np.empty_like(total)
     for ids in experts_KNL:
         total += np.take(_mixed_ids(), ids, out=mixed, mode="clip")  # a negative id is taken out below
-    marks = (_mix(total) % np.uint64(_EXPERTS - 1)).astype(np.uint16)
+    marks = (mix(total).view(np.uint64) % np.uint64(_EXPERTS - 1)).astype(np.uint16)
     marks += np.uint16(1)
     repeated = (lowest == highest) & (len(experts_KNL) > 1)
     marks[repeated | (lowest < 0)] = NO_ROUTE
@@ -77,19 +74,8 @@ def _fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
 
 
 @cache
-def _mixed_ids() -> NDArray[np.uint64]:
-    return _mix(np.arange(_EXPERTS, dtype=np.uint64))
-
-
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64: every input bit flips every output bit with probability 1/2."""
-    mixed = values + _GOLDEN
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= _FIRST
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= _SECOND
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+def _mixed_ids() -> NDArray[np.int64]:
+    return mix(np.arange(_EXPERTS))
 
 
 # --- As arguments of a recorder ---

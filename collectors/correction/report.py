@@ -6,66 +6,22 @@ and ranks merge exactly: `merge` equals the report of the batches in one.
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final, Self
 
 import array_api_compat
 
 from logprobe.collectors.correction.arithmetic import Array
+from logprobe.collectors.kernel.statistics import BROKEN
 
 Sums = dict[str, float]
 
-BROKEN_KINDS: Final = (
-    "nonfinite_behaviour",
-    "nonfinite_policy",
-    "sentinel_behaviour",
-    "sentinel_policy",
-    "positive_behaviour",
-    "positive_policy",
-    "zero_behaviour",
-    "broken_current",
-)
+BROKEN_KINDS: Final = (*(name.removeprefix("n_") for name in BROKEN), "broken_current")
 _MINIMA: Final = ("weight_min", "ratio_min")
 _MAXIMA: Final = ("weight_max", "ratio_max")
-
-
-class Packed:
-    """Numbers being copied from a device to the host: one small tensor, one copy.
-
-    Args:
-        compute: what gives the named 0-d arrays; it is called once, by `start` or by `read`.
-    """
-
-    def __init__(self, compute: Callable[[], dict[str, Array]]) -> None:
-        self._compute: Callable[[], dict[str, Array]] | None = compute
-        self._names: tuple[str, ...] = ()
-        self._values: Any = None
-        self._event: Any = None
-
-    def start(self) -> None:
-        """Queue the computation on the caller's stream without waiting for it; `read` may then run in another
-        thread."""
-        if self._compute is None:
-            return
-        report, self._compute = self._compute(), None
-        arrays = list(report.values())
-        xp = array_api_compat.array_namespace(arrays[0])
-        device = array_api_compat.device(arrays[0])
-        wide = xp.float32 if str(device).startswith("mps") else xp.float64
-        self._names, self._values = tuple(report), xp.stack([xp.astype(array, wide) for array in arrays])
-        if getattr(self._values, "is_cuda", False):
-            self._event = sys.modules["torch"].cuda.Event()
-            self._event.record()
-
-    def read(self) -> Sums:
-        """The numbers; waits for the device."""
-        self.start()
-        if self._event is not None:
-            self._event.synchronize()
-        return dict(zip(self._names, map(float, self._values.tolist()), strict=True))
 
 
 class Report(Mapping[str, float | None]):
@@ -80,44 +36,55 @@ class Report(Mapping[str, float | None]):
     """
 
     def __init__(self, sums: Callable[[], dict[str, Array]] | Sums) -> None:
-        self._pending = Packed(sums) if callable(sums) else None
+        self._compute = sums if callable(sums) else None
         self._sums = None if callable(sums) else dict(sums)
-        self._derived: dict[str, float | None] | None = None
+        self._names: tuple[str, ...] = ()
+        self._copied: Any = None  # all sums on their way to the host: one small tensor, one copy
+        self._event: Any = None
 
     def start(self) -> None:
-        """Queue the remaining computation without waiting for it."""
-        if self._pending is not None:
-            self._pending.start()
+        """Queue the computation on the caller's stream without waiting for it; the numbers may then be read in another
+        thread."""
+        if self._compute is None:
+            return
+        sums, self._compute = self._compute(), None
+        arrays = list(sums.values())
+        xp = array_api_compat.array_namespace(arrays[0])
+        device = array_api_compat.device(arrays[0])
+        wide = xp.float32 if str(device).startswith("mps") else xp.float64
+        self._names, self._copied = tuple(sums), xp.stack([xp.astype(array, wide) for array in arrays])
+        if getattr(self._copied, "is_cuda", False):
+            self._event = sys.modules["torch"].cuda.Event()
+            self._event.record()
 
     @property
     def sums(self) -> Sums:
-        """Sums that the numbers are derived from and merged by."""
-        if self._sums is None and self._pending is not None:
-            self._sums, self._pending = self._pending.read(), None
-        return self._sums or {}
+        """Sums that the numbers are derived from and merged by; waits for the device."""
+        if self._sums is None:
+            self.start()
+            if self._event is not None:
+                self._event.synchronize()
+            self._sums = dict(zip(self._names, map(float, self._copied.tolist()), strict=True))
+        return self._sums
 
     @classmethod
     def merge(cls, first: Self, *others: Self) -> Self:
         """The numbers of all batches together, of one configuration."""
         every = [first.sums, *(other.sums for other in others)]
-        result = copy.copy(first)
-        result._sums = {name: _merged(name, [sums[name] for sums in every]) for name in first.sums}  # noqa: SLF001
-        result._derived = None  # noqa: SLF001
-        return result
+        return cls({name: _merged(name, [sums[name] for sums in every]) for name in first.sums})
 
-    def _values(self) -> dict[str, float | None]:
-        if self._derived is None:
-            self._derived = derived(self.sums)
-        return self._derived
+    @cached_property
+    def _numbers(self) -> dict[str, float | None]:
+        return derived(self.sums)
 
     def __getitem__(self, key: str) -> float | None:
-        return self._values()[key]
+        return self._numbers[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values())
+        return iter(self._numbers)
 
     def __len__(self) -> int:
-        return len(self._values())
+        return len(self._numbers)
 
     def __repr__(self) -> str:
         if self._sums is None:

@@ -23,8 +23,7 @@ Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_G`` group
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -176,7 +175,6 @@ def sequence_statistics(
     bounds: Bounds = DEFAULT_BOUNDS["backend"],
     advantages_N: ArrayLike | None = None,
     zero_is_placeholder: bool = False,
-    threads: int = 1,
 ) -> Statistics:
     """Sufficient statistics of every sequence of one pair.
 
@@ -189,7 +187,6 @@ def sequence_statistics(
         advantages_N: per token; without it `n_advantage` and `n_pg_clipped` are 0.
         zero_is_placeholder: a policy of exactly 0 where behaviour < −1 is broken, as behaviour is the other way round;
             see `ZERO_IS_PLACEHOLDER`.
-        threads: sequences are spread over this many threads.
 
     Returns:
         `COLUMNS` → numpy array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf,
@@ -205,7 +202,7 @@ def sequence_statistics(
     _check_offsets(offsets_S1, len(tokens))
     pieces, first = _pieces(offsets_S1)
     limits = (bounds.lower, bounds.upper)
-    table = _filled(pieces, tokens, limits, threads)
+    table = _filled(pieces, tokens, limits)
     table["n_zero_d"] = table["n"] - table["n_positive_d"] - table["n_negative_d"]
     return _without_blanks(_pieces_to_sequences(table, first, offsets_S1))
 
@@ -262,11 +259,6 @@ def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tupl
         first = last
 
 
-def _largest(pieces: NDArray[np.int64], ends: NDArray[np.int64], chunks: Sequence[tuple[int, int]]) -> int:
-    """Tokens of the largest chunk."""
-    return max((int(ends[last - 1] - pieces[first]) for first, last in chunks), default=0)
-
-
 def _checked_tokens(
     behaviour_N: ArrayLike, policy_N: ArrayLike, mask_N: ArrayLike | None, advantages_N: ArrayLike | None
 ) -> kernel.Tokens:
@@ -287,17 +279,8 @@ def _check_offsets(offsets_S1: NDArray[np.int64], size: int) -> None:
         raise InputError("offsets must not decrease")
 
 
-def _filled(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float], threads: int) -> Statistics:
-    """Columns of all pieces; chunks share no piece, so threads need no lock."""
-
-    def fill(chunks: Sequence[tuple[int, int]]) -> None:
-        work = kernel.Workspace(largest)
-        with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
-            for first, last in chunks:
-                start, end = int(pieces[first]), int(ends[last - 1])
-                table = kernel.Table(columns, blocks, slice(first, last), pieces[first:last] - start)
-                kernel.accumulate(table, tokens[start:end], limits, work)
-
+def _filled(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float]) -> Statistics:
+    """Columns of all pieces."""
     ends = np.append(pieces[1:], len(tokens))
     blocks = {names: np.zeros((len(names), len(pieces))) for names in (kernel.LOGPROB_SUMS, kernel.PROBABILITY_SUMS)}
     columns = empty(len(pieces)) | {
@@ -305,12 +288,13 @@ def _filled(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[floa
     }
     columns["n"][:] = columns["n_expected"][:] = ends - pieces
     chunks = list(_chunks(pieces, ends))
-    largest = _largest(pieces, ends, chunks)
-    if min(threads, len(chunks)) > 1:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(fill, (chunks[i::threads] for i in range(threads))))
-    else:
-        fill(chunks)
+    largest = max((int(ends[last - 1] - pieces[first]) for first, last in chunks), default=0)
+    work = kernel.Workspace(largest)
+    with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
+        for first, last in chunks:
+            start, end = int(pieces[first]), int(ends[last - 1])
+            table = kernel.Table(columns, blocks, slice(first, last), pieces[first:last] - start)
+            kernel.accumulate(table, tokens[start:end], limits, work)
     return columns
 
 

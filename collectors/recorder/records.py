@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from logprobe.collectors.errors import InputError
+from logprobe.collectors.health import Problem
 from logprobe.collectors.recorder import arrays, torch_bridge
 from logprobe.collectors.recorder.capture import Captured, Part, array_part
 from logprobe.collectors.recorder.documents import canonical_json
@@ -51,17 +52,7 @@ def event(name: str) -> str:
 
 def state(component: str, event: str, message: str, details: object) -> dict[str, Any]:
     """A health record of how things stand now."""
-    return {
-        "component": component,
-        "event": event,
-        "severity": "info",
-        "message": message,
-        "count": 1,
-        "sequences": 0,
-        "tokens": 0,
-        "step": None,
-        "details": canonical_json(details),
-    }
+    return {**Problem(event, "info", message, details=canonical_json(details)).row(component)}
 
 
 def micros(value: float | datetime | None) -> int | None:

@@ -14,7 +14,6 @@ from logprobe.collectors.environment import RECORD, option
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import run_dir
 
-TOKEN_VARIABLE: Final = "LOGPROBE_TOKEN"  # noqa: S105 - the variable's name; what it holds opens the service's endpoint
 _COMPONENT: Final = re.compile(r"[A-Za-z0-9_]{1,40}")
 _NAME_BYTES: Final = 255  # of a directory name on common file systems
 _SMALLEST_QUEUE: Final = 1 << 20

@@ -39,11 +39,11 @@ def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]
     position <<= 32
     ids = token_ids_N[int(offsets[0]) : int(offsets[-1])]
     position |= np.asarray(ids, dtype=np.int32).view(np.uint32)
-    sums = arrays.segment_sums(_mix(position), offsets - offsets[0], np.int64)
-    return _mix(sums ^ (lengths * _GOLDEN)).view(np.uint64)
+    sums = arrays.segment_sums(mix(position), offsets - offsets[0], np.int64)
+    return mix(sums ^ (lengths * _GOLDEN)).view(np.uint64)
 
 
-def _mix(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def mix(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """SplitMix64 of int64: every input bit flips every output bit with probability 1/2. Overwrites its
     argument."""
     values += _GOLDEN

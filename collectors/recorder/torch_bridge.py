@@ -17,7 +17,6 @@ from logprobe.collectors.recorder.buffers import Block
 
 # numpy has no bfloat16; its bits travel as two opaque bytes and are widened in the recorder's thread.
 BFLOAT16 = np.dtype("V2")
-_WITHOUT_FLOAT64: Final = frozenset({"mps", "meta"})
 _THREAD_LOCAL: Final = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _beside: Final = threading.local()
 

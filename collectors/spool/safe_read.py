@@ -46,11 +46,11 @@ def file_kind(mode: int) -> str | None:
     return next((words for test, words in _KINDS if test(mode)), "a special file")
 
 
-def read_regular(path: Path, *, limit: int = SEGMENT_BYTES_LIMIT) -> bytes:
-    """All bytes of a regular file, at most `limit` of them.
+def read_regular(path: Path) -> bytes:
+    """All bytes of a regular file, at most `SEGMENT_BYTES_LIMIT` of them.
 
     Raises:
-        SegmentError: ``foreign``: not a regular file; ``too_large``: larger than `limit`; ``unreadable``: large, and
+        SegmentError: ``foreign``: not a regular file; ``too_large``: larger than that; ``unreadable``: large, and
             not an Arrow file.
         FileNotFoundError: it is gone.
         OSError: it cannot be read now.
@@ -62,21 +62,21 @@ def read_regular(path: Path, *, limit: int = SEGMENT_BYTES_LIMIT) -> bytes:
             raise _not_regular(path, "a link or a special file") from error
         raise
     try:
-        return _content(path, descriptor, limit)
+        return _content(path, descriptor)
     finally:
         os.close(descriptor)
 
 
-def _content(path: Path, descriptor: int, limit: int) -> bytes:
+def _content(path: Path, descriptor: int) -> bytes:
     status = os.fstat(descriptor)
     kind = file_kind(status.st_mode)
     if kind is not None:
         raise _not_regular(path, kind)
-    if status.st_size > limit:
-        raise _too_large(path, status.st_size, limit)
+    if status.st_size > SEGMENT_BYTES_LIMIT:
+        raise _too_large(path, status.st_size)
     if status.st_size > _LARGE:
         _look_at_both_ends(path, descriptor, status.st_size)
-    return _read_to_the_end(path, descriptor, status.st_size, limit)
+    return _read_to_the_end(path, descriptor, status.st_size)
 
 
 def _look_at_both_ends(path: Path, descriptor: int, size: int) -> None:
@@ -85,15 +85,15 @@ def _look_at_both_ends(path: Path, descriptor: int, size: int) -> None:
         raise SegmentError("unreadable", f"{path}: {size:,} bytes that do not start and end like an Arrow IPC file")
 
 
-def _read_to_the_end(path: Path, descriptor: int, size: int, limit: int) -> bytes:
+def _read_to_the_end(path: Path, descriptor: int, size: int) -> bytes:
     """Up to the end of the file, which may lie further than `size`: a network file system may know an old size."""
     chunks: list[bytes] = []
     total, wanted = 0, min(size + 1, _CHUNK)
     while chunk := os.read(descriptor, wanted):
         chunks.append(chunk)
         total += len(chunk)
-        if total > limit:
-            raise _too_large(path, total, limit)
+        if total > SEGMENT_BYTES_LIMIT:
+            raise _too_large(path, total)
         wanted = _CHUNK if total > size else min(size + 1 - total, _CHUNK)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
@@ -102,5 +102,5 @@ def _not_regular(path: Path, kind: str) -> SegmentError:
     return SegmentError("foreign", f"{path}: {kind}, not a regular file; remove it from the spool")
 
 
-def _too_large(path: Path, size: int, limit: int) -> SegmentError:
-    return SegmentError("too_large", f"{path}: {size:,} bytes; a segment has at most {limit:,}")
+def _too_large(path: Path, size: int) -> SegmentError:
+    return SegmentError("too_large", f"{path}: {size:,} bytes; a segment has at most {SEGMENT_BYTES_LIMIT:,}")

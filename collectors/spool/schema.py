@@ -68,14 +68,7 @@ TRAINING: Final = pa.schema(
 )
 
 # Columns of TRAINING with a number per token.
-TRAINING_FLOATS: Final = (
-    "rollout_logprobs",
-    "trainer_logprobs",
-    "current_logprobs",
-    "reference_logprobs",
-    "entropy",
-    "advantages",
-)
+TRAINING_FLOATS: Final[tuple[str, ...]] = tuple(field.name for field in TRAINING if field.type == _FLOATS)
 
 # What the engine knows of one sequence.
 ROLLOUT: Final = pa.schema(

@@ -30,7 +30,6 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
-from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.status import Status
 
@@ -39,6 +38,7 @@ Parameters = Mapping[str, Any] | Sequence[Any] | None
 # Rows per message: small enough that a slow reader holds little memory in the service, large enough to be efficient.
 _BATCH_ROWS: Final = 65_536
 
+_TOKEN_VARIABLE: Final = "LOGPROBE_TOKEN"  # noqa: S105 - the variable's name
 _SHORTEST_TOKEN: Final = 16
 
 # What may cross the wire by name; anything else arrives as the base class.
@@ -149,10 +149,10 @@ def refused(error: LogprobeError) -> flight.FlightServerError:
 
 def stated_token(environment: Mapping[str, str]) -> str | None:
     """The token that clients on other machines know beforehand. Raises `ConfigurationError` when it is too short."""
-    given = environment.get(TOKEN_VARIABLE)
+    given = environment.get(_TOKEN_VARIABLE)
     if given and len(given) < _SHORTEST_TOKEN:
         raise ConfigurationError(
-            f"{TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
+            f"{_TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
         )
     return given or None
 

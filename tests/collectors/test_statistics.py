@@ -167,8 +167,7 @@ def test_no_sequence_at_all() -> None:
     assert sequence_statistics([], [], None, [0, 0, 0])["n"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_sequences_longer_than_a_chunk_and_of_any_length(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_longer_than_a_chunk_and_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "LONGEST_PIECE", 64)
     monkeypatch.setattr(kernel, "CHUNK", 64)
     rng = np.random.default_rng(3)
@@ -177,7 +176,7 @@ def test_sequences_longer_than_a_chunk_and_of_any_length(threads: int, monkeypat
     behaviour, policy = sample(int(offsets[-1]), seed=4)
     behaviour[rng.random(len(behaviour)) < 0.05] = NAN
     mask = rng.random(len(behaviour)) < 0.7
-    actual = sequence_statistics(behaviour, policy, mask, offsets, threads=threads)
+    actual = sequence_statistics(behaviour, policy, mask, offsets)
     for s, (start, end) in enumerate(pairwise(offsets)):
         use = mask[start:end] & np.isfinite(behaviour[start:end])
         assert actual["n_expected"][s] == mask[start:end].sum()
