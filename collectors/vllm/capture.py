@@ -116,9 +116,9 @@ def asks_for_logprobs(params: Any) -> bool:
 class Capture:
     """State of one engine. Every method is called from the engine's thread, except `take_finished`."""
 
-    def __init__(self, *, inject: bool = False, routes: bool = False, adapters: Adapters | None = None) -> None:
+    def __init__(self, *, inject: bool = False, routes: bool = False) -> None:
         self.inject = inject
-        self.adapters = Adapters() if adapters is None else adapters
+        self.adapters = Adapters()
         self.routes = routes  # the engine returns routed experts
         self._route_bytes = 0
         self.open: dict[str, Sequence] = {}

@@ -91,12 +91,7 @@ class Emitter:
     """Writes the records of one engine. `start` it once; `close` it before the recorder."""
 
     def __init__(
-        self,
-        observed: Observed,
-        recorder: Recorder,
-        marks: MarkFile,
-        health: Health,
-        exchange: Exchange | None = None,
+        self, observed: Observed, recorder: Recorder, marks: MarkFile, health: Health, exchange: Exchange
     ) -> None:
         self._observed = observed
         self._fingerprints = Fingerprints(exchange, observed.timeline, observed.adapters, observed.clock)

@@ -19,6 +19,7 @@ from logprobe.collectors.health import Health
 from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.emitter import Emitter, Observed
+from logprobe.collectors.vllm.weights.exchange import Exchange
 
 START = 100.0
 
@@ -34,7 +35,8 @@ class Engine:
         self.observed.names = frozenset({None, observed.get("replica")})
         self.recorder = Recorder(home, "r", component="vllm_plugin", replica=observed.get("replica"))
         self.marks = MarkFile(home, "r")
-        self.emitter = Emitter(self.observed, self.recorder, MarkFile(home, "r"), self.health)
+        exchange = Exchange(home / "readings" / "r" / "engine")
+        self.emitter = Emitter(self.observed, self.recorder, MarkFile(home, "r"), self.health, exchange)
 
     def step(self, now: float) -> None:
         self.observed.capture.scheduled(SimpleNamespace(), now)

@@ -48,7 +48,7 @@ class Reading:
 class Fingerprints:
     """The readings of one engine; used by its emitter's thread alone."""
 
-    def __init__(self, exchange: Exchange | None, timeline: Timeline, adapters: Adapters, clock: Clock) -> None:
+    def __init__(self, exchange: Exchange, timeline: Timeline, adapters: Adapters, clock: Clock) -> None:
         self._exchange = exchange
         self._timeline = timeline
         self._adapters = adapters
@@ -63,8 +63,7 @@ class Fingerprints:
 
     def ask(self, reason: str) -> None:
         """Have the weights read soon. Raises `OSError`."""
-        if self._exchange is not None:
-            self._exchange.asked.append({"reason": reason})
+        self._exchange.asked.append({"reason": reason})
 
     def marked(self, moment: float) -> None:
         """Note that the weights were marked."""
@@ -73,7 +72,7 @@ class Fingerprints:
     def write(self, recorder: Recorder, health: Health, replica: str | None, *, everything: bool = False) -> None:
         """Take the readings of workers, and write those that can be judged. Raises `OSError`."""
         now = time.monotonic()
-        if self._exchange is None or (now < self._next_look and not everything):
+        if now < self._next_look and not everything:
             return
         self._next_look = now + _LOOK_SECONDS
         for worker, answer in self._exchange.new_answers():
@@ -83,7 +82,7 @@ class Fingerprints:
 
     def take_adapters(self, recorder: Recorder, replica: str | None) -> None:
         """Take the adapters that workers have loaded. Raises `OSError`."""
-        for line in self._exchange.new_adapters() if self._exchange is not None else ():
+        for line in self._exchange.new_adapters():
             began, _ = self._moments(line, line["began"], line["began"])
             moment = began if line["step"] is None else float(line["step"])
             written = None if line["written"] is None else float(line["written"]) + self._shift(line)
@@ -121,8 +120,7 @@ class Fingerprints:
 
     def end(self) -> None:
         """Remove the engine's folder."""
-        if self._exchange is not None:
-            self._exchange.remove()
+        self._exchange.remove()
 
     def _take(self, worker: str | None, answer: Answer) -> None:
         if "keys" in answer:
