@@ -587,14 +587,6 @@ def test_a_pickled_recorder_is_a_new_writer_of_the_same_run(home: Path, pickler)
     assert set(by_sample(home, "training")) == {"a", "b"}
 
 
-def test_raw_false_writes_statistics_alone(home: Path):
-    with Recorder(home, "run", raw_fraction=0, worst_sequences=0) as recorder:
-        recorder.training(**batch())
-    assert not rows(home, "training")
-    assert [row["sample_id"] for row in rows(home, "statistics")] == ["a", "b"]
-    assert recorder.health["dropped"] == {}
-
-
 # --- Construction ---
 
 

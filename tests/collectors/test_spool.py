@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import signal
-import subprocess
-import sys
-import time
 import zlib
 from pathlib import Path
 
@@ -18,7 +14,7 @@ import pytest
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.files import Disk
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, STEP
-from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter, is_temporary, read_segment, run_dir, run_name
+from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter, read_segment, run_dir, run_name
 
 
 def steps(*numbers: int) -> pa.Table:
@@ -218,35 +214,3 @@ def test_a_directory_that_was_removed_comes_back(home: Path):
     writer.directory.rmdir()
     writer.directory.parent.rmdir()
     assert writer.write("step", steps(2)).sequence == 2
-
-
-WRITE_FOR_EVER = """
-import sys
-from pathlib import Path
-import numpy as np, pyarrow as pa
-from logprobe.collectors.spool.schema import TRAINING
-from logprobe.collectors.spool.segments import SpoolWriter
-writer = SpoolWriter(Path(sys.argv[1]), "run", f"writer-{sys.argv[2]}")
-rows = [{"step": n, "sample_id": str(n), "token_ids": list(range(2000)), "trainer_logprobs": [-0.5] * 2000} for n in range(20)]
-table = pa.Table.from_pylist(rows, schema=TRAINING)
-while True:
-    print(writer.write("training", table).path, flush=True)
-"""
-
-
-def test_kill_9_at_random_moments_loses_no_acknowledged_segment(home: Path):
-    random_ = random.Random(2)
-    acknowledged: list[Path] = []
-    for number in range(6):
-        command = [sys.executable, "-c", WRITE_FOR_EVER, str(home), str(number)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            first = process.stdout.readline()
-            time.sleep(random_.random() * 0.15)
-            os.kill(process.pid, signal.SIGKILL)
-            lines = (first + process.stdout.read()).splitlines(keepends=True)
-        acknowledged += [Path(line.strip()) for line in lines if line.endswith(".arrow\n")]
-    assert len(acknowledged) >= 6
-    for path in acknowledged:
-        assert read_segment(SegmentPath.parse(path)).table.num_rows == 20
-    for path in (home / "spool").rglob("*.*"):
-        assert is_temporary(path) or read_segment(SegmentPath.parse(path))  # nothing half-written has a segment's name

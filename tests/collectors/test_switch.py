@@ -6,7 +6,6 @@ import gc
 import os
 import pickle
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -170,13 +169,6 @@ def test_a_hanging_file_system_does_not_hold_up_the_start(tmp_path: Path) -> Non
     pipe.write_bytes(b"0123456789abcdef")  # lets the thread go
 
 
-@pytest.mark.usefixtures("patient")
-def test_an_unusable_key_shows_at_the_start(tmp_path: Path) -> None:
-    private(tmp_path / "directive.key", b"short")
-    with pytest.raises(ConfigurationError, match="16 bytes"):
-        CorrectionSwitch(tmp_path, RUN)
-
-
 def test_without_a_thread_to_look_the_trainer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -233,17 +225,6 @@ def test_a_forgotten_switch_leaves_no_thread(tmp_path: Path) -> None:
     del switch
     gc.collect()
     eventually(lambda: not thread.is_alive())
-
-
-def test_a_file_system_that_hangs_holds_up_the_start_for_seconds_only(tmp_path: Path, file: DirectiveFile) -> None:
-    file.path.parent.mkdir()
-    os.mkfifo(file.path)  # opening it waits for a writer that never comes
-    started = time.monotonic()
-    switch = CorrectionSwitch(tmp_path, RUN)
-    assert time.monotonic() - started < 60  # not for ever; it waits 2 s
-    assert switch.current(0) is None
-    os.close(os.open(file.path, os.O_RDWR | os.O_NONBLOCK))  # lets the thread go
-    switch.close()
 
 
 @pytest.mark.usefixtures("patient")
