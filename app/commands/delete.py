@@ -61,7 +61,7 @@ def _list(home: Home, *, json: bool) -> int:
 
 
 def _look(home: Home, name: str, *, force: bool) -> None:
-    """Raises `ConfigurationError` when there is no such run, or when it is being recorded, before anybody is asked; the
+    """Raise `ConfigurationError` for an unknown run, or one that is being recorded, before the user is asked; the
     service looks again."""
     with open_reader(home) as reader:
         if not deleting.waits(home, name):
@@ -88,7 +88,7 @@ def _delete(home: Home, document: Mapping[str, Any]) -> deleting.Deleted:
 
 
 def _confirm(home: Home, name: str) -> None:
-    """Raises `ConfigurationError` unless someone types the run's name."""
+    """Raise `ConfigurationError` unless the user types the run's name."""
     if not sys.stdin.isatty():
         raise ConfigurationError("not a terminal: pass --yes to delete without confirmation")
     print(f"Everything that {home.path} holds of {harmless(name)} is deleted for good.", file=sys.stderr)

@@ -38,7 +38,7 @@ _LONGEST: Final = 200  # characters of a field
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who signed in, and may look."""
+    """A signed-in user who may look."""
 
     email: str
     may_act: bool
@@ -46,7 +46,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Field:
-    """What a form asks for; one of `options`, where there are some."""
+    """An input of a form; one of `options`, where there are some."""
 
     name: str
     label: str
@@ -73,7 +73,7 @@ def _sign_in(folder: Path) -> SignIn | None:
 
 
 def person() -> Person | None:
-    """Return who signed in to this session and may look, or None where no one has to, or no one did."""
+    """Return the signed-in user of this session who may look, or None without sign-in or before it."""
     sign_in = _sign_in(data.home())
     email = email_of(st.user.to_dict()) if sign_in is not None and st.user.is_logged_in else None
     if sign_in is None or email is None or not sign_in.may_read(email):

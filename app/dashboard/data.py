@@ -1,4 +1,4 @@
-"""What pages read: typed queries in, polars frames and small documents out, shared by all sessions.
+"""Data of the pages: typed queries in, polars frames and small documents out, shared by all sessions.
 
 One way for everything: a value is kept by its place (what it is) and its version (run, revision, news); another version
 is read again. While the service does not answer, what was read last stays.

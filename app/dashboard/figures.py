@@ -83,7 +83,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Mark:
-    """What happened at a place of the x axis; `kind`: of `KINDS`."""
+    """An event at a place of the x axis; `kind`: of `KINDS`."""
 
     kind: str
     at: float
@@ -101,7 +101,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Kind:
-    """How events of a kind are called and drawn; `through`: as a line through all rows, too."""
+    """Name and look of events of a kind; `through`: as a line through all rows, too."""
 
     name: str
     symbol: str
@@ -131,7 +131,7 @@ class Chart:
         alt: in words.
         rows: per row its axis, tooltip and lines: number of the trace, name and colour.
         words: per x place that has some, what is said there.
-        axis: what its places are, for whoever reads them by keys.
+        axis: what its places are, for readers who use keys.
         zooms: whether its x axis can be zoomed.
         whole: whether its places are whole steps; a zoom begins and ends half a step beside one.
         note: below it.

@@ -199,7 +199,7 @@ def _gap(begin: float, end: float, rows: int, theme: Theme) -> dict[str, Any]:
 
 
 def _reasons(gaps: Sequence[tuple[int, int, str]], edges: Floats, rows: int, theme: Theme) -> list[dict[str, Any]]:
-    """Why there is no density, where there is room for it; arrow keys and pointer say it everywhere."""
+    """Say why there is no density, where there is room for it; arrow keys and pointer say it everywhere."""
     base = {"y": rows / 2, "showarrow": False, "bgcolor": theme.page, "font": {"size": 12, "color": theme.text}}
     return [
         base | {"text": plain(why), "x": float(edges[begin] + edges[end]) / 2}

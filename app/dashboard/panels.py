@@ -128,7 +128,7 @@ def metrics_of(panels: tuple[Panel, ...]) -> tuple[str, ...]:
 
 
 def why_missing(key: str) -> str:
-    """What would have to be recorded for a metric that has no value, in a few words."""
+    """Return in a few words what has to be recorded for a metric that has no value."""
     needs = metric(key).needs
     if needs:
         return f"needs {', '.join(_RECORDED.get(name, name) for name in needs)}"

@@ -31,7 +31,7 @@ _UNITS: Final = (("days", 86400, 3), ("hours", 3600, 2), ("minutes", 60, 2), ("s
 
 @dataclass(frozen=True)
 class Look:
-    """What a reader chose: steps in view (None: all), the x axis, steps of the smoothing (0: none), and titles of rows
+    """The reader's choice: steps in view (None: all), the x axis, steps of the smoothing (0: none), and titles of rows
     that are logarithmic where they usually are linear, or the reverse."""
 
     window: tuple[int, int] | None = None
@@ -55,7 +55,7 @@ def window_of(asked: str, steps: Sequence[int] | Floats) -> tuple[int, int] | No
 
 @dataclass(frozen=True)
 class Axis:
-    """Where each step stands on the x axis; NaN where that is unknown."""
+    """Place of each step on the x axis; NaN where that is unknown."""
 
     title: str
     tickformat: str
@@ -226,7 +226,7 @@ def absent(panels: Sequence[Panel], shown: Collection[Panel]) -> str:
 
 
 def _incomplete(frame: pl.DataFrame, shown: Sequence[Panel], *, awaited: bool) -> str:
-    """How often values rest on fewer tokens than they should, but for the newest steps that may still be completed."""
+    """Say how often values rest on fewer tokens than they should, but for the newest steps."""
     said = []
     for pair in dict.fromkeys(line.metric.partition(".")[0] for panel in shown for line in panel.lines):
         short = column(frame, f"{pair}.coverage") < 1

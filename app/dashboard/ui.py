@@ -1,4 +1,4 @@
-"""What pages are made of: text, facts, tables, the verdict and charts. Everything from outside goes in as text."""
+"""Building blocks of pages: text, facts, tables, the verdict and charts. Everything from outside goes in as text."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Link:
 
     @property
     def markup(self) -> Markup:
-        """As an anchor, relative to any page."""
+        """Return an anchor, relative to any page."""
         return element("a", text(self.title), href=address(self.page, self.query or {}), target="_self")
 
 

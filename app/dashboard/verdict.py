@@ -95,8 +95,8 @@ def verdict_of(
 
 
 def _words(shown: Headline, judgement: Judgement, document: DiagnosisDocument) -> str:
-    """What is wrong, in the words of the finding that leads, unless that only says that K3 grows; what is known of a
-    run that was short."""
+    """Return what is wrong, in the words of the finding that leads, unless that only says that K3 grows; or what is
+    known of a run that was short."""
     first = leading(document)
     if first is not None and kind_of(first["cause"]) != "growth":
         also = "Too few steps for a baseline, but the following finding does not need one. "
@@ -147,7 +147,7 @@ def _firing(judgement: Judgement) -> list[list[str]]:
 
 
 def _since(document: DiagnosisDocument) -> int | None:
-    """Of the finding that the verdict is about; where that does not say, of the growth."""
+    """Return the onset of the finding that the verdict is about, or else of the growth."""
     first = leading(document)
     step = None if first is None else first["since_step"]
     if step is not None or document["verdict"] == "healthy":
@@ -156,7 +156,8 @@ def _since(document: DiagnosisDocument) -> int | None:
 
 
 def _layer(document: DiagnosisDocument) -> str:
-    """Of the finding that the verdict is about; without one nothing is at fault, or it is not known what."""
+    """Return the layer of the finding that the verdict is about; without one nothing is at fault, or it is not known
+    what."""
     first = leading(document)
     if first is not None:
         return str(first["layer"])
@@ -164,7 +165,7 @@ def _layer(document: DiagnosisDocument) -> str:
 
 
 def _cause(document: DiagnosisDocument) -> str:
-    """What explains K3, and how much of it; "": no share is known."""
+    """Return the cause that explains K3 and its share, or "" if no share is known."""
     first = leading(document)
     part = "" if first is None else share(first)
     return part and f"{_named(first)}, {part}"
@@ -175,8 +176,7 @@ def _named(finding: FindingDocument | None) -> str:
 
 
 def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
-    """What else is credible, in words: why it is harmless, accepted, or worth a look; none of it decides anything
-    here."""
+    """Name other credible findings: harmless, accepted, or worth a look; none of them decides anything here."""
     notes: dict[str, list[str]] = {"normal for this setup": [], "accepted": [], "also found": []}  # in this order
     first = leading(document)
     for finding in document["findings"]:
@@ -201,8 +201,8 @@ def setting_lines(finding: FindingDocument, standing: Standing) -> list[list[str
 
 
 def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
-    """What to do about the leading finding; then what is said of a correction: to switch it on or not, or what came of
-    it."""
+    """Return the remedy for the leading finding; then what is said of a correction: to switch it on or not, or what
+    came of it."""
     document, standing = diagnosis.document, diagnosis.standing
     first = leading(document)
     lines = [] if first is None else [[_named(first), remedy(first, standing)], *setting_lines(first, standing)]

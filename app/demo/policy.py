@@ -59,7 +59,7 @@ class Weights:
 
     @classmethod
     def random(cls, rng: np.random.Generator) -> Weights:
-        """As torch initializes these layers."""
+        """Draw weights as torch initializes these layers."""
         weights = cls.zeros()
         for name, values in weights.of.items():
             bound = _HIDDEN**-0.5
@@ -75,7 +75,7 @@ class Weights:
 
 
 class _Moment(NamedTuple):
-    """What one step of the recurrent layer leaves for the gradient, [batch, hidden] each."""
+    """State that one step of the recurrent layer leaves for the gradient, [batch, hidden] each."""
 
     before: Floats
     reset: Floats
@@ -125,11 +125,11 @@ class Pass:
 
     @property
     def logprobs(self) -> Floats:
-        """Of the digits of the answers, [batch, ANSWERED]."""
+        """Return log-probs of the digits of the answers, [batch, ANSWERED]."""
         return np.take_along_axis(self._all, self._answers[..., None], 2)[..., 0]
 
     def gradient(self, gains: Floats) -> Weights:
-        """Of −mean(gains · logprobs) in the weights; `gains`: [batch, ANSWERED]."""
+        """Return the gradient of −mean(gains · logprobs) in the weights; `gains`: [batch, ANSWERED]."""
         weights, slope = self._weights.of, Weights.zeros()
         wrong = np.exp(self._all)
         np.put_along_axis(

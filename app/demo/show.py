@@ -220,7 +220,7 @@ def _play(replay: Replay, speed: float, start: int, shown: Callable[[], bool], s
 
 
 def _is_shown(home: Home, recorded: RecordedRun, start: int) -> bool:
-    """Whether the service has computed the steps before the `start`-th."""
+    """Return true if the service has computed the steps before the `start`-th."""
     if not start:
         return True
     try:

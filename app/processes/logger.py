@@ -122,7 +122,7 @@ class Following:
         return logged
 
     def _say(self, run: Run) -> None:
-        """Yield the standing of the run if it has changed; nothing before its first diagnosis."""
+        """Pass on the standing of the run if it has changed; nothing before its first diagnosis."""
         stands = standing(run.judgement, run.name, self._page)
         diagnosed = stands.verdict is not None or stands.severity != "unknown"
         if diagnosed and self._standing.get(run.name) != stands.essence:

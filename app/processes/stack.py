@@ -29,7 +29,7 @@ from logprobe.monitor.home import Home
 # `logprobe.monitor.service.heap`.
 SERVICE_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
-# Below those that Linux hands out by itself, to whoever asks for any port and to every connection that leaves this
+# Below those that Linux hands out by itself, to programs that ask for any port and to every connection that leaves this
 # machine.
 _QUIET_PORTS: Final = range(15_000, 30_000)
 _QUIET_TRIES: Final = 20
@@ -107,7 +107,7 @@ class Stack:
         return self._access.public_url or self.url
 
     def _check_sign_in(self) -> None:
-        """A mistake has to show now, and not when no one can sign in."""
+        """Raise for a wrong sign-in at the start, before a user is locked out."""
         sign_in = load(self._home.path)
         if sign_in is None:
             return

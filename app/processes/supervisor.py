@@ -193,7 +193,7 @@ class _Memory:
         self._due = 0.0
 
     def look(self) -> None:
-        """To be called again and again."""
+        """Read the count if it is due; to be called on each tick."""
         if time.monotonic() >= self._due:
             self._seen.append(_memory_kills())
             self._due = time.monotonic() + _MEMORY_SECONDS

@@ -121,7 +121,8 @@ def _of(incident: Incident, place: Place, opened: Row) -> Incident:
 
 
 def _begins(incident: Incident, opened: Row) -> datetime:
-    """When to begin: 50 steps before the onset, or an hour before the incident was opened where that has no time."""
+    """Return the begin of the account: 50 steps before the onset, or an hour before the incident was opened where that
+    has no time."""
     earliest: datetime = opened["opened_at"] - _BEFORE_IT
     if incident.since is None:
         return earliest

@@ -73,7 +73,7 @@ def summary(incident: Incident) -> Markup:
 
 
 def _opened(opened: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """When an incident began and ended, and how."""
+    """Yield begin and end of an incident."""
     if opened is None:
         return
     at = "" if opened["opened_step"] is None else f", at step {opened['opened_step']:,}"

@@ -96,7 +96,7 @@ def settings(finding: FindingDocument, standing: Standing = OFF) -> list[Setting
 
 
 def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
-    """Why an alarming finding of `document` names no setting; "" if it names one."""
+    """Return why an alarming finding of `document` names no setting, or "" if it names one."""
     nameless = finding["cause"] == UNKNOWN or finding["settings"] or not alarms(finding)
     if nameless:
         return ""

@@ -148,8 +148,8 @@ def share(finding: FindingDocument) -> str:
 
 
 def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
-    """Why an informational finding asks for nothing: only noise whose level was compared with a recorded setup is
-    normal for it.
+    """Return why an informational finding asks for nothing: only noise whose level was compared with a recorded setup
+    is normal for it.
 
     >>> informational({"cause": "low_precision"}, {"level": {"status": "as expected"}})
     'normal for this setup'

@@ -79,7 +79,7 @@ def _short(judgement: Judgement) -> Headline:
 
 
 def _unjudged(judgement: Judgement) -> str:
-    """Why a healthy verdict does not stand."""
+    """Return why a healthy verdict does not stand."""
     if judgement.spooled and not judgement.behind:
         return f"newer records have waited in the spool for {judgement.spooled:,.0f} s"
     return "newer steps wait for a diagnosis" if judgement.overdue else "an alert has begun to fire since"
@@ -122,8 +122,7 @@ def as_document(judgement: Judgement) -> Mapping[str, object]:
 
 
 def cause(judgement: Judgement) -> str:
-    """Why, in a few words: the finding that leads, or the alert that fires; "": nothing is wrong, or nothing explains
-    it."""
+    """Return the leading finding or the firing alert in a few words, or "" if nothing is wrong or explained."""
     if judgement.severity not in {"critical", "warning"}:
         return ""
     if judgement.cause is not None:
@@ -132,7 +131,7 @@ def cause(judgement: Judgement) -> str:
 
 
 def lateness(judgement: Judgement) -> str:
-    """That the verdict is overdue; "": it is in time."""
+    """Say that the verdict is overdue, or return "" if it is in time."""
     return (
         f"Newer steps than {judgement.step:,} are not judged yet"
         if judgement.overdue and judgement.step is not None

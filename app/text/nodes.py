@@ -8,7 +8,7 @@ from logprobe.app.text.numbers import data_size, duration
 from logprobe.monitor import queries
 
 SILENT_SECONDS: Final = 180.0  # a node says something every minute
-_CLOCK_SECONDS: Final = 2.0  # a difference that matters to nobody
+_CLOCK_SECONDS: Final = 2.0  # a difference too small to matter
 
 
 def behind(row: queries.NodesOf) -> str:

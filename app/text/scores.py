@@ -85,7 +85,7 @@ def _operation(scored: Score) -> list[str]:
 
 
 def _sequences(scored: Score) -> list[str]:
-    """Yield sequences with tokens that are off, and their number per engine; nothing if most are."""
+    """Name sequences with tokens that are off, and their number per engine; nothing if most are."""
     off, of = scored.sequences, len(scored.scores["r"])
     if not 0 < len(off) <= of / 2:
         return []

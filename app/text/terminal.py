@@ -31,7 +31,7 @@ class Steerless:
 
 @contextmanager
 def progress(words: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr for work that takes long, gone at its end; nothing where no one looks.
+    """Show a bar on stderr for work that takes long, gone at its end; nothing unless stderr is a terminal.
 
     The block gets a function that is told how much is done of `total`, or of what a larger number says.
     """
@@ -51,8 +51,8 @@ def progress(words: str, total: int | None = None) -> Iterator[Callable[[int], N
 
 
 def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
-    """Writes texts on stdout, each in one of the terminal's 256 colours (None: its own); without colours where no one
-    looks or ``NO_COLOR`` is set."""
+    """Write texts on stdout, each in one of the terminal's 256 colours (None: its own); without colours unless stdout
+    is a terminal, or if ``NO_COLOR`` is set."""
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     out = getattr(sys.stdout, "steering", sys.stdout)
     for text, colour in pieces:

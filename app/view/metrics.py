@@ -148,7 +148,7 @@ def _pairs(arguments: Arguments) -> dict[str, str]:
 
 
 def _logged(reader: Reader, row: queries.CliSteps, options: dict[str, object], arguments: Arguments) -> dict[str, Any]:
-    """Yield what the framework would have logged for each step; one step's tokens in memory at a time."""
+    """Return what the framework would have logged for a step; one step's tokens are in memory at a time."""
     step = row["step"]
     tokens = queries.peer_tokens(reader, run=arguments.name, first=step, last=step)
     report = peers.view_of_table(arguments.peer, tokens, **options)

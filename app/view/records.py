@@ -154,7 +154,8 @@ def _firing(reader: queries.Source, run: str) -> list[Firing]:
 
 
 def _seen_step(reader: queries.Source, run: str) -> int | None:
-    """The newest step that the alerts have looked at; None: no one has, so that nothing fires means nothing."""
+    """Return the newest step that the alerts have looked at, or None if they have not, so that no firing alert means
+    nothing."""
     rows = queries.alert_list(reader, run=run).to_pylist()
     return next((row["step"] for row in rows if row["rule"] == JUDGEMENT), None)
 
@@ -173,7 +174,7 @@ def _progress(service: Status, name: str) -> Mapping[str, Any]:
 
 
 def _failing(service: Status) -> dict[str, str]:
-    """Jobs whose failures someone should look at."""
+    """Return failing jobs with their error."""
     errors = {
         name: job["progress"].get("problem") or job["last_error"] for name, job in service.get("jobs", {}).items()
     }

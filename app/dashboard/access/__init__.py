@@ -1,2 +1,2 @@
-"""Who may look at the dashboard and who may act from it. Knows nothing of Streamlit; `views/acting.py` and
+"""Rights to look at the dashboard and to act from it. Knows nothing of Streamlit; `views/acting.py` and
 `views/login.py` ask it."""

@@ -1,5 +1,4 @@
-"""How far a dashboard can be reached, as `logprobe up` was told; travels to the dashboard's process in its
-environment."""
+"""Reach of a dashboard, as `logprobe up` was told; travels to the dashboard's process in its environment."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ class Permission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """`may_act`: of who signed in, None where no one has to; `unlocked`: typed the token; `direct`: no proxy in
-    between, from this machine."""
+    """A visitor. `may_act`: right of the signed-in user, or None without sign-in; `unlocked`: typed the token;
+    `direct`: no proxy in between, from this machine."""
 
     may_act: bool | None = None
     unlocked: bool = False
@@ -49,7 +48,7 @@ def permission(access: Access, visitor: Visitor) -> Permission:
 
 
 def is_direct(address: str | None, headers: Mapping[str, str]) -> bool:
-    """Whether a request came from this machine without a proxy. `address`: of the client; None: this machine, as
+    """Return true if a request came from this machine without a proxy. `address`: of the client; None: this machine, as
     Streamlit has it."""
     names = {name.lower() for name in headers}
     return (address is None or is_loopback(address)) and not names.intersection(_FORWARDED)
@@ -72,18 +71,18 @@ class Access:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Access:
-        """As `environment` hands it on; the narrowest one when nothing was handed on."""
+        """Return what `environment` handed on; the narrowest access when nothing was handed on."""
         text = environment.get(VARIABLE)
         given = json.loads(text) if text else {}
         return cls(**{**given, "also": tuple(given.get("also", ()))})
 
     def environment(self) -> dict[str, str]:
-        """What `of` reads."""
+        """Return the variables that `of` reads."""
         return {VARIABLE: json.dumps(asdict(self))}
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it, and no proxy is configured in front of it."""
+        """True if only this machine can reach it, and no proxy is configured in front of it."""
         return self.public_url is None and is_loopback(self.address)
 
     @property
@@ -111,7 +110,7 @@ def checked_url(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address means this machine only."""
+    """Return true if a name or address means this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -119,7 +118,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an IP address and no name."""
+    """Return true if `host` is an IP address and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -3,7 +3,7 @@
 [auth]                  as Streamlit's `st.login` has it: redirect_uri, cookie_secret, one or several [auth.NAME]
 [access]                ours: e-mail addresses, "*@example.org" for all of a domain
 read = ["*@example.org"]
-act = ["ada@example.org"]       # default: no one
+act = ["ada@example.org"]       # default: none
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class SignIn:
     redirect_uri: str
 
     def may_read(self, email: str) -> bool:
-        """Whether this person may look. Acting includes looking."""
+        """Return true if this person may look. Acting includes looking."""
         return listed(email, self.readers) or listed(email, self.actors)
 
     def may_act(self, email: str) -> bool:
-        """Whether this person may act."""
+        """Return true if this person may act."""
         return listed(email, self.actors)
 
 
 def listed(email: str, patterns: Sequence[str]) -> bool:
-    """Whether an address is among `patterns`, which are addresses or ``*@domain``.
+    """Return true if an address is among `patterns`, which are addresses or ``*@domain``.
 
     >>> listed("Ada@Example.org", ["*@example.org"]), listed("ada@sub.example.org", ["*@example.org"])
     (True, False)
@@ -53,18 +53,17 @@ def listed(email: str, patterns: Sequence[str]) -> bool:
 
 
 def email_of(user: Mapping[str, Any]) -> str | None:
-    """The e-mail address that the provider vouches for; None when it has none, or says itself that no one verified
-    it."""
+    """Return the e-mail address that the provider vouches for, or None if it has none or calls it unverified."""
     email = user.get("email")
     verified = str(user.get("email_verified", True)).lower() == "true"
     return email if isinstance(email, str) and verified else None
 
 
 def load(home: Path) -> SignIn | None:
-    """As the home's file has it; None: no sign-in is needed.
+    """Read the sign-in of a home's file, or None if it asks for none.
 
     Raises `ConfigurationError`, with what to do, when the file cannot be read, others may read it, or it would let in
-    no one or anybody.
+    no visitor or every visitor.
     """
     file = home / FILE
     try:

@@ -24,7 +24,7 @@ _BYTES: Final = 24
 
 
 def path(home: Home) -> Path:
-    """Where it stands."""
+    """Return the path of the token."""
     return home.path / "token"
 
 
@@ -77,10 +77,10 @@ def _written(home: Home, token: str) -> Iterator[Path]:
 
 
 def mark(token: str) -> str:
-    """What a session keeps instead of the token it was opened with."""
+    """Return the mark that a session keeps instead of the token it was opened with."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def same(given: str, expected: str) -> bool:
-    """Whether two secrets are the same; takes as long when they differ early as when they differ late."""
+    """Compare two secrets; takes as long when they differ early as when they differ late."""
     return hmac.compare_digest(given.encode(), expected.encode())

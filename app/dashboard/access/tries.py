@@ -19,7 +19,7 @@ class _Address:
 
 
 class Tries:
-    """Of all sessions of one process. From any thread.
+    """Failed tries of all sessions of one process. From any thread.
 
     >>> tries = Tries()
     >>> tries.failed("10.0.0.1", now=0.0), tries.wait("10.0.0.1", now=0.25), tries.wait("10.0.0.2", now=0.25)

@@ -147,7 +147,7 @@ def message_line(each: Row, run: str) -> Line:
 
 
 def _care(alert: Row, run: str) -> None:
-    """What can be done about an alert. One that someone has acknowledged for good can only be silenced."""
+    """Offer what can be done about an alert. An alert acknowledged for good can only be silenced."""
     name, episode = alert["rule"], alert["episode"]
     if can_be_acknowledged(alert):
         words = f"Acknowledge `{name}`: no more notifications during this episode."
@@ -164,7 +164,7 @@ def _care(alert: Row, run: str) -> None:
 
 
 def can_be_acknowledged(alert: Row) -> bool:
-    """Return whether it fires and is nobody's, or somebody's for a while only."""
+    """Return true if an alert fires and is not acknowledged, or for a while only."""
     free = not alert["acknowledged_by"] or bool(alert["acknowledged_until"])
     return bool(alert["episode"]) and alert["phase"] in FIRING and free
 
@@ -271,7 +271,7 @@ def _channel(channel: Row) -> Line:
 
 
 def channel_state(channel: Row) -> tuple[str, str]:
-    """Return how a channel is, and a tone where someone should look."""
+    """Return the state of a channel, and a tone where it needs attention."""
     paced = f"; asked for fewer messages {channel['limited']}×" if channel["limited"] else ""
     if channel["kind"] is None:
         return ("messages are waiting for it to recover" if channel["waiting"] else "–"), ""

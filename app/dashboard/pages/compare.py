@@ -71,7 +71,7 @@ def draw(run: Run) -> None:
 
 
 def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[str]]:
-    """What is compared: baseline, runs, axis and metrics with a chart. With two runs, the other one is the baseline."""
+    """Ask for baseline, runs, axis and metrics with a chart. With two runs, the other one is the baseline."""
     usual = next((name for name in runs if name != run.name), "") if len(runs) == 2 else ""  # noqa: PLR2004 - nothing to choose
     for key in ("baseline", "runs"):
         asked = st.query_params.get_all(key)

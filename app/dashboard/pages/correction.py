@@ -240,7 +240,7 @@ def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int)
 
 
 def _effect(document: Mapping[str, Any]) -> None:
-    """Whether it helped, in a word, and the numbers that say so."""
+    """Show the effect in a word, and the numbers that say so."""
     effect, window, since, run = document["effect"], document["effect_steps"], document["from_step"], document["run"]
     if effect is None:
         ui.title("Effect", "the run before and after the switch")

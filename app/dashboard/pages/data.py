@@ -52,7 +52,7 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True)
 class Stored:
-    """What is known of the home's store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine`, `…_store`."""
+    """Content of the home's store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine`, `…_store`."""
 
     runs: Sequence[Row]
     kept: Sequence[Row]
@@ -313,7 +313,7 @@ def _removed(done: Row) -> str:
 
 
 def _run(run: Run) -> None:
-    """What `logprobe show` says of its records; then what is missing, and what to do about it."""
+    """Show what `logprobe show` says of a run's records; then what is missing, and what to do about it."""
     name = run.name
     version = (data.version_of(run), data.look().status.get("backlog"))
     now = datetime.now(UTC)

@@ -119,7 +119,7 @@ def _trend(found: LatestDiagnosis) -> None:
 
 
 def _findings(run: Run, found: LatestDiagnosis, accepting: Acceptances) -> None:
-    """What alarms, layer by layer, in the order in which they are ruled out."""
+    """Show the findings that alarm, layer by layer, in the order in which they are ruled out."""
     document = found.document
     alarming = [finding for finding in document["findings"] if not _quiet(finding)]
     if not alarming:
@@ -141,7 +141,7 @@ def _nothing(document: DiagnosisDocument) -> str:
 
 
 def _quiet(finding: FindingDocument) -> bool:
-    """Whether it needs no action: it is as it should be in this setup, or accepted."""
+    """Return true if a finding needs no action: it is as it should be in this setup, or accepted."""
     return finding["urgency"] == "informational" or finding["accepted"] is not None
 
 
@@ -279,7 +279,7 @@ def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, acc
 
 
 def _accepted(run: Run, document: DiagnosisDocument, accepting: Acceptances) -> None:
-    """What people live with, also what is not found now or has grown beyond its limit."""
+    """Show accepted causes, also those that are not found now or have grown beyond their limit."""
     if accepting.expected is not None:
         ui.write(f"Expected: {accepting.expected.words}.")
     if not accepting.accepted:

@@ -79,8 +79,7 @@ _UNRECORDED: Final = {
 
 @dataclass(frozen=True)
 class At:
-    """What is looked at: a run with every metric, the steps in view, a pair, and what to record for it ("":
-    nothing)."""
+    """The run with every metric, the steps in view, a pair, and what to record for it ("": nothing)."""
 
     run: Run
     frame: pl.DataFrame

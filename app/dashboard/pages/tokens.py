@@ -296,7 +296,7 @@ def _of_measured(pair: PairTokens) -> str:
 
 @dataclass(frozen=True)
 class Corrected:
-    """What one correction does to the sequence; `effect` is None where it is unknown, and `note` says why."""
+    """Effect of one correction on the sequence; `effect` is None where it is unknown, and `note` says why."""
 
     name: str
     config: CorrectionConfig
@@ -479,7 +479,7 @@ def alt_text(strip: Strip, step: StepTokens) -> str:
 
 
 def describe_all(strip: Strip, pair: str) -> list[str]:
-    """Return a few words for each token, for whoever points at it or cannot see its colour."""
+    """Return a few words for each token, for readers who point at it or cannot see its colour."""
     said = states(pair)
     ratio, d = strip.pair.ratio_N, strip.pair.d_N
     return [
@@ -546,7 +546,7 @@ def _version(tokens: Tokens, at: int) -> str:
 
 
 def _treated(corrected: Corrected, at: int) -> str:
-    """What a correction does to a token."""
+    """Return the effect of a correction on a token."""
     if corrected.effect is None:
         return corrected.note
     weight, rule = float(corrected.effect.weight_N[at]), int(corrected.effect.rule_N[at])

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 LANES: Final = 24  # drawn; the table has all
 REPLICAS: Final = 5  # beside the whole: as many as colours tell apart
-VERSIONS: Final = 120  # newest ones on the timeline while nobody asks for others
+VERSIONS: Final = 120  # newest ones on the timeline unless others are asked for
 STEPS: Final = 1000  # newest ones that are looked at sequence by sequence
 TOKENS: Final = 2_000_000  # of the newest steps that are looked at token by token
 _NEWEST: Final = 10  # steps that say how old the weights are now
@@ -84,7 +84,7 @@ _UNKNOWN: Final[Mapping[Question, str]] = {
 
 @dataclass(frozen=True)
 class At:
-    """What is looked at: a run, its steps in view, and of these those few enough for sequences and for tokens."""
+    """A run, its steps in view, and of these those few enough for sequences and for tokens."""
 
     run: Run
     frame: pl.DataFrame
@@ -158,7 +158,7 @@ def name_of(lane: Lane | ReplicaLag) -> str:
 
 @dataclass(frozen=True)
 class Age:
-    """How many versions old the weights were that sampled the tokens trained on.
+    """Age, in versions, of the weights that sampled the tokens trained on.
 
     Attributes:
         steps: how many of the newest measured steps are looked at.
@@ -174,12 +174,12 @@ class Age:
 
     @property
     def grew(self) -> bool:
-        """Whether it is clearly above what is usual: more than double, and more than one version."""
+        """True if the age is clearly above what is usual: more than double, and more than one version."""
         return self.usual is not None and self.oldest > max(_GREW * self.usual, self.usual + 1)
 
     @property
     def words(self) -> str:
-        """What it is, and what is usual where it grew."""
+        """Return the age, and what is usual where it grew."""
         before = f"; usual in this run: up to {number(self.usual)}" if self.grew else ""
         return f"up to {number(self.oldest)} version{'' if self.oldest == 1 else 's'} old, {number(self.mean)} on average{before}"
 

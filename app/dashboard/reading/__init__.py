@@ -1,1 +1,1 @@
-"""What single pages read beside step metrics: tokens, tokenizers, slices, other homes, SQL."""
+"""Data of single pages beside step metrics: tokens, tokenizers, slices, other homes, SQL."""

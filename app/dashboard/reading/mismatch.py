@@ -1,5 +1,5 @@
-"""What the Mismatch page reads beside step metrics: densities, profiles and slices. Each read is bounded, and rests
-for a while in a run that continues: a value is returned with the step that it is of where it is an old one."""
+"""Data of the Mismatch page beside step metrics: densities, profiles and slices. Each read is bounded, and rests for a
+while in a run that continues: a value is returned with the step that it is of where it is an old one."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ _PROFILES: Final[tuple[profiles.Dimension, ...]] = ("position", "turn", "probabi
 
 @dataclass(frozen=True)
 class Seen:
-    """Steps `first` to `last`, both included; `whole`: nobody chose less than all there are, so it grows with the
-    run."""
+    """Steps `first` to `last`, both included; `whole`: all there are, so the range grows with the run."""
 
     first: int
     last: int
@@ -46,7 +45,7 @@ class Seen:
 
     @property
     def words(self) -> str:
-        """As people read it."""
+        """Return the range of steps in words."""
         return f"steps {self.first:,}–{self.last:,}" if self.first < self.last else f"step {self.first:,}"
 
 

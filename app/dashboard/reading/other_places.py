@@ -23,7 +23,7 @@ from logprobe.monitor.compare import Place
 from logprobe.monitor.elsewhere import Briefly, name_at
 
 _FRESH_SECONDS: Final = 5.0
-_PATIENCE: Final = 2.0  # for the first look; later ones are waited for by nobody
+_PATIENCE: Final = 2.0  # for the first look; no page waits for later ones
 
 
 MOST: Final = 50  # runs of a place, the worst first, that are looked at more closely
@@ -76,7 +76,7 @@ class OtherPlaces:
         return cls(Access.of(environment).also)
 
     def look(self) -> Elsewhere:
-        """What is known now; waits a moment for places that were never read."""
+        """Return what is known now; wait a moment for places that were never read."""
         with self._lock:
             looks = {where: self._look(where) for where in self._places}
         wait([look for where, look in looks.items() if where not in self._known], timeout=_PATIENCE)
@@ -93,7 +93,7 @@ class OtherPlaces:
         return Elsewhere(self._runs(), tuple(problems), glances)
 
     def place(self, name: str) -> Place | None:
-        """Where to read a run from, by its name here; None: it is not one of these."""
+        """Return the place to read a run from, by its name here, or None if it is not one of these."""
         for where, (rows, _) in self._known.items():
             for run in rows["run"].to_pylist():
                 if name_at(where, run) == name:

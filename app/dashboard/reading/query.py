@@ -27,7 +27,7 @@ _EXAMPLES: Final = ("steps", "sequences", "versions", "metrics", "events", "runs
 
 
 class RunningQuery:
-    """A query from the moment someone pressed Run. Safe to look at from any thread.
+    """A query from the moment Run was pressed. Safe to look at from any thread.
 
     Attributes:
         sql: as it was typed.
@@ -51,7 +51,7 @@ class RunningQuery:
 
     @property
     def running(self) -> bool:
-        """Whether it continues."""
+        """True until the query ends."""
         return not self._ended.is_set()
 
     @property

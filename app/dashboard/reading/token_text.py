@@ -78,7 +78,7 @@ def states(pair: str) -> list[dict[str, str]]:
 
 
 def alignment(sequence: Mapping[str, Any]) -> str:
-    """Where a sequence's rollout log-probs come from, and how the two records fit."""
+    """Say where a sequence's rollout log-probs come from, and how the two records fit."""
     fit = ALIGNMENTS.get(sequence["alignment"] or "", "")
     return "; ".join(filter(None, [SOURCES.get(sequence["rollout_source"], sequence["rollout_source"]), fit]))
 
@@ -136,7 +136,7 @@ def _measure(config: CorrectionConfig) -> str:
 
 
 def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
-    """What is left of a step's raw tokens; "" when all of them are."""
+    """Return what is left of a step's raw tokens, or "" if all of them are."""
     total, kept, reduced = (sum(side[name] for side in sides) for name in ("sequences", "kept", "reduced"))
     for side in sides:
         if (frozen_at := side.get("frozen_at")) is not None:
@@ -154,7 +154,7 @@ def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
 
 
 def sides_words(sides: Sequence[Mapping[str, Any]]) -> str:
-    """How many sequences a step has, and where their rollout log-probs come from."""
+    """Return the number of sequences of a step, and the source of their rollout log-probs."""
     total = sum(side["sequences"] for side in sides)
     by_source: dict[str, int] = {}
     for side in sides:

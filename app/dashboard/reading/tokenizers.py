@@ -44,7 +44,7 @@ class _Decoder(BaseModel):
 
 
 class _File(BaseModel):
-    """What is read of a `tokenizer.json`; how text becomes tokens is no one's question here."""
+    """The part of a `tokenizer.json` that is read; how text becomes tokens does not matter here."""
 
     model: _Model
     added_tokens: list[_Added] = []
@@ -81,7 +81,7 @@ class Vocabulary:
 
 
 def vocabulary(home: Path, run: str) -> Vocabulary | None:
-    """That of `run`; None when none was named.
+    """Return the vocabulary of `run`, or None if no tokenizer was named.
 
     Raises `ConfigurationError`: the section ``tokenizers`` or the file it names cannot be read; the message says which.
     """

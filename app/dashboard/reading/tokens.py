@@ -1,4 +1,4 @@
-"""What the Tokens page reads: a run's steps, the worst sequences of one of them, and the tokens of one sequence."""
+"""Data of the Tokens page: a run's steps, the worst sequences of one of them, and the tokens of one sequence."""
 
 from __future__ import annotations
 

@@ -134,12 +134,12 @@ def _run(look: Look, page: Page, asked: str | None) -> Run | None:
 
 
 def _chosen() -> None:
-    """Whoever chooses a run waits for no other."""
+    """Stop waiting for another run, as one was chosen."""
     st.session_state.pop(_AWAITED, None)
 
 
 def _heart(name: str | None) -> None:
-    """What the run is doing; the whole page is drawn again when there is news. A fragment of its own."""
+    """Show what the run is doing; the whole page is drawn again when there is news. A fragment of its own."""
     look = data.look()
     run = (look.runs or {}).get(name or "")
     browser.heart(_RETRY_SECONDS if run is None or look.away_since else _SECONDS[run.liveness.state])
