@@ -22,13 +22,13 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict
+from typing import Any, Final, Self
 
 from logprobe.collectors.addresses import address_of
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives, directive_key
 from logprobe.collectors.errors import ConfigurationError, DirectiveError
-from logprobe.collectors.health import LOGGER, Guard, Health
+from logprobe.collectors.health import LOGGER, Counts, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segments import run_dir
@@ -42,13 +42,6 @@ _NO_STEP: Final = (
     ArithmeticError,
     RuntimeError,
 )  # comparing a thing with a step; tensors raise the last
-
-
-class Problems(TypedDict):
-    """Counts of problems, by name, and the last one's words (None: there was none)."""
-
-    problems: dict[str, int]
-    last_error: str | None
 
 
 class CorrectionSwitch:
@@ -78,7 +71,7 @@ class CorrectionSwitch:
         self._arguments = (home, run, poll_seconds)
         problems = _Problems(recorder)
         folder, self._run = home_and_run(home, run)
-        self._watch = _Watch(_File(folder, self._run, problems.health), self._run, poll_seconds, problems)
+        self._watch = _Watch(folder, self._run, poll_seconds, problems)
         weakref.finalize(self, self._watch.stop).atexit = False
         self._watch.start()
         if self._watch.unusable is not None:
@@ -104,9 +97,9 @@ class CorrectionSwitch:
         return self._watch.directives.version
 
     @property
-    def health(self) -> Problems:
+    def health(self) -> Counts:
         """Counts of problems, by name, and the last one's words."""
-        return self._watch.problems.counts()
+        return self._watch.problems.health.counts()
 
     def close(self) -> None:
         """Ends the thread. What was known stays in effect."""
@@ -133,14 +126,22 @@ def _recreate(home: Any, run: str | None, poll_seconds: float) -> CorrectionSwit
 
 
 class _Watch:
-    """The thread and what it brought. Holds no reference to the switch, so that a forgotten switch ends it."""
+    """The thread and what it brought. Holds no reference to the switch, so that a forgotten switch ends it.
 
-    def __init__(self, file: _File, run: str, poll_seconds: float, problems: _Problems) -> None:
+    Nothing is read before the thread does so: a file system may hang. Of a bucket the file is the one in the folder in
+    front of it, which the shipper keeps up to date.
+    """
+
+    def __init__(self, home: Path, run: str, poll_seconds: float, problems: _Problems) -> None:
         self.directives = Directives(run)
         self.problems = problems
         self.unusable: ConfigurationError | None = None  # what the first look found wrong with the arguments
         self.pid = -1
-        self._file = file
+        self._home = home
+        self._shipper = ShipperAutostart(home, problems.health)
+        self._followed = None if address_of(home) is None else run_dir(home, run)  # a shipper follows runs that it sees
+        self._file = DirectiveFile(home, run)
+        self._key: bytes | None = None
         self._poll_seconds = poll_seconds
         self._looked = self._stopping = threading.Event()
 
@@ -170,11 +171,11 @@ class _Watch:
             self._looked.set()
             self._stopping.wait(self._poll_seconds)
         with Guard(self.problems.health, "switch", cost=False):
-            self._file.close()
+            self._shipper.leave()
 
     def _look(self) -> None:
         try:
-            directives = self._file.read()
+            directives = self._read()
         except (DirectiveError, ConfigurationError) as error:
             if isinstance(error, ConfigurationError) and not self._looked.is_set():
                 self.unusable = error
@@ -185,6 +186,15 @@ class _Watch:
             )
         else:
             self._take(directives)
+
+    def _read(self) -> Directives:
+        if self._followed is not None:
+            self._followed.mkdir(parents=True, exist_ok=True)
+        self._shipper.check()
+        # The key is looked up each time: it may be set, or changed, after the trainer has started. One that is gone
+        # still counts: who can remove a file must not be able to make unsigned directives count.
+        self._key = directive_key(self._home) or self._key
+        return self._file.read(self._key)
 
     def _take(self, directives: Directives) -> None:
         if directives.stopped:
@@ -214,33 +224,3 @@ class _Problems:
         elif event not in self._logged:
             self._logged.add(event)
             LOGGER.warning("%s", message)
-
-    def counts(self) -> Problems:
-        counts = self.health.counts()
-        return {"problems": counts["problems"], "last_error": counts["last_error"]}
-
-
-class _File:
-    """The home's file. Nothing is read before the thread does so: a file system may hang.
-
-    Of a bucket it is the file in the folder in front of it, which the shipper keeps up to date.
-    """
-
-    def __init__(self, home: Path, run: str, health: Health) -> None:
-        self._home = home
-        self._shipper = ShipperAutostart(home, health)
-        self._followed = None if address_of(home) is None else run_dir(home, run)  # a shipper follows runs that it sees
-        self._file = DirectiveFile(home, run)
-        self._key: bytes | None = None
-
-    def read(self) -> Directives:
-        if self._followed is not None:
-            self._followed.mkdir(parents=True, exist_ok=True)
-        self._shipper.check()
-        # The key is looked up each time: it may be set, or changed, after the trainer has started. One that is gone
-        # still counts: who can remove a file must not be able to make unsigned directives count.
-        self._key = directive_key(self._home) or self._key
-        return self._file.read(self._key)
-
-    def close(self) -> None:
-        self._shipper.leave()
