@@ -1,5 +1,4 @@
-"""``python -m logprobe.collectors.shipping``: the shipper as a process; `logprobe ship` is the same with all extras
-installed."""
+"""``python -m logprobe.collectors.shipping ADDRESS``: the shipper that collectors start. People use `logprobe ship`."""
 
 from __future__ import annotations
 
@@ -8,4 +7,4 @@ import sys
 from logprobe.collectors.shipping.command import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

@@ -85,15 +85,7 @@ class ShipperAutostart:
             self._health.report("shipper_not_started", words, severity="error")
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         _LEFT[:] = [process for process in _LEFT if process.poll() is None]  # no zombies in a host that lives on
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "logprobe.collectors.shipping",
-            "--home",
-            str(self._address),
-            "--with-collectors",
-        ]
+        command = [sys.executable, "-P", "-m", "logprobe.collectors.shipping", str(self._address)]
         log = self._home / LOG
         with log.open("ab") as output:
             if output.tell() > _LOG_BYTES:

@@ -1,12 +1,10 @@
-"""The shipper's command line. Needs nothing but what collectors need, and the package that speaks to buckets."""
+"""The shipper as a process. Needs nothing but what collectors need, and the package that speaks to buckets."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -72,27 +70,15 @@ def _shipper(home: str | None, stop: threading.Event, options: Options) -> Shipp
     return Shipper(folder, BucketPlace(Bucket(address)), stop, options)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m logprobe.collectors.shipping", description="Ship what this machine records to a bucket."
-    )
-    parser.add_argument("--home", metavar="ADDRESS", help="the bucket (default: $LOGPROBE_HOME)")
-    parser.add_argument(
-        "--with-collectors", action="store_true", help="end when no collector uses this address and nothing waits"
-    )
-    parser.add_argument(
-        "--seconds", metavar="N", type=float, help="give up after so long (default: only when credentials are refused)"
-    )
+def main(address: str) -> int:
+    """Ship for the collectors of this machine, one of which has started it, until none is left and nothing waits;
+    return the exit code."""
     log_to_stderr()
-    arguments = parser.parse_args(argv)
+    os.nice(_NICE)  # the trainer beside it comes first
+    stop, named = threading.Event(), os.environ.get("LOGPROBE_RUN")
+    options = Options(tethered=True, runs=frozenset({named} if named else ()))
     try:
-        if not arguments.with_collectors:
-            return run(arguments.home, arguments.seconds)
-        os.nice(_NICE)  # the trainer beside it comes first
-        stop, named = threading.Event(), os.environ.get("LOGPROBE_RUN")
-        options = Options(tethered=True, runs=frozenset({named} if named else ()))
-        return 1 if _work(_shipper(arguments.home, stop, options), stop) else 0
+        return 1 if _work(_shipper(address, stop, options), stop) else 0
     except LogprobeError as error:
         complain(str(error))
         return 1

@@ -127,7 +127,7 @@ class Chaos:
         for trainer in self.trainers:
             trainer.wait(PATIENCE)
         for number in range(len(self.nodes)):
-            command = [sys.executable, "-m", "logprobe.collectors.shipping", "--seconds", "200"]
+            command = [sys.executable, "-m", "logprobe.app.cli", "ship", "--seconds", "200"]
             subprocess.run(command, env=self.variables(number), check=False, timeout=PATIENCE)
             assert not waiting(self.spool(number))
 

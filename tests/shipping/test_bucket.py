@@ -560,7 +560,7 @@ def test_a_spool_that_waits_leaves_room_on_the_disk(tmp_path: Path, monkeypatch:
 
 def test_two_shippers_of_one_folder_take_turns(address: str, server: Server) -> None:
     write(folder_of(address), "toy", steps=range(40))
-    command = [sys.executable, "-m", "logprobe.collectors.shipping", "--home", address]
+    command = [sys.executable, "-m", "logprobe.app.cli", "ship", "--home", address]
     variables = {**os.environ, **environment(server.port)}
     both = [subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=120)[1] for process in both]
