@@ -40,9 +40,7 @@ def statistics_figures() -> list[Figure]:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     padded = torch.from_numpy(rollout), torch.from_numpy(trainer), torch.from_numpy(mask.astype(np.float32))
     torch.set_num_threads(1)
-    rounds = interleaved(
-        lambda: sequence_statistics(*flat, None, offsets), lambda: usual_formulas(*padded)
-    )
+    rounds = interleaved(lambda: sequence_statistics(*flat, None, offsets), lambda: usual_formulas(*padded))
     ours, usual = rounds.min(axis=0).tolist()
     tokens = int(mask.sum())
     speed, baseline = tokens / ours / 1e6, tokens / usual / 1e6

@@ -94,6 +94,7 @@ OTHERS = {
     "collectors/vllm/weights/fingerprints.py 4096": "oldest",
     "monitor/analysis/token_view.py _LISTED": "sample",
         "monitor/judging/weight_readings.py _LOOKED_AT": "window",
+    "monitor/judging/growth.py _LONGEST": "window",
     "monitor/judging/growth.py _STEADY_BLOCKS": "window",
     "monitor/judging/growth.py _TREND_BLOCKS": "window",
     "monitor/judging/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
