@@ -32,7 +32,7 @@ DROP: Final = "alerts.drop"
 
 _SECONDS: Final = 1.0  # between two looks at the outbox
 
-_PATIENCE: Final = 4.0  # seconds for one call of a test: whoever asked waits for it
+_PATIENCE: Final = 4.0  # seconds for one call of a test: a person waits for it
 
 Document = Mapping[str, Any]
 
@@ -97,7 +97,7 @@ class ChannelActions:
         }
 
     def _channels(self, _: Document) -> Channels:
-        counted = {row["channel"]: row for row in outbox.channel_states(self._store)}
+        counted = {row["channel"]: row for row in queries.outbox_channels(self._store).to_pylist()}
         at_work = {name: sender.state() for name, sender in self._senders().items()}
         channels = [
             _channel(name, at_work.get(name, _GONE), counted.get(name)) for name in dict.fromkeys((*at_work, *counted))

@@ -124,16 +124,6 @@ def drop(store: Store, cursor: Any, *, key: str, channel: str, now: datetime) ->
     store.execute(cursor, "outbox_drop", key=key, channel=channel, now=now)
 
 
-def dead_letters(source: queries.Source) -> list[queries.OutboxDeadLetters]:
-    """Messages that were given up, newest first."""
-    return queries.outbox_dead_letters(source).to_pylist()
-
-
-def channel_states(source: queries.Source) -> list[queries.OutboxChannels]:
-    """Return how many messages were sent, wait and failed, per channel."""
-    return queries.outbox_channels(source).to_pylist()
-
-
 def _finish(
     store: Store,
     delivery: Delivery,

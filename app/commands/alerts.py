@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from logprobe.alerts.rules import actions, backtest, thresholds
 from logprobe.alerts.rules.thresholds import Threshold
-from logprobe.alerts.sending import outbox, trial
+from logprobe.alerts.sending import trial
 from logprobe.alerts.sending.channels.settings import channels_of
 from logprobe.app.surface.arguments import Arguments, home_path, login, require_run
 from logprobe.app.text import tables
@@ -125,7 +125,7 @@ def show_alerts(arguments: Arguments) -> int:
         name = "alert_history" if arguments.history else "alert_list"
         rows = reader.read(name, run=arguments.name).to_pylist()
         silences = queries.alert_silences(reader, now=datetime.now(UTC).isoformat()).to_pylist()
-        lost = [row for row in outbox.dead_letters(reader) if arguments.name in {None, row["run"]}]
+        lost = [row for row in queries.outbox_dead_letters(reader).to_pylist() if arguments.name in {None, row["run"]}]
     if not (arguments.all or arguments.history):
         rows = [row for row in rows if row["phase"] in FIRING]
     if arguments.json:

@@ -15,6 +15,7 @@ from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Dispatcher
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
@@ -35,7 +36,7 @@ def main(home: Path, api_url: str, point: str) -> None:
             store, lambda: routes, clock=lambda: datetime.now(UTC), random=Random(0), stopping=stopping
         )
         dispatcher.run_once()
-        while any(state["waiting"] for state in outbox.channel_states(store)):
+        while any(state["waiting"] for state in queries.outbox_channels(store).to_pylist()):
             dispatcher.run_once()
             dispatcher._turns["team"].result()
         dispatcher.close()

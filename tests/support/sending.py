@@ -20,6 +20,7 @@ from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Dispatcher
 from logprobe.collectors.errors import ChannelError
+from logprobe.monitor import queries
 from logprobe.monitor.store.store import Store
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class Bench:
 
     def states(self) -> dict[str, tuple[int, int, int]]:
         """Per channel how many are sent, waiting, dead."""
-        rows = outbox.channel_states(self.store)
+        rows = queries.outbox_channels(self.store).to_pylist()
         return {row["channel"]: (row["sent"], row["waiting"], row["dead"]) for row in rows}
 
     def error(self) -> str:

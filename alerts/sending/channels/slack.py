@@ -20,7 +20,7 @@ from logprobe.alerts.sending.channels import slack_message
 from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
-from logprobe.alerts.sending.channels.slack_errors import SILENT, CarefulWebClient, retry_handlers, translated
+from logprobe.alerts.sending.channels.slack_errors import SILENT, CarefulWebClient, translated
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError
 
@@ -60,7 +60,7 @@ class Slack:
             base_url=api_url,
             timeout=math.ceil(calls.seconds),
             logger=SILENT,
-            retry_handlers=retry_handlers(),
+            retry_handlers=[],  # waiting and sending again is the outbox's
         )
 
     def send(self, outgoing: Outgoing) -> Receipt:
@@ -74,7 +74,7 @@ class Slack:
         except ChannelError as error:
             if "thread_not_found" not in str(error):
                 raise
-            return self._first(replace(outgoing, thread=None), None)  # somebody has deleted the first message
+            return self._first(replace(outgoing, thread=None), None)  # the first message was deleted
         if not outgoing.overtaken:
             self._edit(outgoing.thread, outgoing.notification)
         return outgoing.thread  # whichever message of the thread is asked, it names the first

@@ -15,10 +15,6 @@ from urllib.request import OpenerDirector, Request
 
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
-from slack_sdk.http_retry.builtin_handlers import RateLimitErrorRetryHandler
-from slack_sdk.http_retry.request import HttpRequest
-from slack_sdk.http_retry.response import HttpResponse
-from slack_sdk.http_retry.state import RetryState
 
 from logprobe.alerts.sending.channels.network import network_error, retry_after
 from logprobe.alerts.sending.credentials import Secret, redacted
@@ -50,7 +46,6 @@ T = TypeVar("T")
 # The SDK logs requests, which hold the token. This logger belongs to no tree and says nothing.
 SILENT: Final = Logger("logprobe.slack", CRITICAL + 1)  # noqa: LOG001 - one from getLogger would inherit handlers
 
-_PATIENCE: Final = 1.0  # seconds that a call itself may wait for Slack; longer waits are the outbox's
 _CODE: Final = re.compile(r"[a-z0-9_]{1,80}")
 _TOO_MANY: Final = 429
 _SERVER: Final = 500
@@ -76,27 +71,6 @@ _SETUP: Final = {
 }
 _BUSY: Final = ("ratelimited", "rate_limited", "message_limit_exceeded", "team_added_to_org", "org_login_required")
 _UNCERTAIN: Final = ("internal_error", "fatal_error", "service_unavailable", "request_timeout")
-
-
-class ShortRateLimitRetry(RateLimitErrorRetryHandler):
-    """The SDK's handler for 429, where Slack asks for a short wait only: a long one must not hold a thread."""
-
-    def _can_retry(
-        self,
-        *,
-        state: RetryState,
-        request: HttpRequest,
-        response: HttpResponse | None = None,
-        error: Exception | None = None,
-    ) -> bool:
-        limited = super()._can_retry(state=state, request=request, response=response, error=error)
-        wait = retry_after(response.headers) if response is not None else None
-        return limited and wait is not None and wait <= _PATIENCE
-
-
-def retry_handlers() -> list[RateLimitErrorRetryHandler]:
-    """For the SDK's clients. Without its handler for broken connections: that one sends again what may have arrived."""
-    return [ShortRateLimitRetry(max_retry_count=1)]
 
 
 def translated(work: Callable[[], T], secrets: Sequence[Secret]) -> T:

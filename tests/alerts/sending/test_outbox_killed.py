@@ -15,6 +15,7 @@ from fake_slack import FakeSlack
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
@@ -54,7 +55,7 @@ def test_each_transition_is_one_message_wherever_the_sender_is_killed(
     assert killed >= len(points) - 2  # nothing may be left to kill at when the last ones have their turn
     assert {note.key: len(slack.by_key(note.key)) for note in notes} == {note.key: 1 for note in notes}
     with Store.open(Home(home)) as store:
-        assert [state["sent"] for state in outbox.channel_states(store)] == [len(notes)]
+        assert [state["sent"] for state in queries.outbox_channels(store).to_pylist()] == [len(notes)]
     firsts = [message for message in slack.messages if "thread_ts" not in message]
     assert len(firsts) == 3
     assert all("Resolved" in str(message["blocks"]) and message["edited"] for message in firsts)

@@ -1,4 +1,4 @@
-"""What people do about channels, through the real service: see them, try one out, send again what was given up, change the file."""
+"""Actions of users about channels, through the real service: see them, try one out, send again what was given up, change the file."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sending import Bench, bot
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.store.store import Store
@@ -80,7 +81,7 @@ def test_people_see_try_and_repeat(given_up: tuple[Reader, Path], slack: FakeSla
 
     for _ in range(2):
         reader.act(AGAIN, {"key": "a/firing", "channel": "team", "author": "ann"})
-    eventually(lambda: outbox.channel_states(reader)[0]["sent"] == 1, "it is sent again")
+    eventually(lambda: queries.outbox_channels(reader).to_pylist()[0]["sent"] == 1, "it is sent again")
     reader.act(AGAIN, {"key": "a/firing", "channel": "team", "author": "ann"})  # it has arrived
     assert reader.act(DROP, {"key": "a/firing", "channel": "team", "author": "ann"}) == {"status": "sent"}
     assert reader.act(DROP, {"key": "b/firing", "channel": "team", "author": "bob"}) == {"status": "dropped"}
