@@ -60,7 +60,7 @@ class Reloaded(Generic[T]):
             self._value = self._read()
         except LogprobeError as error:
             self.problem = f"{str(error).partition(chr(10))[0]}; the previous version stays active"
-            LOGGER.error("%s", self.problem)  # noqa: TRY400 - somebody's typing error: the trace says nothing
+            LOGGER.error("%s", self.problem)  # noqa: TRY400 - a typing error: the trace says nothing
         else:
             self.problem = None
             LOGGER.info("the settings of `%s` were reloaded", self._section)

@@ -419,7 +419,7 @@ def _by(action: Action, by: str) -> Action:
 def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
     """`Controller.command`, through the service if one runs, else with the home to ourselves.
 
-    The kill switch is set before anybody is asked: it works whatever state service and store are in.
+    The kill switch is set before the service is asked: it works whatever state service and store are in.
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
     be had.

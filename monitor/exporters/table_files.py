@@ -97,7 +97,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("xb") as file:  # never through a link that somebody else put there
+        with temporary.open("xb") as file:  # never through a link that another process put there
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -64,7 +64,7 @@ def _clamp(values: Array) -> Array:
 
 
 def _k3(log_ratio: Array) -> Array:
-    """Return exp(d) − d − 1 as everybody writes it: unclamped, and cancelling when d is small."""
+    """Return exp(d) − d − 1 as the frameworks write it: unclamped, and cancelling when d is small."""
     return np.exp(log_ratio) - log_ratio - 1.0
 
 

@@ -1,4 +1,4 @@
-"""What several tests of alerts start from."""
+"""Fixtures of several tests of alerts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed when a correction began, with intervals that a healthy run does not leave."""
+"""Changes when a correction began, with intervals that a healthy run does not leave."""
 
 from __future__ import annotations
 

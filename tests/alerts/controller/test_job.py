@@ -102,7 +102,7 @@ def trainer(home: Path, store: Store) -> Iterator[Trainer]:
 
 
 def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
-    """What the diagnosis job would have written last."""
+    """Diagnosis that the job would have written last."""
     advice = "not_needed" if verdict == "healthy" else "do_not_enable" if RAW in findings else "enable"
     correction = {"advice": advice, "why": "as the diagnosis has it"}
     document = json.dumps(diagnosis(verdict, findings=findings, correction=correction))
@@ -409,7 +409,7 @@ def test_people_command_without_a_service(home: Path, store: Store, trainer: Tra
     assert command("on") == ["refused/cool_down"]
     assert command("on", force=True) == ["switched_on/manual"]
     with store.home.lock():
-        assert command("stop") == ["stopped/kill_switch"], "whoever could not be asked: trainers go by its file"
+        assert command("stop") == ["stopped/kill_switch"], "the service could not be asked: trainers go by its file"
         with pytest.raises(LogprobeError):
             command("on")
     assert file.read(None).at(20) is None

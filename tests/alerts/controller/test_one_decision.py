@@ -1,4 +1,4 @@
-"""What the controller does, for every combination of verdict, advice, preview, mode and phase; the advice people read never differs."""
+"""Decisions of the controller for every combination of verdict, advice, preview, mode and phase; the advice people read never differs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def preview(masked: float, ess: float = 0.9) -> Preview:
 
 
 def tried(*masked: float | None) -> tuple[Trial, ...]:
-    """What each candidate would mask, in order; None: it could not be previewed."""
+    """Shares that each candidate would mask, in order; None: it could not be previewed."""
     return tuple(
         Trial(config, None if share is None else preview(share))
         for config, share in zip(candidates(ARMED.correction), masked, strict=False)
@@ -195,7 +195,7 @@ def test_advice_and_controller_agree(mode: Mode, phase: Phase, look: tuple[Any, 
             ARMED.model_copy(update={"mode": mode}),
         )
         reads = bool(decide.wanted_trials(before, seen, policy))
-        looked = seen if reads else replace(seen, trials=())  # then nobody knows what tokens would say
+        looked = seen if reads else replace(seen, trials=())  # then it is not known what tokens would say
         control, actions = decide.advance(before, looked, policy)
         standing = Standing(
             phase=control.phase, stopped=control.stopped, objection=control.objection, waiting=control.waiting

@@ -32,7 +32,7 @@ def look(store: Store, now, thresholds=None, **more):
 
 
 def standing(store: Store, run: str = "a") -> dict:
-    """How the threshold's alert stands."""
+    """Return the state of the threshold's alert."""
     (row,) = (row for row in store.read("alert_list", run=run).to_pylist() if row["rule"] == "high")
     return row
 
@@ -44,7 +44,7 @@ def messages(store: Store) -> list[tuple]:
 
 
 def expected(store: Store, run: str = "a") -> list[tuple]:
-    """What a backtest of the same steps comes to."""
+    """Result of a backtest of the same steps."""
     outcome = backtest.backtest(store, run, for_run(high(), run))
     return [(run, m.step, m.alert.rule, m.word) for m in outcome.messages]
 
@@ -201,7 +201,7 @@ def test_a_threshold_that_is_removed_is_over(store: Store) -> None:
 
 
 def deleted(store: Store) -> None:
-    """What is lost with the index, and not in the journal."""
+    """Remove the states of alerts, which are lost with the index."""
     with store.transaction() as cursor:
         cursor.execute("DELETE FROM alert_states")
 

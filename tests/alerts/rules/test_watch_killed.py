@@ -1,4 +1,4 @@
-"""kill -9 of the service in the middle of a run: the alerts are those of a run that nobody killed, each told exactly once."""
+"""kill -9 of the service in the middle of a run: the alerts are those of a run that was not killed, each told exactly once."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def webhook(receiver: Receiver, *, seconds: float = 90.0) -> Webhook:
 
 
 def signature(headers: dict[str, str], body: bytes) -> str:
-    """What a receiver with the secret expects."""
+    """Signature that a receiver with the secret expects."""
     return sign(key_of(SECRET), headers["webhook-id"], int(NOW.timestamp()), body)
 
 

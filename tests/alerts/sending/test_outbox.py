@@ -112,7 +112,7 @@ def test_a_message_that_fails_holds_up_the_end_of_its_incident_and_no_other_aler
 
 @contextmanager
 def dispatching(bench: Bench, routes: list[Route]) -> Iterator[Dispatcher]:
-    """A dispatcher of some channels; at the end nobody sends any more."""
+    """A dispatcher of some channels; it is closed at the end."""
     dispatcher = Dispatcher(
         bench.store, lambda: routes, clock=lambda: bench.now, random=Random(1), stopping=bench.stopping
     )

@@ -1,4 +1,4 @@
-"""How often two runs of one process are told apart, and whether runs that differ are."""
+"""Share of pairs of one process that are told apart, and runs that differ, which are."""
 
 from __future__ import annotations
 
