@@ -6,12 +6,13 @@ from typing import Final
 
 from logprobe.app.dashboard.access.settings import Access, checked_url
 from logprobe.app.ingesting import take
-from logprobe.app.processes.stack import Stack, say
+from logprobe.app.processes.stack import Stack
 from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.app.surface.arguments import Arguments, home_path
 from logprobe.app.text import tables
 from logprobe.collectors.addresses import checked as checked_address
 from logprobe.collectors.environment import unknown
+from logprobe.collectors.plain_text import complain
 from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
 
@@ -25,11 +26,11 @@ def run(arguments: Arguments) -> int:
         tables.show(report, lambda: _TAKEN.format(**report), as_json=arguments.json)
         return 0
     for words in unknown():
-        say(words)
+        complain(words)
     stack = stack_of(arguments)
     with stop_on_signals() as stop:
         stack.run(stop)
-    say("stopped")
+    complain("stopped")
     return 0
 
 

@@ -24,11 +24,12 @@ from typing import Any, Final
 from logprobe.alerts.controller.policy import SECTION
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.reading import tokenizers
-from logprobe.app.processes.stack import Stack, free_port, require_extras, say
+from logprobe.app.processes.stack import Stack, free_port, require_extras
 from logprobe.app.processes.supervisor import end, module, stop_on_signals, tethered
 from logprobe.app.replay import Replay
 from logprobe.collectors.addresses import default_home
 from logprobe.collectors.errors import ConfigurationError, QueryError, ServiceUnavailableError
+from logprobe.collectors.plain_text import complain
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
@@ -64,7 +65,7 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
     with demo_home(home) as place, stop_on_signals() as stop:
         show = _replayed if names or data else _trained
         show(runs, place, speed, partial(Stack, place, access=Access(address=_ADDRESS), port=choose_port(port)), stop)
-    say(f"stopped; its home stays: logprobe show {runs[-1].run if names or data else TRAINED} --home {place.path}")
+    complain(f"stopped; its home stays: logprobe show {runs[-1].run if names or data else TRAINED} --home {place.path}")
 
 
 def shipped() -> Path:
@@ -77,7 +78,7 @@ def _trained(
 ) -> None:
     """Recorded runs, and one that a separate process trains."""
     _settle(home, {SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}})
-    say(f"training {TRAINED} in {home.path}, at {speed:g} steps/s from shortly before its trouble begins")
+    complain(f"training {TRAINED} in {home.path}, at {speed:g} steps/s from shortly before its trouble begins")
     _lay_down(runs, home, datetime.now(UTC))
     command = [*module("logprobe.app.demo.training"), "--home", str(home.path), "--speed", str(speed)]
     trainer = subprocess.Popen(tethered(command), start_new_session=True)  # noqa: S603 - this interpreter, a script of this checkout
@@ -85,7 +86,7 @@ def _trained(
         shown = stack(shown=TRAINED)
         beside = f"{shown.url}/?run={TRAINED}&page=compare&baseline={runs[-1].run}&metric={_COMPARED}"
         Thread(target=_conclude, args=(trainer, home, runs[-1], beside, stop), name="conclusion", daemon=True).start()
-        shown.run(stop, lambda: say(f"beside its twin without a correction: {beside}"))
+        shown.run(stop, lambda: complain(f"beside its twin without a correction: {beside}"))
     finally:
         end(trainer, _JOIN_SECONDS)
 
@@ -99,7 +100,9 @@ def _conclude(
     while not stop.wait(_LOOK_SECONDS):
         kept, lost = (_reward(home, run, last=twin.steps[-1]) for run in (TRAINED, twin.run))
         if kept is not None and lost is not None:
-            say(f"reward of the last {_LAST} steps: {kept:.2f} with the correction, {lost:.2f} without one: {beside}")
+            complain(
+                f"reward of the last {_LAST} steps: {kept:.2f} with the correction, {lost:.2f} without one: {beside}"
+            )
             return
 
 
@@ -121,7 +124,7 @@ def _replayed(
     _settle(home, {})
     *finished, live = runs
     start = first_live_step(live)
-    say(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {home.path}")
+    complain(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {home.path}")
     replay = Replay(live, home.path)
     _lay_down(finished, home, replay.lay_down(start, datetime.now(UTC)))
     with _playing(replay, speed, start, partial(_is_shown, home, live, start), stop):
@@ -216,7 +219,7 @@ def _play(replay: Replay, speed: float, start: int, shown: Callable[[], bool], s
             pass
         replay.play(steps_per_second=speed, stop=stop, start=start)
     except Exception as error:  # noqa: BLE001 - the boundary of a thread; the dashboard stays up
-        say(f"the replay ended early: {type(error).__name__}: {error}")
+        complain(f"the replay ended early: {type(error).__name__}: {error}")
 
 
 def _is_shown(home: Home, recorded: RecordedRun, start: int) -> bool:

@@ -14,7 +14,6 @@ loggers:
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +24,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
+from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.judgement import cause, line
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
@@ -157,10 +157,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--number", type=int, required=True, help="of the entry of `loggers`, from 0")
     parser.add_argument("--page", metavar="URL", help="URL of the dashboard, for links")
     arguments = parser.parse_args(argv)
-    home, stop = Home(arguments.home), threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
+    home = Home(arguments.home)
     try:
-        follow(home, _entry(home, arguments.number), stop, arguments.page)
+        with stop_on_signals() as stop:
+            follow(home, _entry(home, arguments.number), stop, arguments.page)
     except LogprobeError as error:
         complain(str(error))
         return 1

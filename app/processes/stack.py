@@ -37,20 +37,19 @@ _QUIET_TRIES: Final = 20
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 
 
-def say(line: str) -> None:
-    """One line for the person at the terminal; stdout is for results."""
-    complain(line)
-
-
 def require_extras(*, app: bool = True) -> None:
     """Raises `MissingExtraError` when the service, or with `app` the dashboard, could not run here."""
     for package in ("duckdb", "apscheduler", *(["streamlit", "plotly"] if app else [])):
-        try:
-            spec = importlib.util.find_spec(package)
-        except ModuleNotFoundError:
-            spec = None
-        if spec is None:
-            raise MissingExtraError(f"the package {package!r} is not installed; pip install 'logprobe[serve]'")
+        _require(package, "serve", "`logprobe up`")
+
+
+def _require(package: str, extra: str, need: str) -> None:
+    try:
+        found = importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        raise MissingExtraError(f"{need} needs the package {package!r}; pip install 'logprobe[{extra}]'")
 
 
 class Stack:
@@ -86,8 +85,8 @@ class Stack:
         self._app = app
         self._options = options
         self._nodes = nodes
-        if nodes is not None and importlib.util.find_spec("ray") is None:
-            raise MissingExtraError("a Ray cluster needs the package 'ray'; pip install 'logprobe[ray]'")
+        if nodes is not None:
+            _require("ray", "ray", "a Ray cluster")
         self._also = tuple(also)
         self._shown = "" if shown is None else f"/?run={quote(shown, safe='')}"
         self._loggers = logger.load(home)
@@ -111,8 +110,7 @@ class Stack:
         sign_in = load(self._home.path)
         if sign_in is None:
             return
-        if importlib.util.find_spec("authlib") is None:
-            raise MissingExtraError("sign-in needs the package 'authlib'; pip install 'logprobe[oidc]'")
+        _require("authlib", "oidc", "sign-in")
         pages = {self.public_url, self.public_url.replace("//127.0.0.1:", "//localhost:")}
         if sign_in.redirect_uri not in {f"{page}/oauth2callback" for page in pages}:
             raise ConfigurationError(
@@ -125,14 +123,14 @@ class Stack:
         """Runs until `stop` is set. Raises `ChildFailedError` when a process does not come up."""
 
         def announce() -> None:
-            say(
+            complain(
                 f"dashboard at {self.url}{self._shown} (Ctrl-C stops)"
                 if self._app
                 else f"serving {self._home.path} (Ctrl-C stops)"
             )
             if self._app and not self._access.local and not self._access.read_only:
                 token.read(self._home)  # made when there is none yet
-                say(f"to act from other machines, enter the token that is in {token.path(self._home)}")
+                complain(f"to act from other machines, enter the token that is in {token.path(self._home)}")
             on_ready()
 
         children = [
@@ -141,7 +139,7 @@ class Stack:
             *self._pushers(),
             *([self._dashboard()] if self._app else []),
         ]
-        Supervisor(children, stop=stop, say=say, on_ready=announce).run()
+        Supervisor(children, stop=stop, say=complain, on_ready=announce).run()
 
     def _service(self) -> Child:
         command = self._program("service", *self._page(), *self._options)
