@@ -69,10 +69,10 @@ def install() -> None:
     with Guard(health, "vllm_plugin.register"):
         from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415
 
-        wrap(Scheduler, "__init__", _attaching)
+        wrap(Scheduler, "__init__", _after("attach", _attach))
         from vllm.v1.executor.abstract import Executor  # noqa: PLC0415
 
-        wrap(Executor, "__init__", _remembering)
+        wrap(Executor, "__init__", _after("executor", _EXECUTORS.add))
         from vllm.config import SchedulerConfig  # noqa: PLC0415
 
         if "get_scheduler_cls" in vars(SchedulerConfig):
@@ -84,9 +84,8 @@ def install() -> None:
     with Guard(health, "vllm_plugin.workers"):
         from vllm.v1.worker.worker_base import WorkerBase  # noqa: PLC0415
 
-        wrap(
-            WorkerBase, "__init__", _watching_weights
-        )  # a process of its own loads plugins just before it makes its worker
+        # A process of its own loads plugins just before it makes its worker.
+        wrap(WorkerBase, "__init__", _after("watch_weights", lambda made: worker.watch(made, made.vllm_config)))
     with Guard(health, "vllm_plugin.front_end"):
         front_end.install(wrap)
     _log(health)
@@ -101,34 +100,20 @@ def flush(timeout: float) -> bool:
     return done
 
 
-def _attaching(original: Hook) -> Hook:
-    def construct(scheduler: Any, *args: Any, **kwargs: Any) -> None:
-        original(scheduler, *args, **kwargs)
-        health = Health()
-        with Guard(health, "vllm_plugin.attach"):
-            _attach(scheduler)
-        _log(health)
+def _after(where: str, act: Callable[[Any], None]) -> Callable[[Hook], Hook]:
+    """A constructor followed by `act(object)`, whose errors are logged."""
 
-    return construct
+    def make(original: Hook) -> Hook:
+        def construct(made: Any, *args: Any, **kwargs: Any) -> None:
+            original(made, *args, **kwargs)
+            health = Health()
+            with Guard(health, f"vllm_plugin.{where}"):
+                act(made)
+            _log(health)
 
+        return construct
 
-def _remembering(original: Hook) -> Hook:
-    def construct(executor: Any, *args: Any, **kwargs: Any) -> None:
-        original(executor, *args, **kwargs)
-        _EXECUTORS.add(executor)
-
-    return construct
-
-
-def _watching_weights(original: Hook) -> Hook:
-    def construct(made: Any, *args: Any, **kwargs: Any) -> None:
-        original(made, *args, **kwargs)
-        health = Health()
-        with Guard(health, "vllm_plugin.watch_weights"):
-            worker.watch(made, made.vllm_config)
-        _log(health)
-
-    return construct
+    return make
 
 
 def _choosing(base: type) -> Callable[[Hook], Hook]:

@@ -165,39 +165,53 @@ def _watch(engine: Any) -> Watch | None:
     return getattr(getattr(engine, "scheduler", None), _ATTRIBUTE, None)
 
 
-def _preprocess_add_request(original: Hook) -> Hook:
-    def preprocess_add_request(engine: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(engine, request, *args, **kwargs)
-        watch = _watch(engine)
-        if watch is not None:
-            with watch.guard("vllm_plugin.preprocess_add_request"):
-                result[0].logprobe_external_id = getattr(request, "external_req_id", None)
-        return result
+def _hook(name: str, look: Callable[..., object], *, first: bool = False) -> Callable[[Hook], Hook]:
+    """A method of an engine core that is watched: `look(watch, result, *arguments)` follows it, or comes `first`,
+    without a result."""
 
-    return preprocess_add_request
+    def make(original: Hook) -> Hook:
+        def hooked(engine: Any, *args: Any, **kwargs: Any) -> Any:
+            watch = _watch(engine)
+            if watch is not None and first:
+                with watch.guard(f"vllm_plugin.{name}"):
+                    look(watch, None, *args, **kwargs)
+            result = original(engine, *args, **kwargs)
+            if watch is not None and not first:
+                with watch.guard(f"vllm_plugin.{name}"):
+                    look(watch, result, *args, **kwargs)
+            return result
 
+        return hooked
 
-def _pause_scheduler(original: Hook) -> Hook:
-    def pause_scheduler(engine: Any, mode: str = "abort", *args: Any, **kwargs: Any) -> Any:
-        watch = _watch(engine)
-        if watch is not None:
-            with watch.guard("vllm_plugin.pause_scheduler"):
-                watch.observed.updates.paused(time.monotonic(), str(mode))
-        return original(engine, mode, *args, **kwargs)
-
-    return pause_scheduler
+    return make
 
 
-def _resume_scheduler(original: Hook) -> Hook:
-    def resume_scheduler(engine: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(engine, *args, **kwargs)
-        watch = _watch(engine)
-        if watch is not None:
-            with watch.guard("vllm_plugin.resume_scheduler"):
-                watch.observed.updates.resumed(time.monotonic())
-        return result
+def _arrives(_: Watch, result: Any, request: Any, *__: Any, **___: Any) -> None:
+    result[0].logprobe_external_id = getattr(request, "external_req_id", None)
 
-    return resume_scheduler
+
+def _pauses(watch: Watch, _: Any, mode: str = "abort", *__: Any, **___: Any) -> None:
+    watch.observed.updates.paused(time.monotonic(), str(mode))
+
+
+def _resumes(watch: Watch, *_: Any, **__: Any) -> None:
+    watch.observed.updates.resumed(time.monotonic())
+
+
+def _sleeps(watch: Watch, _: Any, level: int = 1, *__: Any, **___: Any) -> None:
+    if level > 1:  # level 1 brings the same weights back
+        loaded(watch, "sleep", time.monotonic())
+
+
+def _ends(watch: Watch, *_: Any, **__: Any) -> None:
+    watch.close()
+
+
+def _labelled(watch: Watch, _: Any, weight_version: str, *__: Any, **___: Any) -> None:
+    now = time.monotonic()
+    # "default" is what vLLM reports when it was not set.
+    watch.observed.timeline.set(now, None if weight_version == "default" else str(weight_version))
+    watch.observed.updates.labelled(now)
 
 
 def _collective_rpc(original: Hook) -> Hook:
@@ -279,51 +293,15 @@ def _noticed(original: Hook, watch: Watch, name: str) -> Hook:
     return functools.wraps(original)(noticed)
 
 
-def _sleep(original: Hook) -> Hook:
-    def sleep(engine: Any, level: int = 1, *args: Any, **kwargs: Any) -> Any:
-        watch = _watch(engine)
-        if watch is not None and level > 1:  # level 1 brings the same weights back
-            with watch.guard("vllm_plugin.sleep"):
-                loaded(watch, "sleep", time.monotonic())
-        return original(engine, level, *args, **kwargs)
-
-    return sleep
-
-
-def _shutdown(original: Hook) -> Hook:
-    def shutdown(engine: Any, *args: Any, **kwargs: Any) -> Any:
-        watch = _watch(engine)
-        if watch is not None:  # first: the front-end may kill this process while it waits for its workers
-            with watch.guard("vllm_plugin.shutdown"):
-                watch.close()
-        return original(engine, *args, **kwargs)
-
-    return shutdown
-
-
-def _set_weight_version(original: Hook) -> Hook:
-    def set_weight_version(engine: Any, weight_version: str, *args: Any, **kwargs: Any) -> Any:
-        result = original(engine, weight_version, *args, **kwargs)
-        watch = _watch(engine)
-        if watch is not None:
-            with watch.guard("vllm_plugin.set_weight_version"):
-                now = time.monotonic()
-                # "default" is what vLLM reports when it was not set.
-                watch.observed.timeline.set(now, None if weight_version == "default" else str(weight_version))
-                watch.observed.updates.labelled(now)
-        return result
-
-    return set_weight_version
-
-
 _ENGINE_HOOKS: Final[dict[str, Callable[[Hook], Hook]]] = {
-    "preprocess_add_request": _preprocess_add_request,
-    "pause_scheduler": _pause_scheduler,
-    "resume_scheduler": _resume_scheduler,
+    "preprocess_add_request": _hook("preprocess_add_request", _arrives),
+    "pause_scheduler": _hook("pause_scheduler", _pauses, first=True),
+    "resume_scheduler": _hook("resume_scheduler", _resumes),
     "collective_rpc": _collective_rpc,
-    "sleep": _sleep,
-    "set_weight_version": _set_weight_version,
-    "shutdown": _shutdown,
+    "sleep": _hook("sleep", _sleeps, first=True),
+    "set_weight_version": _hook("set_weight_version", _labelled),
+    # First: the front-end may kill this process while it waits for its workers.
+    "shutdown": _hook("shutdown", _ends, first=True),
 }
 
 
