@@ -32,21 +32,15 @@ from logprobe.collectors.versions import Mark, MarkFile, home_and_run
 __all__ = ["fingerprint", "mark"]
 
 
-class _Recorders:
-    """One recorder per home and run in this process, made when first needed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: dict[tuple[Path, str], Recorder] = {}
-
-    def get(self, home: Path, run: str) -> Recorder:
-        with self._lock:
-            if (home, run) not in self._known:
-                self._known[home, run] = Recorder(home, run, component="weights")
-            return self._known[home, run]
+_RECORDERS: Final[dict[tuple[Path, str], Recorder]] = {}  # of this process, by home and run
+_MAKING: Final = threading.Lock()
 
 
-_RECORDERS: Final = _Recorders()
+def _recorder(home: Path, run: str) -> Recorder:
+    with _MAKING:
+        if (home, run) not in _RECORDERS:
+            _RECORDERS[home, run] = Recorder(home, run, component="weights")
+        return _RECORDERS[home, run]
 
 
 def _made(
@@ -97,7 +91,7 @@ def mark(
         raise ConfigurationError("mark(version): pass the weights' version, a number or a string")
     where, name = home_and_run(home, run)
     made = _made(str(version), step, replica, adapter, applied_at)
-    writer = _RECORDERS.get(where, name) if recorder is None else recorder
+    writer = _recorder(where, name) if recorder is None else recorder
     writer.weights(
         version,
         step=step,

@@ -313,25 +313,6 @@ assert process.exitcode == 0
     assert "closed" in health_events(home)
 
 
-def test_an_actor_gets_a_recorder_by_cloudpickle(home: Path):
-    # What Ray does: the argument is pickled, the actor's process is another one, and it is ended by SIGTERM.
-    code = """
-import base64, subprocess, cloudpickle
-class Actor:
-    def __init__(self, recorder): self.recorder = recorder
-    def step(self): return record(self.recorder, "actor") and self.recorder.flush()
-recorder = Recorder(home, "run", rank=4, flush_interval=60)
-text = base64.b64encode(cloudpickle.dumps(Actor(recorder))).decode()
-worker = "import base64, sys, time, cloudpickle; actor = cloudpickle.loads(base64.b64decode(sys.argv[1])); print(actor.step(), flush=True); time.sleep(200)"
-process = subprocess.Popen([sys.executable, "-c", worker, text], stdout=subprocess.PIPE, text=True)
-print(process.stdout.readline().strip())
-process.terminate()
-print(process.wait(90))
-"""
-    assert run(home, code).split() == ["True", str(-signal.SIGTERM)]
-    assert by_sample(home, "training")["actor"]["rank"] == 4
-
-
 # --- Kills ---
 
 RECORD_FOR_EVER = """
