@@ -124,7 +124,7 @@ class Mirror:
         Raises `ConfigurationError` if the bucket belongs to another home, and `OSError`; what is left comes next time.
         """
         mine = _line(self._home / IDENTITY)
-        if mine is None or _line(self._home / ARCHIVE / MARK) != mine:
+        if mine is None or not self._is_mounted(mine):
             return 0
         files = self._files = self._look(mine) if self._files is None else self._files
         self._bury(files, late)
@@ -138,9 +138,13 @@ class Mirror:
             self._put_journal()
             self._all_at = time.monotonic() + _ALL_SECONDS
         surplus = [SPOOL + name for name in merged if _run(name) in held]
-        if surplus:
-            self._bucket.remove(surplus)
+        if not surplus or not self._is_mounted(mine):  # a folder that is gone meanwhile looks like one that is complete
+            return 0
+        self._bucket.remove(surplus)
         return len(surplus)
+
+    def _is_mounted(self, mine: bytes) -> bool:
+        return _line(self._home / ARCHIVE / MARK) == mine
 
     def close(self) -> None:
         """End."""

@@ -521,6 +521,7 @@ class Archive:
             self._require_there(path)
         except (OSError, StoreError):
             self._runs.pop(run, None)  # what became of the file is found out before the next one
+            self._changed.add(run)
             raise
         merged = merged_of(path, stated, len(content))
         self._durable.add(path)

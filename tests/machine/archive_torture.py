@@ -32,7 +32,7 @@ from model_service import KEYS, Service, metrics, numbers_of  # noqa: E402
 
 from logprobe.collectors.clock import TIME  # noqa: E402
 from logprobe.collectors.files import DISK, replace_file  # noqa: E402
-from logprobe.collectors.spool.segments import run_dir, spool_dir  # noqa: E402
+from logprobe.collectors.spool.segments import run_dir, run_name, spool_dir  # noqa: E402
 from logprobe.monitor.journal import latest  # noqa: E402
 from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES  # noqa: E402
 
@@ -84,6 +84,7 @@ class RealKills:
         self.number = 0
         self.done: Counter[str] = Counter()
         self.foreign: dict[Path, bytes] = {}
+        self.refused: set[str] = set()  # runs whose folder went while a segment was written
 
     def kill(self, count: int) -> None:
         """Start the service, let writers write, and kill it; then perhaps take its index away."""
@@ -105,6 +106,9 @@ class RealKills:
         process.kill()
         process.join()
         self.said.hear(output.read_text())
+        assert self.refused <= {*self.said.deleting, *self.said.deleted}, (
+            "only a deletion removes what is being written"
+        )
         self.done["kills"] += 1
         self.done["killed while starting"] += not started
         if count % 7 == 0:
@@ -121,8 +125,7 @@ class RealKills:
         if self.written and self.random.random() < 0.05:
             path, content = self.random.choice(self.written)
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, content)
-            self.done["resent"] += 1
+            self.done["resent"] += self.put(path, content)
             return
         run = f"run{self.random.randrange(RUNS)}"
         self.number += 1
@@ -132,10 +135,20 @@ class RealKills:
         ]
         name, content = segment_bytes(run, "w", self.number, rows)
         path = run_dir(self.home, run) / "w" / name
-        replace_file(path, content)
+        if not self.put(path, content):
+            return
         self.written.append((path, content))
         self.acknowledged[run].update({sample: (step, value) for step, sample, value in rows})
         self.done["segments"] += 1
+
+    def put(self, path: Path, content: bytes) -> bool:
+        """Write a segment; return False if its run is being deleted, with its folder: no success is told then."""
+        try:
+            replace_file(path, content)
+        except FileNotFoundError:
+            self.refused.add(run_name(path.parent.parent.name))
+            return False
+        return True
 
     def plant(self) -> None:
         folder = self.home / "archive" / f"run{self.random.randrange(RUNS)}" / "training"
