@@ -175,8 +175,8 @@ class Archive:
                 files.drop(path)
             self._gone.add(path)
 
-    def look_again(self) -> None:
-        """Look at files that were damaged or foreign, of those that are still there at one: reading costs."""
+    def reexamine(self) -> None:
+        """Examine files that were damaged or foreign, of those that are still there one: reading costs."""
         for path in [path for path in self.left if is_gone(self.folder / path)]:
             del self.left[path]
         if self.left:
@@ -185,7 +185,7 @@ class Archive:
             try:
                 self._read(path)
             except SegmentError as error:
-                self.left[path] = str(error)  # last in order: another is looked at next time
+                self.left[path] = str(error)  # last in order: the next call reads another
             except OSError:
                 self.left[path] = why
             else:  # a person has put the right file back

@@ -150,10 +150,18 @@ class Archiving:
         if missing:
             with self._turn:
                 self._archive.lose(missing)
-        with self._turn:
-            self._archive.look_again()
-        self.note()
+            self.note()
         return len(missing)
+
+    def reexamine(self) -> None:
+        """Examine files that were damaged or foreign: a person may have moved them, or put the right ones back.
+
+        Raises `StoreError`.
+        """
+        self.open()
+        with self._turn:
+            self._archive.reexamine()
+        self.note()
 
     def waiting(self) -> Mapping[str, str]:
         """Return places that could not be read or written when last tried, and why."""

@@ -113,6 +113,7 @@ class Retention:
         merged = self._store.archive.merge(everything=True)
         report.problems += [f"{place}: {why}" for place, why in merged.waiting.items()]
         report.missing_files = self._store.archive.lose_missing(file.path for file in self.files())
+        self._store.archive.reexamine()
         self._reduce(expired(self.files(), policy, now), report)
         if compact:
             self._merge_some(report)

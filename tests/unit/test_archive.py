@@ -224,10 +224,10 @@ def test_a_damaged_file_stays_and_is_named(tmp_path: Path, what: str) -> None:
     assert (
         opened(tmp_path, {damaged.path, whole.path}).changes().new == []
     )  # a start does not read what the index knows
-    again.look_again()
+    again.reexamine()
     assert list(again.left) == [damaged.path]
     path.write_bytes(whole_content)
-    again.look_again()
+    again.reexamine()
     assert again.left == {}
     assert damaged.path in {file.path for file in again.files(RUN)}
 
@@ -309,10 +309,10 @@ def test_a_foreign_file_stays_and_is_named(tmp_path: Path, name: str) -> None:
     again = opened(tmp_path, {file.path})
     assert [Path(each).name for each in again.left] == [name]
     assert path.read_bytes() == b"PAR1 mine PAR1"
-    again.look_again()
+    again.reexamine()
     assert again.left
     path.unlink()
-    again.look_again()
+    again.reexamine()
     assert again.left == {}
 
 
