@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,40 +44,61 @@ JOINED = ("joined", "unjoined")  # runs whose rollout records are stored before 
 
 
 class Served(NamedTuple):
-    """A service on a faulty disk, on which `earlier` is a folder that cannot be listed since before it started."""
+    """A service on a faulty disk."""
 
     home: Path
     disk: FaultyDisk
     reader: FlightReader
     pid: int
-    earlier: Rule
+
+
+class Begun(NamedTuple):
+    """One that has begun on a disk of which some folders cannot be listed."""
+
+    served: Served
+    earlier: Rule  # of the spool of `EARLIER`
     hidden: Rule  # of the folder of raw files of a run `hidden`
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One service for all tests of this module: each has runs of its own."""
-    folder = tmp_path_factory.mktemp("faults")
-    home, disk = folder / "home", FaultyDisk(folder / "rules")
-    for run in JOINED:
-        SpoolWriter(home, run, "e").write("rollout", records("rollout", sampled("a")))
-    with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        store.archive.merge(everything=True)
-    write(home, EARLIER)
-    rule = disk.rule("list", within=f"spool/{EARLIER}/w", error=errno.EIO)
-    hidden = disk.rule("list", within="archive/hidden/training", error=errno.EIO)
-    for path in HIDDEN:
-        (home / path).parent.mkdir(parents=True, exist_ok=True)
-        (home / path).touch()
+@contextmanager
+def serving(home: Path, disk: FaultyDisk) -> Iterator[Served]:
     process = subprocess.Popen(
         [sys.executable, "-c", SERVICE, str(home)], env=disk.environment(), stderr=subprocess.PIPE
     )
     try:
         with connected(home) as reader:
-            yield Served(home, disk, reader, process.pid, rule, hidden)
+            yield Served(home, disk, reader, process.pid)
     finally:
         end(process)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One service for most tests of this module: each has runs of its own."""
+    folder = tmp_path_factory.mktemp("faults")
+    home = folder / "home"
+    for run in JOINED:
+        SpoolWriter(home, run, "e").write("rollout", records("rollout", sampled("a")))
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        store.archive.merge(everything=True)
+    with serving(home, FaultyDisk(folder / "rules")) as service:
+        yield service
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Iterator[Begun]:
+    home, disk = tmp_path / "home", FaultyDisk(tmp_path / "rules")
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+    write(home, EARLIER)
+    earlier = disk.rule("list", within=f"spool/{EARLIER}/w", error=errno.EIO)
+    hidden = disk.rule("list", within="archive/hidden/training", error=errno.EIO)
+    for path in HIDDEN:
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).touch()
+    with serving(home, disk) as service:
+        yield Begun(service, earlier, hidden)
 
 
 def write(home: Path, run: str, sample: str = "a") -> Path:
@@ -118,21 +140,23 @@ READING = {
 }
 
 
-def test_what_an_earlier_service_has_left_is_taken_in_once_it_can_be_listed(served: Served) -> None:
+def test_what_an_earlier_service_has_left_is_taken_in_once_it_can_be_listed(begun: Begun) -> None:
+    served = begun.served
     write(served.home, "ordinary-at-the-start")
     eventually(lambda: ingested(served, "ordinary-at-the-start"), "a folder that cannot be listed stops no other")
-    assert served.earlier.injected > 0
-    served.earlier.stop()
+    assert begun.earlier.injected > 0
+    begun.earlier.stop()
     eventually(lambda: ingested(served, EARLIER), "it is taken in")
 
 
-def test_raw_files_in_a_folder_that_cannot_be_listed_stay_and_it_is_said(served: Served) -> None:
+def test_raw_files_in_a_folder_that_cannot_be_listed_stay_and_it_is_said(begun: Begun) -> None:
+    served = begun.served
     write(served.home, "ordinary-beside-hidden")
     eventually(lambda: ingested(served, "ordinary-beside-hidden"), "a folder that cannot be listed stops no other")
-    assert served.hidden.injected > 0
+    assert begun.hidden.injected > 0
     assert all((served.home / path).exists() for path in HIDDEN), "what it holds is left alone"
     assert "hidden/training: cannot be read or written" in json.dumps(healthz(served.home)[1])
-    served.hidden.stop()
+    begun.hidden.stop()
     foreign = "not a file of the archive"
     eventually(lambda: foreign in json.dumps(healthz(served.home)[1]), "once it can be listed, what is there is named")
     for path in HIDDEN:
