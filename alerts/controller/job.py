@@ -26,8 +26,9 @@ from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode
 from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder.documents import canonical_json
-from logprobe.monitor import queries
+from logprobe.monitor import judgement, queries
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import Severity
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service.action import Action as ServiceAction
 from logprobe.monitor.service.jobs import Job, Part, Progress
@@ -293,10 +294,19 @@ class Controller:
 
     def _save(self, memory: Memory, actions: Sequence[Action], step: int) -> None:
         now = self._clock()
+        notes = self._notes(memory, actions, step, now) if actions else ()
         with self._store.transaction() as cursor:
             remember(self._store, cursor, memory, actions, step=step, now=now)
-            for number, action in enumerate(actions, start=memory.actions + 1):
-                enqueue(self._store, cursor, notification(memory, number, action, step=step, now=now))
+            for note in notes:
+                enqueue(self._store, cursor, note)
+
+    def _notes(self, memory: Memory, actions: Sequence[Action], step: int, now: datetime) -> Sequence[Notification]:
+        run = memory.directives.run
+        severity = judgement.read(self._store, [run], now)[run].severity
+        return [
+            notification(memory, number, action, step=step, now=now, severity=severity)
+            for number, action in enumerate(actions, start=memory.actions + 1)
+        ]
 
     def _publish(self, directives: Directives) -> None:
         """Writes the file unless it says so already; one that was lost or changed is put right."""
@@ -354,8 +364,13 @@ def stated(policy: Policy) -> Stated:
     return {"mode": policy.mode.value, "config": policy.correction.to_dict(), "effect_steps": policy.effect_steps}
 
 
-def notification(memory: Memory, number: int, action: Action, *, step: int, now: datetime) -> Notification:
-    """Return the notification of an action; all messages about one switching of a run's correction share a thread."""
+def notification(
+    memory: Memory, number: int, action: Action, *, step: int, now: datetime, severity: Severity
+) -> Notification:
+    """Return the notification of an action; all messages about one switching of a run's correction share a thread.
+
+    `severity`: of the run as a whole.
+    """
     run = memory.directives.run
     return Notification(
         key=f"{run}/{CONTROLLER}/{number}",
@@ -369,6 +384,7 @@ def notification(memory: Memory, number: int, action: Action, *, step: int, now:
         step=step,
         summary=action.words,
         layer="objective",
+        run_severity=severity,
     )
 
 

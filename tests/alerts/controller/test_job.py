@@ -18,6 +18,9 @@ from recorded_home import take_in
 from logprobe.alerts.controller import gather
 from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform
 from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.rules.alert import CRITICAL, Alert, State
+from logprobe.alerts.rules.ledger import save
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.correction.presets import preset
@@ -136,6 +139,31 @@ def audit(store: Store) -> list[str]:
 
 def told(store: Store) -> list[str]:
     return store.query("SELECT state FROM notifications ORDER BY number")["state"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fires", "severity"),
+    [
+        (None, False, "unknown"),
+        ("healthy", False, "ok"),
+        ("healthy", True, "critical"),
+        ("growing", False, "warning"),
+        ("critical", False, "critical"),
+    ],
+)
+def test_its_messages_say_how_the_run_stands(
+    store: Store, trainer: Trainer, verdict: str | None, fires: bool, severity: str
+) -> None:
+    """As those of alerts do: the newest message of a channel may be the controller's."""
+    trainer.train(1)
+    if verdict is not None:
+        diagnosed(store, verdict)
+    if fires:
+        with store.transaction() as cursor:
+            save(store, cursor, [(RUN, Alert("coverage-low", state=State(level=CRITICAL)))])
+    Controller(store, lambda _: ARMED).command({"run": RUN, "command": "suggest", "by": "ann"})
+    (document,) = store.query("SELECT document FROM notifications")["document"].to_pylist()
+    assert Notification.from_json(document).run_severity == severity
 
 
 def test_from_growth_to_the_effect(home: Path, store: Store, trainer: Trainer) -> None:
