@@ -1,4 +1,4 @@
-"""Seven promises of the dashboard that only a real browser can keep, on the real service, while a run is being recorded."""
+"""Eight promises of the dashboard that only a real browser can keep, on the real service, while a run is being recorded."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ MARKUP = "<b onmouseover=alert(1)>bold</b>"
 # Of the first line: a band of what is usual may be drawn below it.
 STATE = """() => { const { _fullLayout: full, _fullData: drawn } = document.querySelector(".lp-plot"); const trace = drawn.find(({ name }) => name === "backend");
   return { range: full.xaxis.range.map(Number), points: trace.y.length, last: trace.x[trace.x.length - 1] } }"""
+
+# The heart of the page looks every 250 ms whether it has to ask for news; with `beat` it does so now, and has waited long.
+HEART = """const { setInterval: repeat } = window, now = performance.now.bind(performance);
+  let ahead = 0;
+  performance.now = () => now() + ahead;
+  window.setInterval = (look, every, ...more) => {
+    if (every === 250) window.beat = () => { ahead = 11_000; look(); ahead = 0; };
+    return repeat(look, every, ...more);
+  };"""
+ZOOM_OUT = """document.querySelector(".lp-frame").dispatchEvent(new KeyboardEvent("keydown", { key: "0" }))"""
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +115,25 @@ def test_charts_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path, str],
         page.wait_for_function(f"() => ({STATE})().range[1] > {newest['last']}")
         seen.shot(artifacts, "overview-light")
         assert sum("plotly-basic.min.js" in url for url in seen.requests) <= 2  # once a visit
+
+
+def test_a_zoom_is_heard_in_the_moment_in_which_the_page_asks_for_news(
+    browser: Browser, live: tuple[Path, str]
+) -> None:
+    _, address = live
+    with watched(browser, address) as seen:
+        page = seen.page
+        page.add_init_script(HEART)
+        for both in (f"window.beat(); {ZOOM_OUT}", f"{ZOOM_OUT}; window.beat()"):
+            page.goto(
+                f"{address}/?run={quote(MARKUP, safe='')}&steps=3:9"
+            )  # an ended run: no news draws the page again
+            wait_for_chart(page, 12)
+            expect(page.get_by_role("button", name="reset zoom")).to_be_visible()
+            page.wait_for_function("() => window.beat")
+            page.evaluate(f"() => {{ {both} }}")
+            page.wait_for_function("() => !location.search.includes('steps')")
+            expect(page.get_by_role("button", name="reset zoom")).to_have_count(0)
 
 
 def test_keys_read_values_as_python_writes_them(browser: Browser, live: tuple[Path, str]) -> None:

@@ -57,6 +57,7 @@ def plot(
         picked: hears of the place that was clicked.
     """
 
+    # Both are triggers: what is said is said again with the rerun it asks for, though the heart's was sent in between.
     def heard() -> None:
         seen = st.session_state[key]["range"]
         if zoomed is not None:
@@ -76,7 +77,6 @@ def plot(
         "plot",
         key,
         {**about, "version": version},
-        default={"range": None},
         on_range_change=heard,
         on_pick_change=clicked,
     )
@@ -97,8 +97,15 @@ def document(key: str, label: str, markup: str, style: str, mode: str) -> None:
 
 def heart(seconds: float) -> None:
     """Have the page ask for news every so many seconds, while it is looked at: the fragment around this runs again."""
-    # An answer has to differ from the one before: the page hears nothing of data that did not change.
-    _mount("heart", "heart", {"every": seconds, "answer": time.monotonic()}, on_beat_change=_nothing)
+    # What a component says, Streamlit sends with all else that is said in the same moment, and reruns one fragment:
+    # a zoom or a click would be lost to this one. A form is sent at once and alone: by Enter in its field, which nobody
+    # sees.
+    with st.form("heart form", border=False):
+        # An answer has to differ from the one before: the page hears nothing of data that did not change.
+        _mount("heart", "heart", {"every": seconds, "answer": time.monotonic()})
+        with st.container(key="beat"):
+            st.text_input("ask for news")
+            st.form_submit_button("ask for news")
 
 
 def _nothing() -> None:

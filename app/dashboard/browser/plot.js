@@ -23,7 +23,7 @@ const node = (tag, name, text = "", parent = null) => {
   return made;
 };
 
-export default function plot({ parentElement, data, setStateValue, setTriggerValue }) {
+export default function plot({ parentElement, data, setTriggerValue }) {
   let view = parentElement.view;
   if (!view) {
     const frame = node("div", "lp-frame", "", parentElement);
@@ -42,7 +42,7 @@ export default function plot({ parentElement, data, setStateValue, setTriggerVal
     view.release = () => { view.pressed = false; view.late?.(); };
     addEventListener("pointerup", view.release);
   }
-  Object.assign(view, { data, zoom: (range) => setStateValue("range", range), pick: (at) => at !== null && setTriggerValue("pick", at) });
+  Object.assign(view, { data, zoom: (range) => setTriggerValue("range", range), pick: (at) => at !== null && setTriggerValue("pick", at) });
   view.frame.classList.toggle("lp-picks", data.picks);
   draw(view);
   return () => { removeEventListener("pointerup", view.release); globalThis.Plotly?.purge(view.box); };
