@@ -39,6 +39,7 @@ FILES: Final = 100  # of the quarantine, the newest
 _PACE: Final = 1.0
 _LOW: Final = 20  # rows that are shown without scrolling
 _QUICK: Final = 0.4  # seconds within which most queries end; longer ones are looked after by the page
+_FILLED_IN: Final = "example that was filled in"
 _TWICE: Final = (
     "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in "
     "logprobe"
@@ -383,16 +384,20 @@ def _sql(run: str | None) -> None:
     """One statement that reads; one that came with a link only runs when Run is pressed."""
     ui.title("SQL", f"one read-only statement over all runs; at most {ROWS:,} rows are shown")
     known = dict(examples(run))
-    st.selectbox(
+    chosen = st.selectbox(
         "example",
         list(known),
         index=None,
         key="example",
         placeholder="an example",
         width=330,
-        on_change=lambda: _fill(known),
         label_visibility="collapsed",
     )
+    # Not in a callback: that may run when only the bar is drawn again, and what it sets for a field is forgotten then.
+    if chosen != st.session_state.get(_FILLED_IN):
+        st.session_state[_FILLED_IN] = chosen
+        if chosen is not None:
+            st.session_state["sql"] = known[chosen]
     query: RunningQuery | None = st.session_state.get("query")
     with st.form("sql form", border=False):
         sql = st.text_area(
@@ -418,11 +423,6 @@ def _sql(run: str | None) -> None:
     with st.expander("Views and tables", key="schema"):
         rows = data.kept("schema", None, lambda: queries.app_data_schema(data.reader()).to_pylist())
         ui.table("schema", ("name", "columns"), [Line(cells) for cells in lines_of_schema(rows)])
-
-
-def _fill(known: Mapping[str, str]) -> None:
-    if chosen := st.session_state.get("example"):
-        st.session_state["sql"] = known[chosen]
 
 
 def _asking(allowed: Permission) -> Callable[[str, str], pa.Table]:
