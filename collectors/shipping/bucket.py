@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import html
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ _SECONDS: Final = dt.timedelta(seconds=10)
 _CLIENT: Final[Any] = {"timeout": "60s", "connect_timeout": "5s", "allow_http": True}
 _MISSING: Final = (NotFoundError, FileNotFoundError)
 _REFUSED: Final = re.compile(r"status code: 40[13]\b|<Code>ExpiredToken<")  # S3 answers 400 to an expired one
+_SKEWED: Final = re.compile(r"RequestTimeTooSkewed|difference between the request time", re.IGNORECASE)
 _SECRET: Final = re.compile(r"\?\S*")  # of an address: some carry a signature
 _REQUEST: Final = re.compile(r"(?: for path \S+?)?: Error performing .*? in [\d.]+\w*s\b(?:, after [^-]*)? *- ")
 _MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
@@ -80,10 +82,10 @@ class Bucket:
         if self.get(name) != content:
             raise OSError(f"{self.address}/{name}: the bucket has other bytes than were sent; they are sent again")
 
-    def entries(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
-        """List objects in the order of their names."""
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """List objects, in an order that the server chooses."""
         with self._explained(prefix):
-            for page in obstore.list(self._store, prefix, offset=after, chunk_size=1000):
+            for page in obstore.list(self._store, prefix, chunk_size=1000):
                 for row in page:
                     yield Entry(row["path"], row["size"], row["last_modified"], row["e_tag"])
 
@@ -118,9 +120,12 @@ class Bucket:
         try:
             yield
         except BaseError as error:
-            line = f"{self.address}/{name}: {_line(error)}"
-            refused = isinstance(error, PermissionDeniedError | UnauthenticatedError) or _REFUSED.search(str(error))
-            raise (PermissionError if refused else OSError)(line) from None
+            said = str(error)
+            is_skewed = _SKEWED.search(said)
+            remedy = "; set this machine's clock" if is_skewed else ""
+            refused = isinstance(error, PermissionDeniedError | UnauthenticatedError) or _REFUSED.search(said)
+            line = f"{self.address}/{name}: {_line(error)}{remedy}"
+            raise (PermissionError if refused or is_skewed else OSError)(line) from None
 
 
 class BucketPlace:
@@ -147,5 +152,6 @@ def _line(error: Exception) -> str:
     text = str(error)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     message = _MESSAGE.search(text)
-    said = _REQUEST.sub(": ", first).partition(": <?xml")[0] + (f" ({message[1].strip()})" if message else "")
+    said = _REQUEST.sub(": ", first).partition(": <?xml")[0]
+    said += f" ({html.unescape(message[1].strip())})" if message else ""
     return _SECRET.sub("?…", said)[:300]

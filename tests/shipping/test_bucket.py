@@ -11,18 +11,21 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from bucket_servers import Server, environment
+import system_tools
+from bucket_servers import AZURITE, Server, credentials, endpoint, environment
 from network import Proxy, waiting
 from processes import end, eventually, logprobe, record, service
 from segments import records, trained
 
 from logprobe.alerts.controller.job import recall
+from logprobe.app.text.nodes import clock
 from logprobe.collectors import Recorder, weights
 from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.directives import DirectiveFile, Directives
@@ -31,6 +34,7 @@ from logprobe.collectors.shipping.bucket import ARCHIVE, DELETED, SPOOL, Bucket
 from logprobe.collectors.spool.segments import SpoolWriter, is_temporary
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.collectors.versions import MarkFile
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.reader import open_reader
@@ -42,6 +46,14 @@ from logprobe.monitor.store.store import Store
 NAMES = ("toy", "a/b", "..", "50% off", ".hidden", "日本語")
 SEQUENCES = "SELECT run, count(*) AS n, count(DISTINCT sample_id) AS different FROM training_sequences GROUP BY run ORDER BY run"
 METRICS = "FROM step_metrics ORDER BY ALL"
+NOWHERE = 9  # a port that no one listens on
+WRONG = "d3Jvbmc="  # a secret; Azure's are base64
+
+
+def reach(port: int, server: Server, patched: pytest.MonkeyPatch) -> None:
+    """Go to another port instead of a server's."""
+    for variable, value in endpoint(port, server.kind).items():
+        patched.setenv(variable, value)
 
 
 def write(folder: Path, run: str, *, writer: str = "w-1", steps: range = range(3)) -> None:
@@ -57,7 +69,7 @@ class Taking:
     def __init__(self, address: str, store: Store) -> None:
         self.store = store
         jobs = part.part(address)(store, threading.Event()).jobs
-        self.pull, self.keep, self.tell, *_ = (job._work for job in jobs)
+        self.pull, self.keep, self.tell, self.notes, *_ = (job._work for job in jobs)
         self.ingest = Ingester(store).run_once
 
     def all(self) -> dict[str, Any]:
@@ -292,7 +304,7 @@ def test_bytes_that_change_on_their_way_are_sent_again(
     address: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = Proxy(server.port)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+    reach(proxy.port, server, monkeypatch)
     proxy.changed = (b"logprobe.writer", b"logprobe.wriXer")
     write(folder_of(address), "toy", steps=range(1))
     (path,) = waiting(folder_of(address))
@@ -308,11 +320,12 @@ def test_bytes_that_change_on_their_way_are_sent_again(
 
 
 def test_wrong_credentials_keep_everything_and_say_so(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(folder_of(address), "toy")
     with monkeypatch.context() as patched:
-        patched.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+        for variable, value in credentials(server.kind, secret=WRONG).items():
+            patched.setenv(variable, value)
         said = logprobe("ship", "--home", address, code=1)
         assert "403" in said.stderr
         assert "3 segments stay" in said.stderr
@@ -338,16 +351,43 @@ class Expired(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_expired_credentials_keep_everything_and_say_so(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_credentials_keep_everything_and_say_so(
+    address: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(folder_of(address), "toy")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Expired) as server, monkeypatch.context() as patched:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        patched.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Expired) as expired, monkeypatch.context() as patched:
+        threading.Thread(target=expired.serve_forever, daemon=True).start()
+        reach(expired.server_port, server, patched)
         said = logprobe("ship", "--home", address, code=1).stderr
-        server.shutdown()
+        expired.shutdown()
     assert "The provided token has expired" in said
     assert "3 segments stay" in said
     assert "3 segments shipped, 0 left" in logprobe("ship", "--home", address).stderr
+
+
+@pytest.mark.parametrize("offset", ["+1h", "-1h"])
+def test_a_clock_that_is_an_hour_off_loses_nothing_and_is_named(
+    offset: str, address: str, server: Server, tmp_path: Path
+) -> None:
+    """S3 refuses requests from a quarter of an hour away: records wait until the clock is set. Azurite takes them."""
+    node = folder_of(address)
+    write(node, "toy")
+    wrong = ("env", "FAKETIME_DONT_FAKE_MONOTONIC=1", system_tools.path("faketime"), "-f", offset)
+    command = [*wrong, sys.executable, "-m", "logprobe.app.cli", "ship", "--home", address, "--seconds", "60"]
+    shipped = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=200, check=False)
+    if server.kind == AZURITE:
+        assert shipped.returncode == 0
+        with taking(address, tmp_path / "home") as service:
+            service.all()
+            service.notes()
+            (row,) = queries.nodes_of(service.store, run="toy", now=datetime.now(UTC)).to_pylist()
+            assert re.fullmatch("(1 h|59 min) fast" if offset == "+1h" else "(1 h|59 min) slow", clock(row))
+    else:
+        assert shipped.returncode == 1, shipped.stderr
+        assert "set this machine's clock" in shipped.stderr
+        assert len(waiting(node)) == 3
+        logprobe("ship", "--home", address)
+    assert taken(address, tmp_path / "home") == [{"run": "toy", "n": 12, "different": 12}]
 
 
 def listening(process: psutil.Process) -> set[tuple[str, int]]:
@@ -380,10 +420,12 @@ def test_no_port_is_open_but_those_of_dashboard_and_service_on_this_machine(addr
         end(started)
 
 
-def test_a_bucket_that_is_away_keeps_everything_in_the_spool(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_is_away_keeps_everything_in_the_spool(
+    address: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(folder_of(address), "toy")
     with monkeypatch.context() as patched:
-        patched.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        reach(NOWHERE, server, patched)
         said = logprobe("ship", "--home", address, "--seconds", "2", code=1)
     assert "0 segments shipped, 3 left" in said.stderr
     assert len(waiting(folder_of(address))) == 3
@@ -426,14 +468,14 @@ def test_a_bucket_belongs_to_one_home(address: str, tmp_path: Path) -> None:
 
 
 def test_a_new_home_begins_with_its_bucket_or_not_at_all(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     write(folder_of(address), "toy")
     logprobe("ship", "--home", address)
     taken(address, old)
     with monkeypatch.context() as patched:
-        patched.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        reach(NOWHERE, server, patched)
         with pytest.raises(StoreError, match="a new home begins with what its bucket has"):
             taken(address, new)
         part.restore(address)(Home(old))  # it has all of it
@@ -561,7 +603,7 @@ def test_a_spool_that_waits_leaves_room_on_the_disk(tmp_path: Path, monkeypatch:
 def test_two_shippers_of_one_folder_take_turns(address: str, server: Server) -> None:
     write(folder_of(address), "toy", steps=range(40))
     command = [sys.executable, "-m", "logprobe.app.cli", "ship", "--home", address]
-    variables = {**os.environ, **environment(server.port)}
+    variables = {**os.environ, **environment(server.port, server.kind)}
     both = [subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=120)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said

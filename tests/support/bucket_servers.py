@@ -1,4 +1,5 @@
-"""Real S3 servers, each a process that may be killed and started again: rclone's, and SeaweedFS."""
+"""Object stores, each a process that may be killed and started again: the S3 servers of rclone and SeaweedFS, and
+Azurite, Microsoft's emulator of Azure, which the campaign of buckets installs."""
 
 from __future__ import annotations
 
@@ -18,6 +19,11 @@ from pathlib import Path
 import pytest
 
 KEY, SECRET = "test-key", "test-secret-key"
+# Azurite knows one account, whose key its documentation prints.
+ACCOUNT = "devstoreaccount1"
+ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+AZURITE = "azurite"
+AZURITE_PROGRAM = Path(__file__).resolve().parents[2] / ".artifacts/azurite/node_modules/azurite/dist/src/blob/main.js"
 BUCKET = "tokens"
 SECONDS = 60.0
 
@@ -28,15 +34,28 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def environment(port: int, **others: str) -> dict[str, str]:
-    """How obstore finds a server on this machine."""
-    return {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "us-east-1",
-        **others,
-    }
+def address(kind: str = "rclone") -> str:
+    """Address of the bucket of a server."""
+    return f"{'az' if kind == AZURITE else 's3'}://{BUCKET}"
+
+
+def endpoint(port: int, kind: str = "rclone") -> dict[str, str]:
+    """Where obstore finds a server on this machine."""
+    if kind == AZURITE:
+        return {"AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}/{ACCOUNT}"}
+    return {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+
+
+def credentials(kind: str = "rclone", secret: str | None = None) -> dict[str, str]:
+    """Who obstore is to a server. `secret`: instead of the right one."""
+    if kind == AZURITE:
+        return {"AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": secret or ACCOUNT_KEY}
+    return {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": secret or SECRET, "AWS_REGION": "us-east-1"}
+
+
+def environment(port: int, kind: str = "rclone", **others: str) -> dict[str, str]:
+    """Where obstore finds a server, and who it is to it."""
+    return {**endpoint(port, kind), **credentials(kind), **others}
 
 
 def program(name: str) -> str:
@@ -56,7 +75,7 @@ class Server:
     Attributes:
         folder: where it keeps everything.
         port: where it listens.
-        kind: "rclone" or "weed".
+        kind: "rclone", "weed" or "azurite".
     """
 
     folder: Path
@@ -65,7 +84,7 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Server:
-        command = self._rclone() if self.kind == "rclone" else self._weed()
+        command = {"rclone": self._rclone, "weed": self._weed, AZURITE: self._azurite}[self.kind]()
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -103,10 +122,17 @@ class Server:
             *(f"-s3.config={self.folder / 's3.json'}", "-volume.max=20", "-master.volumeSizeLimitMB=100", *ports),
         ]
 
+    def _azurite(self) -> list[str]:
+        node = shutil.which("node")
+        if node is None or not AZURITE_PROGRAM.exists():
+            pytest.fail("Azurite is not installed; run `make campaign NAME=bucket`")
+        place = ("--blobHost", "127.0.0.1", "--blobPort", str(self.port), "--location", str(self.folder / "data"))
+        return [node, str(AZURITE_PROGRAM), *place, "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
+
     def kill(self) -> None:
-        """End it without a word."""
+        """End it without a word; Azurite with one, because it keeps its list of objects in memory for seconds."""
         if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGTERM if self.kind == AZURITE else signal.SIGKILL)
             self.process.wait()
 
     def make_bucket(self) -> None:
@@ -115,15 +141,18 @@ class Server:
             return
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
-            if _made(self.port):
+            if _made(self.port, self.kind):
                 return
             time.sleep(0.5)
         raise AssertionError("no bucket")
 
 
-def _made(port: int) -> bool:
+def _made(port: int, kind: str) -> bool:
     """Whether the bucket is there; obstore makes none, so the request is signed by rclone."""
-    remote = f":s3,provider=Other,access_key_id={KEY},secret_access_key={SECRET},endpoint='http://127.0.0.1:{port}'"
+    if kind == AZURITE:
+        remote = f":azureblob,account={ACCOUNT},key='{ACCOUNT_KEY}',endpoint='http://127.0.0.1:{port}/{ACCOUNT}'"
+    else:
+        remote = f":s3,provider=Other,access_key_id={KEY},secret_access_key={SECRET},endpoint='http://127.0.0.1:{port}'"
     done = subprocess.run(
         [program("rclone"), "mkdir", "--retries=1", "--low-level-retries=1", "--timeout=5s", f"{remote}:{BUCKET}"],
         env={**os.environ, "RCLONE_CONFIG": "/dev/null"},

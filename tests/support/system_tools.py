@@ -57,6 +57,7 @@ _ALL: Final = (
         "tests of pages in a browser",
         variable="CHROMIUM",
     ),
+    Tool("faketime", ("faketime",), "faketime", "tests of clocks that are wrong"),
     Tool("nginx", ("nginx",), "nginx-light", "tests of the proxy of docs/cluster.md"),
     Tool("libfuse", ("fusermount3",), "fuse3", "tests of disks that misbehave", library="fuse3"),
     Tool("Node.js", ("npm",), "npm", "tests of the browser's scripts"),
