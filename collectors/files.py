@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -121,6 +122,19 @@ class Disk:
 
 
 DISK: Final = Disk()
+
+
+def disk_time(path: Path) -> float:
+    """Touch a file; return the time by the clock that stamps files there, in seconds since the epoch.
+
+    Of a shared folder that is a file server's clock, which need not agree with this machine's: the age of a file is
+    the difference of two stamps of one clock. Where `path` cannot be touched, this machine's clock counts.
+    """
+    try:
+        os.utime(path, follow_symlinks=False)
+        return path.lstat().st_mtime
+    except OSError:
+        return time.time()
 
 
 def _write_all(descriptor: int, content: bytes | memoryview, path: Path) -> None:

@@ -32,7 +32,7 @@ from typing import Any, Final, Self
 
 from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
-from logprobe.collectors.files import DISK, fsync_folder, make_durable, open_no_follow, replace_file
+from logprobe.collectors.files import DISK, disk_time, fsync_folder, make_durable, open_no_follow, replace_file
 from logprobe.collectors.locks import SERVICE, FileLock
 from logprobe.monitor.plain_text import printable
 
@@ -141,6 +141,10 @@ class Home:
         """`path` as the store names it: relative to the home, with forward slashes; bytes that are no UTF-8 are spelled
         out."""
         return printable(path.relative_to(self.path).as_posix())
+
+    def now(self) -> float:
+        """Return seconds since the epoch by the clock that stamps the home's files, see `disk_time`."""
+        return disk_time(self.lock_file)
 
     def lock(self) -> HomeLock:
         """Takes the home for this process, until released or until the process ends, however it ends.

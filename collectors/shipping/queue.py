@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
 
+from logprobe.collectors import locks
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.files import make_durable
+from logprobe.collectors.files import disk_time, make_durable
 from logprobe.collectors.spool.segments import SegmentPath, run_name, spool_dir
 
 ABANDONED_SECONDS: Final = 86400.0  # an empty folder this old belongs to a writer that has ended
@@ -50,7 +51,8 @@ class Length:
     touched: float = 0.0
 
     def document(self, now: float) -> QueueLength:
-        """Return it as JSON values. This node's clock need not be right: it measures a duration."""
+        """Return it as JSON values. `now`: by the clock that stamps files, which need not be right: the age is a
+        difference of two of its stamps."""
         age = None if self.oldest is None else round(max(0.0, now - self.oldest), 3)
         return {"segments": self.segments, "bytes": self.nbytes, "oldest_seconds": age}
 
@@ -87,6 +89,10 @@ class SpoolQueue:
         _count(lengths, segments)
         self._lengths = lengths
         return segments
+
+    def now(self) -> float:
+        """Return seconds since the epoch by the clock that stamps the spool's files, see `disk_time`."""
+        return disk_time(self.home / locks.SHIPPER)
 
     def lengths(self) -> dict[str, Length]:
         """Return the length of each run's queue as `waiting` saw it last. Safe from any thread."""

@@ -86,7 +86,7 @@ class Shipper:
         self._writer = new_writer_id(COMPONENT)
         self._spools: dict[str, SpoolWriter] = {}
         self._aside = threading.Lock()
-        self._notes = Notes(place, self._writer)
+        self._notes = Notes(place, self._writer, self.queue)
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logprobe-ship")
 
     @property
@@ -210,9 +210,9 @@ class Shipper:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logprobe-control") as pool:
             while not self._stop.is_set():
                 lengths = self.queue.lengths()
-                for run in self._live(lengths) - followers.keys():
-                    followers[run] = Follower(self._place, self._home, run)
                 live = self._live(lengths)
+                for run in live - followers.keys():
+                    followers[run] = Follower(self._place, self._home, run)
                 problems = set(pool.map(self._look, [followers[run] for run in live])) - {None}
                 self._followed.set()
                 self._note(lengths, self.problem or self.queue.unread or next(iter(problems), None))
@@ -220,7 +220,7 @@ class Shipper:
         self._note(self.queue.lengths(), self.problem or self.queue.unread, last=True)
 
     def _live(self, lengths: Mapping[str, Length]) -> set[str]:
-        since = time.time() - _LIVE_SECONDS
+        since = self.queue.now() - _LIVE_SECONDS
         return {run for run, length in lengths.items() if length.touched >= since} | self._options.runs
 
     def _look(self, follower: Follower) -> str | None:
@@ -247,8 +247,8 @@ class Shipper:
 class Notes:
     """Tells the service of this node: how much of each run waits, for how long, and why."""
 
-    def __init__(self, place: Place, writer: str) -> None:
-        self._place, self._writer = place, writer
+    def __init__(self, place: Place, writer: str, queue: SpoolQueue) -> None:
+        self._place, self._writer, self._queue = place, writer, queue
         self._node = socket.gethostname() or "host"
         self._next = 0.0
         self._problem: str | None = None
@@ -266,13 +266,14 @@ class Notes:
         new = not lengths.keys() <= self._runs or (problem is None) != (self._problem is None)
         if now < self._next and not new and not last:
             return
+        stamp = self._queue.now()
         self._next, self._problem, self._runs = now + NOTE_SECONDS, problem, frozenset(lengths)
         document = {
             "node": self._node,
             "time": time.time(),
             "version": own_version(),
             "problem": problem,
-            "runs": {run: _late(length, time.time()) for run, length in _newest(lengths)},
+            "runs": {run: _late(length, stamp) for run, length in _newest(lengths)},
         }
         self._place.note(self.name, json.dumps(document).encode())
 

@@ -109,7 +109,7 @@ class Ingester:
         started = time.perf_counter()
         report = IngestReport()
         self._begin(report, beat)
-        now = time.time()
+        now = self._store.home.now()
         content = scan(self._store.home, now=now, wanted=self.delays.is_due, known=self._store.archive.waits)
         self._note_refused(content)
         ready = [item for item in content.segments if self.delays.is_due(item.where.path)]
@@ -254,7 +254,7 @@ class Ingester:
 
     def _is_settled(self, reading: _Reading) -> bool:
         """Whether a file that is too short has had the time to become longer."""
-        age = time.time() - reading.modified
+        age = self._store.home.now() - reading.modified
         return age > SETTLE_SECONDS or self.delays.seconds(reading.where.path) > SETTLE_SECONDS
 
     def _commit(self, parts: Sequence[Part], report: IngestReport) -> None:

@@ -71,8 +71,8 @@ def scan(
 ) -> SpoolContent:
     """Lists the spool. Hidden files are left alone, unless they are a killed writer's (`STALE_SECONDS` old).
 
-    `now`: seconds since the epoch. `wanted`: whether to look into a folder at all. `known`: whether a file was taken in
-    already, by its path; it is left out.
+    `now`: by the clock that stamps the files, in seconds since the epoch. `wanted`: whether to look into a folder at
+    all. `known`: whether a file was taken in already, by its path; it is left out.
     """
     look = _Look(home, now, wanted, SpoolContent())
     for entry, depth in look.walk(home.spool, 0):

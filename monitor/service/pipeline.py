@@ -150,7 +150,7 @@ def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> In
 
 def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backlog:
     """What waits in the spool now. `known`: whether a file was taken in already, by its path."""
-    now = time.time()
+    now = home.now()
     content = scan(home, now=now, known=known)
     waiting = content.segments
     ages = [(segment.where.run, max(0.0, now - segment.modified)) for segment in waiting]  # the oldest first

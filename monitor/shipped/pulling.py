@@ -75,7 +75,7 @@ class Puller:
     def _is_behind(self) -> bool:
         now = time.monotonic()
         if now >= self._spool_at:
-            self._spooled = sum(item.nbytes for item in scan(self._home, now=time.time()).segments)
+            self._spooled = sum(item.nbytes for item in scan(self._home, now=self._home.now()).segments)
             self._spool_at = now + _SPOOL_SECONDS
         return self._spooled > limits.SHIPPED_SPOOL.value
 

@@ -15,9 +15,11 @@ from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
+from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.live.quarantine import quarantine
 from logprobe.monitor.live.scan import ABANDONED_SECONDS, STALE_SECONDS
+from logprobe.monitor.service.pipeline import backlog
 from logprobe.monitor.store.store import Store
 
 
@@ -138,6 +140,26 @@ def test_temporary_files_are_left_alone_until_their_writer_must_be_dead(store: S
     os.utime(stale, (old, old))
     Ingester(store).run_once()
     assert spool_files(store) == [f"{RUN}/writer/{fresh.name}"]
+
+
+def test_ages_are_measured_by_the_clock_that_stamps_files(
+    store: Store, writer: SpoolWriter, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A file server's clock may be hours behind this machine's: nothing is taken for old, or removed, because of that."""
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 86_400)
+    with Home(home).lock():
+        half = writer.directory / ".00000009.training.tmp"
+        where = writer.write("training", records("training", trained("a")))
+        half.write_bytes(b"half")
+        where.path.write_bytes(where.path.read_bytes()[:-1])  # as a file server may show it for a moment
+        report = Ingester(store).run_once()
+        assert (report.quarantined, report.stuck) == (0, 1)
+        assert half.exists()
+        assert report.lag_seconds < 3600
+        waiting = backlog(Home(home))
+        assert waiting["oldest_seconds"] is not None
+        assert waiting["oldest_seconds"] < 3600
 
 
 def test_folders_of_writers_that_have_ended_are_removed_in_the_end(store: Store, writer: SpoolWriter, home: Path):
