@@ -219,6 +219,8 @@ def _choose_best(step: Step, row: int, candidates: Sequence[int], choices: _Choi
     best = min(keys)[-1]
     alike = some[(tokens == tokens[best]) & (n == n[best])]
     there = alike[_was_there(step.run, alike, int(trained_at))]
+    if not len(there):  # all of them later: the clock of an engine is off, and tells none of them from the others
+        there = alike
     if len(there) > 1 and _differ(step.run, there):
         choices.choose(row, AMBIGUOUS)
         choices.several[row] = there.tolist()

@@ -115,7 +115,9 @@ def ambiguous_parts(step: Step, row: int, chosen: Sequence[int], clock: int) -> 
         else:
             same_prompt = run.by_trajectory[step.trained["sample"][row]]
             some = [n for n in same_prompt if rows["prompt_length"][n] == rows["prompt_length"][number]]
-        if len({_said(run, n) for n in some if _alike(run, n, number) and _there(step, row, n, clock)}) > 1:
+        alike = [n for n in some if _alike(run, n, number)]
+        there = [n for n in alike if _there(step, row, n, clock)]
+        if len({_said(run, n) for n in there or alike}) > 1:  # all of them later: a clock is off, and tells nothing
             return True
     return False
 

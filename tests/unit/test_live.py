@@ -86,6 +86,7 @@ D = 0.5
 K3 = math.exp(D) - 1 - D
 MISSING: dict[tuple[int, str], float | None] = {(3, "backend.k3_kl"): None, (3, "backend.coverage"): 0.0}
 ALIKE = [rollout("a", version=f"v{i}", logprobs=[-1.0 - i, -2.0, -3.0, -4.0], time=at(i)) for i in (1, 2)]
+FAST = [rollout("a", version=f"v{i}", logprobs=[-1.0 - i, -2.0, -3.0, -4.0], time=at(3600 + i)) for i in (1, 2)]
 LONG = list(range(100, 112))
 PARTS = [
     rollout("a/0", 2, prompt_length=5, token_ids=[0, 1], version="1"),
@@ -138,6 +139,8 @@ NAMES = [
          [piece for s in range(3) for piece in (training("a", s, token_ids=[s] * 4), rollout("a", token_ids=[s] * 4, time=at(s)))],
          {f"a@{s}": EXACT for s in range(3)}, {(s, "backend.coverage"): 1.0 for s in range(3)}),
     Case("several that say different things", [OURS, *ALIKE], {"a": APART}, MISSING),
+    Case("several of an engine whose clock is an hour fast", [OURS, *FAST], {"a": APART}, MISSING),
+    Case("a record of an engine whose clock is an hour fast", [OURS, FAST[0]], {"a": EXACT}),
     Case("several, of which one was received", [training("a", rollout_logprobs=[-2.0, -2.0, -3.0, -4.0]), *ALIKE],
          {"a": {"rollout_source": "received", "joined_by": "id", "difference": 0.0}}),
     Case("several, of which none was received", [training("a", rollout_logprobs=[-7.0, -2.0, -3.0, -4.0]), *ALIKE],
@@ -175,6 +178,9 @@ REQUESTS = [
     Case("named at the engine, and one is missing", [OURS, ("rollout", PARTS[0][1] | {"trajectory": "a"}, "e")],
          {"a": JOINED | {"joined_by": "parts", "length_match": False}}, {(3, "backend.coverage"): 0.5}),
     Case("a part that says two things", [BY_TRAINER, *PARTS, ("rollout", PARTS[1][1] | {"logprobs": [-1.0, -9.0]}, "e")], {"a/0…b/0": APART}),
+    Case("a part that says two things, by a clock that is an hour fast",
+         [BY_TRAINER, PARTS[0], *(("rollout", PARTS[1][1] | {"logprobs": [-1.0, r], "time": at(3600)}, "e") for r in (-2.0, -9.0))],
+         {"a/0…b/0": APART}),
     Case("what the trainer received stays its r",
          [training("a/0…b/0", part_ids=["a/0", "b/0"], rollout_logprobs=[-1.0, -2.0, -1.0, -2.5]), *PARTS],
          {"a/0…b/0": {"rollout_source": "received", "difference": 0.5, "joined_by": "parts"}}),
