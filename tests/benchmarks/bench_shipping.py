@@ -1,7 +1,8 @@
 """Through a bucket against a shared folder: how many tokens a second reach the ledger, and how long a flush takes to be visible.
 
 The same service process ingests both; on the one way segments are written into its spool, on the other into the folder of a node whose
-shipper puts them into the bucket of a real S3 server on the same machine, from which the service pulls them.
+shipper puts them into the bucket of a real S3 server on the same machine, from which the service pulls them. Likewise for what
+trainers are told: how long after a directive was written, or the kill switch was set, `CorrectionSwitch` says so.
 """
 
 from __future__ import annotations
@@ -18,19 +19,23 @@ import psutil
 from bench_ingest import LENGTH, SEQUENCES, USUAL, training
 from bench_latency import SEQUENCES as FLUSHED
 from bench_latency import TOKENS, delay
+from bench_switch import MIS
 from bucket_servers import BUCKET, environment, serving
 from figure import Figure
 from processes import eventually, service_process
 from timed_page import cpu_seconds
 
 from logprobe.collectors.addresses import folder_of
+from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.reader import FlightReader
 
 ADDRESS = f"s3://{BUCKET}/bench"
 ROUNDS, SEGMENTS = 4, 40
 FLUSHES, WARM_UP = 40, 3
+TOLD, STEP = 30, 1 << 40  # directives, and a step after all of them
 
 
 def measure() -> list[Figure]:
@@ -49,7 +54,8 @@ def measure() -> list[Figure]:
         shipped.append(_rate(reader, folder_of(ADDRESS), "last"))
         spent = cpu_seconds(pid) - before
         near, far = _delays(reader, home, recorder)
-    return [*_rate_figures(shared, shipped), *_delay_figures(near, far), _cost(spent)]
+        told = [*_told(home, ADDRESS, "far"), *_told(home, str(home), "near")]
+    return [*_rate_figures(shared, shipped), *_delay_figures(near, far), *told, _cost(spent)]
 
 
 def _shipper() -> int | None:
@@ -88,6 +94,34 @@ def _delays(reader: FlightReader, home: Path, second: Recorder) -> tuple[list[fl
             near.append(delay(first, reader, "near", step))
             far.append(delay(second, reader, "far", step))
     return near[WARM_UP:], far[WARM_UP:]
+
+
+def _told(home: Path, place: str, run: str) -> list[Figure]:
+    """How long trainers wait for a directive, and for the kill switch."""
+    file, directives, rng = DirectiveFile(home, run), Directives(run), np.random.default_rng(0)
+    waits: dict[str, list[float]] = {"directive": [], "kill switch": []}
+    with CorrectionSwitch(place, run) as switch:
+        for number in range(TOLD):
+            time.sleep(rng.uniform(0, 1))
+            directives = directives.issue(number, MIS, "bench")
+            file.write(directives, None)
+            began = time.perf_counter()
+            eventually(lambda wanted=directives.version: switch.version == wanted, "a directive arrives", 60)
+            waits["directive"].append(time.perf_counter() - began)
+            file.stop("bench")
+            began = time.perf_counter()
+            eventually(lambda: switch.current(STEP) is None, "the kill switch arrives", 60)
+            waits["kill switch"].append(time.perf_counter() - began)
+            file.release()
+            eventually(lambda: switch.current(STEP) is not None, "it is released", 60)
+    limit, how = (3.0, "through a bucket") if place == ADDRESS else (1.0, "in a folder")
+    figures = []
+    for name, seconds in waits.items():
+        for share in (50, 99):
+            value = float(np.percentile(seconds, share))
+            met, target = (value <= limit, f"≤ {limit:g} s") if share == 99 else (None, "")
+            figures.append(Figure(f"{name} {how}, p{share}", value, "s", target, met, note=f"{TOLD} of them"))
+    return figures
 
 
 def _rate_figures(shared: list[float], shipped: list[float]) -> list[Figure]:

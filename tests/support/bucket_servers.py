@@ -76,12 +76,14 @@ class Server:
         folder: where it keeps everything.
         port: where it listens.
         kind: "rclone", "weed" or "azurite".
+        metrics: where SeaweedFS counts requests.
     """
 
     folder: Path
     port: int
     kind: str = "rclone"
     process: subprocess.Popen[bytes] | None = None
+    metrics: int = 0
 
     def start(self) -> Server:
         command = {"rclone": self._rclone, "weed": self._weed, AZURITE: self._azurite}[self.kind]()
@@ -117,9 +119,11 @@ class Server:
         actions = ["Admin", "Read", "List", "Tagging", "Write"]
         (self.folder / "s3.json").write_text(json.dumps({"identities": [{**user, "actions": actions}]}))
         ports = [f"-{part}.port={free_port()}" for part in ("master", "volume", "filer")]
+        self.metrics = free_port()
         return [
             *(program("weed"), "server", f"-dir={data}", "-s3", f"-s3.port={self.port}", "-ip=127.0.0.1"),
             *(f"-s3.config={self.folder / 's3.json'}", "-volume.max=20", "-master.volumeSizeLimitMB=100", *ports),
+            f"-metricsPort={self.metrics}",
         ]
 
     def _azurite(self) -> list[str]:
