@@ -18,7 +18,7 @@ from logprobe.collectors.environment import injects, unknown_options
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import MarkFile, home_and_run
-from logprobe.collectors.vllm import config, front_end
+from logprobe.collectors.vllm import config
 from logprobe.collectors.vllm.capture import Capture
 from logprobe.collectors.vllm.effective import keep_arguments
 from logprobe.collectors.vllm.emitter import Emitter, Observed
@@ -86,8 +86,6 @@ def install() -> None:
 
         # A process of its own loads plugins just before it makes its worker.
         wrap(WorkerBase, "__init__", _after("watch_weights", lambda made: worker.watch(made, made.vllm_config)))
-    with Guard(health, "vllm_plugin.front_end"):
-        front_end.install(wrap)
     _log(health)
 
 

@@ -2,8 +2,9 @@
 
 It reads the outputs that the scheduler hands to the front-end, after the engine has trimmed stop tokens, dropped stale
 and aborted work and sorted out speculative rows; so a chunk of a prefill (no token) adds nothing and a speculative step
-adds several tokens, and what is recorded is exactly what the caller was sent. Per token that is three appends of a
-machine number; everything else waits for the emitter's thread.
+adds several tokens, and what is recorded is exactly what the caller was sent. Only a stop string ends an answer in the
+front-end: to the engine that is an abort, before which it may sample on; the monitor leaves out what was not trained
+on. Per token that is three appends of a machine number; everything else waits for the emitter's thread.
 
 Knows vLLM's objects only by the names of their attributes and never imports vllm.
 """
@@ -47,9 +48,7 @@ class Sequence:
         "started",
         "times",
         "tokens",
-        "told",
         "turn",
-        "whole",
     )
 
     def __init__(self, request: Any, *, turn: int = 0) -> None:
@@ -67,8 +66,6 @@ class Sequence:
         self.cached: int | None = None
         self.finish_reason: str | None = None
         self.missing = 0  # tokens without a log-prob
-        self.told: int | None = None  # tokens that the caller got, where a stop string ended the request
-        self.whole = False  # the caller got all tokens
         self.tokens = array("i")
         self.logprobs = array("f")
         self.times = array("d")  # when the step that sampled the token was scheduled, on the monotonic clock
@@ -85,23 +82,6 @@ class Sequence:
             self.missing += count
         else:
             self.logprobs.extend(rows.logprobs[:, 0].tolist())
-
-    def as_told(self) -> None:
-        """Cuts off what was sampled behind a stop string, which the caller never got."""
-        if self.told is None:
-            return
-        self.finish_reason = "stop"
-        surplus = len(self.tokens) - self.told
-        if self.routes and surplus:
-            del self.routes[-2 * self.layers * surplus :]  # uint16, the newest tokens last
-        del self.times[self.told :], self.tokens[self.told :], self.logprobs[self.told :]
-        if self.missing:
-            self.missing = sum(value != value for value in self.logprobs)  # noqa: PLR0124 - NaN
-
-    def waits_for_word(self) -> bool:
-        """Return whether the front-end may still say that a stop string ended it before the engine did."""
-        undecided = self.told is None and not self.whole and self.finish_reason != "abort"
-        return undecided and bool(getattr(self.params, "stop", None))
 
     def goes_on(self) -> bool:
         """Return whether this was one turn of a streaming session that waits for its next input."""
@@ -123,7 +103,6 @@ class Capture:
         self._route_bytes = 0
         self.open: dict[str, Sequence] = {}
         self.finished: deque[Sequence] = deque()
-        self.waiting: dict[str, Sequence] = {}  # finished, and the front-end may still say that it was earlier
         self.counts: Counter[str] = Counter()  # sequences (of routes_given_up: engines) affected, by problem
         self.last_scheduled = 0.0
         self._injected: set[str] = set()  # outlives `open` when capture fails: stripping must not
@@ -223,16 +202,6 @@ class Capture:
         if output.finish_reason is not None:
             self._finish(sequence, str(output.finish_reason))
 
-    def told(self, words: dict[str, int | None]) -> None:
-        """Take the front-end's report on requests with stop strings: request id → tokens that its caller got; None:
-        all."""
-        for name, count in words.items():
-            sequence = self.open.get(name) or self.waiting.get(name)
-            if sequence is not None and count is None:
-                sequence.whole = True
-            elif sequence is not None and count is not None and count <= len(sequence.tokens):
-                sequence.told = count
-
     def ended(self, requests: Iterable[Any]) -> None:
         """Requests that ended without a last output: aborted by the caller, or failed."""
         for request in requests:
@@ -258,8 +227,6 @@ class Capture:
         if len(self.finished) >= _MOST_FINISHED:
             self.finished.popleft()
             self.counts["overflow"] += 1
-        if sequence.waits_for_word():
-            self.waiting[sequence.internal_id] = sequence
         self.finished.append(sequence)
 
     def give_up(self) -> None:

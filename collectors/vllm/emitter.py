@@ -37,7 +37,6 @@ from logprobe.collectors.vllm.weights.fingerprints import Fingerprints
 from logprobe.collectors.vllm.weights.updates import Update, UpdateObserver
 
 TICK_SECONDS: Final = 0.1
-_WORD_SECONDS: Final = 20.0  # what a front-end says of a stop string comes by then, or never: it has no plugin
 _ON_DISK_SECONDS: Final = 1.5  # the recorder writes once a second
 _FLUSH_SECONDS: Final = 1.0  # this thread waits for the disk; the engine does not
 _FRESH_SECONDS: Final = 5.0  # a mark is read at most so long after it was made, where clocks agree
@@ -102,7 +101,6 @@ class Emitter:
         self._unplaced: list[OurMark] = []  # marks whose next step has not come
         self._marked: dict[str, OurMark] = {}  # the last mark of each version
         self._foreign_marks = False  # some were made on another machine
-        self._held: list[tuple[Sequence, float]] = []  # finished, until when they wait for the front-end
         self._unwritten = Unwritten()  # as it was last said
         self._handed: deque[tuple[float, list[Sequence]]] = deque()  # to the recorder, and when
         self._reported: dict[str, int] = {}
@@ -160,7 +158,7 @@ class Emitter:
             self._read_adapters()  # of a step that is over the worker has said what it loaded
             self._place_marks(newest_step, self._write_updates())
             self._write_fingerprints()
-            self._write(self._told(sequences))
+            self._write(sequences)
             self._report_counts()
             self._forward_health()
             self._make_durable(wrote=bool(sequences))
@@ -171,7 +169,7 @@ class Emitter:
         """Says what a sudden end would cost, before; an engine that has nothing to do leaves nothing behind that could
         be lost."""
         capture = self._observed.capture
-        running = [*list(capture.open.values()), *list(capture.finished), *(held for held, _ in self._held)]
+        running = [*list(capture.open.values()), *list(capture.finished)]
         left = Unwritten.of([*running, *self._on_their_way()])
         news = left.instead_of(self._unwritten)
         if news is not None:
@@ -188,22 +186,6 @@ class Emitter:
         while self._handed and self._handed[0][0] < time.monotonic() - _ON_DISK_SECONDS:
             self._handed.popleft()
         return [sequence for _, sequences in self._handed for sequence in sequences]
-
-    def _told(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Sequences as their callers got them; those that a stop string may have ended earlier wait until that would be
-        known."""
-        now, waiting = time.monotonic(), self._observed.capture.waiting
-        self._held += [(sequence, now + _WORD_SECONDS) for sequence in sequences]
-        ready = [
-            sequence
-            for sequence, until in self._held
-            if self._closing.is_set() or now >= until or not sequence.waits_for_word()
-        ]
-        self._held = [held for held in self._held if held[0] not in ready] if len(ready) < len(self._held) else []
-        for sequence in ready:
-            waiting.pop(sequence.internal_id, None)
-            sequence.as_told()
-        return ready
 
     def _read_marks(self) -> None:
         try:

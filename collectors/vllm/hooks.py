@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol
 
 from logprobe.collectors.health import Guard
 from logprobe.collectors.vllm.emitter import Observed
-from logprobe.collectors.vllm.front_end import split_words
 from logprobe.collectors.vllm.weights.loads import may_change_weights
 from logprobe.collectors.vllm.weights.updates import count_tensors, method_name
 
@@ -117,9 +116,6 @@ def _finish_requests(original: Hook, scheduler: Any, watch: Watch) -> Hook:
         ending: list[Any] = []
         if request_ids is not None and not isinstance(request_ids, str):
             request_ids = list(request_ids)  # it may be an iterator, which two cannot read
-            with guard("vllm_plugin.finish_requests"):
-                request_ids, words = split_words(request_ids)
-                capture.told(words)
         with guard("vllm_plugin.finish_requests"):
             ending = _requests(scheduler, request_ids)
         result = original(request_ids, *args, **kwargs)

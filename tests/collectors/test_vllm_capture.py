@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.vllm import capture as vllm_capture
 from logprobe.collectors.vllm.capture import Capture, Sequence
-from logprobe.collectors.vllm.hooks import _finish_requests
 
 NAN = float("nan")
 
@@ -49,66 +47,6 @@ def finish(capture: Capture, scheduled: Any, *outputs: SimpleNamespace) -> None:
 def only(capture: Capture) -> Sequence:
     [sequence] = capture.take_finished(10)
     return sequence
-
-
-@pytest.mark.parametrize("ended_by_engine", [False, True])
-def test_what_a_stop_string_ended_is_cut_to_what_the_caller_got(ended_by_engine: bool) -> None:
-    capture = Capture()
-    stopping = request()
-    stopping.sampling_params.stop = ["."]
-    capture.add(stopping)
-    for number in range(4):
-        step(capture, float(number), output([11 + number], None if number == 1 else [-0.5]))
-    if ended_by_engine:  # before the abort arrived
-        step(capture, 5.0, output([15], [-0.5], finish_reason="length"))
-        capture.told({"a-00000000": 3, "another": 1, "a third": None})
-    else:
-        capture.told({"a-00000000": 3})
-        stopping.get_finished_reason = lambda: None
-        capture.ended([stopping])
-    found = only(capture)
-    assert not found.waits_for_word()
-    found.as_told()
-    assert (found.finish_reason, found.tokens.tolist(), len(found.logprobs), len(found.times)) == (
-        "stop",
-        [11, 12, 13],
-        3,
-        3,
-    )
-    assert found.missing == 1
-
-
-def test_a_word_that_is_not_understood_ends_no_engine() -> None:
-    def guard(name: str) -> Guard:
-        return Guard(Health(), name)
-
-    watch = SimpleNamespace(guard=guard, observed=SimpleNamespace(capture=Capture()))
-    asked: list[list[str]] = []
-    finish_requests = _finish_requests(lambda names: asked.append(list(names)), SimpleNamespace(requests={}), watch)
-    finish_requests(iter(["a-1", "logprobe-stopped:many:a-1"]))
-    assert asked == [["a-1", "logprobe-stopped:many:a-1"]]  # names that vLLM does not know
-
-
-def test_who_got_all_tokens_waits_for_no_other_word() -> None:
-    capture = Capture()
-    stopping = request()
-    stopping.sampling_params.stop = ["."]
-    capture.add(stopping)
-    step(capture, 1.0, output([11], [-0.5], finish_reason="length"))
-    found = capture.waiting["a-00000000"]
-    assert found.waits_for_word()
-    capture.told({"a-00000000": None})
-    assert not found.waits_for_word()
-    found.as_told()
-    assert (found.finish_reason, found.tokens.tolist()) == ("length", [11])
-
-
-def test_only_sequences_with_stop_strings_wait_for_the_front_end() -> None:
-    capture = Capture()
-    capture.add(request())
-    step(capture, 1.0, output([11], [-0.5], finish_reason="length"))
-    assert not capture.waiting
-    assert not only(capture).waits_for_word()
 
 
 def test_tokens_of_all_kinds_of_steps() -> None:

