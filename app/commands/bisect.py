@@ -15,7 +15,6 @@ The JSON form is public API, one document, unknown is null; arms are sorted by t
      "layers": {side: [[name, relative error of its hidden states] …]}, "drifts_at": {side: [name …]},
      "not_measured": [...]}
 
-With ``--at``: ``{"steps": [{"step", …}, …]}``, each with all of the above.
 
 With ``--only-score``:
 
@@ -34,7 +33,7 @@ With ``--only-score``:
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +42,6 @@ from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import scores, tables
 from logprobe.app.text.diagnosis import HEAD, arm_cells, to_change
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor.proof.departing import LEGS
 from logprobe.monitor.proof.experiments.arm_cache import ArmCache
 from logprobe.monitor.proof.experiments.bisecting import Arm, Bisection, jumps
 from logprobe.monitor.proof.experiments.countdown import Countdown
@@ -62,18 +60,18 @@ def run(arguments: Arguments) -> int:
 
 def _check_options(arguments: Arguments) -> None:
     """Ends with a usage error where options do not go together."""
-    of_arms = ("at", "knobs", "against", "minutes", "cache")
+    of_arms = ("knobs", "minutes", "cache")
     given = ", ".join(f"--{name}" for name in of_arms if getattr(arguments, name))
     if arguments.only_score and given:
         refuse_usage(f"--only-score: no setting is changed; leave out {given}")
     if arguments.exact and not arguments.only_score:
         refuse_usage("--exact: pass --only-score, too")
-    if arguments.at and arguments.name is None:
+    if arguments.at is not None and arguments.name is None:
         refuse_usage("--at: pass a RUN; a sample file has no steps")
 
 
 def _score(arguments: Arguments) -> int:
-    task = task_of(arguments)
+    task = task_of(arguments, arguments.at)
     scored = score(task.sequences, task.setup, floor=FLOOR, exact=arguments.exact)
     document = scored.document()
     keep(arguments, "score", document)
@@ -83,19 +81,15 @@ def _score(arguments: Arguments) -> int:
 
 def _bisect(arguments: Arguments) -> int:
     knobs = chosen(None if arguments.knobs is None else arguments.knobs.split(","))
-    tasks = {step: task_of(arguments, step) for step in arguments.at or [None]}
+    task = task_of(arguments, arguments.at)
     try:
-        results = {step: _bisected(task, knobs, arguments) for step, task in tasks.items()}
+        found = _bisected(task, knobs, arguments)
     except KeyboardInterrupt:
         print("stopped; finished arms are kept, the same command continues", file=sys.stderr)
         raise
-    newest = results[max(results, key=lambda step: step or 0)]
-    keep(arguments, "bisect", newest.document())
-    if arguments.at:
-        document = {"steps": [{"step": step, **result.document()} for step, result in results.items()]}
-        tables.show(document, lambda: drift(results), as_json=arguments.json)
-    else:
-        tables.show(newest.document(), lambda: text(newest), as_json=arguments.json)
+    document = found.document()
+    keep(arguments, "bisect", document)
+    tables.show(document, lambda: text(found), as_json=arguments.json)
     return 0
 
 
@@ -104,31 +98,11 @@ def _bisected(task: Task, knobs: Sequence[Knob], arguments: Arguments) -> Bisect
         task.sequences,
         task.setup,
         knobs=knobs,
-        against=arguments.against or "reference",
         floor=FLOOR,
         minutes=arguments.minutes,
         run=ArmCache(cache_folder(arguments)),
         countdown=Countdown(_say),
     )
-
-
-def drift(results: Mapping[int | None, Bisection]) -> str:
-    """A row per step: how large each gap is, and which settings make it."""
-    rows = [
-        [
-            step,
-            None if result.whole is None else result.whole.k3,
-            *(None if (leg := result.legs.get(side)) is None else leg.k3 for side in LEGS),
-            ", ".join(result.decision.departs_all) or result.decision.departs,
-            ", ".join(result.smallest_set) or "–",
-            "; ".join([result.decision.why, *(f"{side}: {words}" for side, words in result.residual.items())]),
-        ]
-        for step, result in results.items()
-    ]
-    lines = [tables.fitted(["step", "K3 of r, t", *LEGS, "departs", "change", "why"], rows)]
-    missing = dict.fromkeys(words for result in results.values() for words in result.not_measured)
-    lines += [f"not measured: {harmless(words)}" for words in missing]
-    return "\n".join(lines) + "\n"
 
 
 def _say(line: str) -> None:

@@ -115,9 +115,6 @@ def step_range(text: str) -> tuple[int | None, int | None]:
     return bounds if colon else (bounds[0], bounds[0])
 
 
-def step_list(text: str) -> list[int]:
-    """Return steps that commas separate, sorted. Raises `ValueError`."""
-    steps = text.split(",")
-    if not all(step.isdecimal() for step in steps):
-        raise ValueError(f"{text!r} is not a list of steps; write STEP[,STEP]")
-    return sorted({int(step) for step in steps})
+def step(text: str) -> int:
+    """Return a step. Raises `ValueError`."""
+    return _number(text if text.isdecimal() else "-1", int, lambda number: number >= 0, "is not a step")

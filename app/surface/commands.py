@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from logprobe.app.surface.arguments import count, pace, port, positive, step_list, step_range
+from logprobe.app.surface.arguments import count, pace, port, positive, step, step_range
 from logprobe.app.surface.declared import Branch, Entries, Leaf, Leaves, Param, Sections, argument, option
 from logprobe.collectors.kernel.pairs import PAIRS
 
@@ -267,7 +267,7 @@ ACT: Final[Entries] = {
             MAYBE_RUN,
             option("--sample FILE", "instead of a run: JSON lines or Parquet (docs/compare.md)"),
             option("--sequences N", "of a run, at most", parse=count, default=64),
-            option("--at STEP[,STEP]", "of a run: these steps, each by itself", parse=step_list, default=()),
+            option("--at STEP", "of a run: only this step", parse=step),
             option("--model [VERSION=]PATH", "checkpoint, of a weight version (may be repeated)", multiple=True),
             engine_args(""),
             option("--sampling JSON", 'of sequences that do not state theirs, e.g. {"temperature": 0.7}'),
@@ -276,8 +276,7 @@ ACT: Final[Entries] = {
             option("--only-score", "change no setting: score again and say which side deviates"),
             option("--exact", "with --only-score: exit code 1 unless r and t are equal in every bit"),
             option("--knobs NAME[,NAME]", "only these settings, e.g. dtype,trainer.dtype (default: all)"),
-            option("--against", "what the engine is compared with", type=click.Choice(("reference", "trainer"))),
-            option("--minutes N", "after which no arm is started, with --at of each step", parse=positive),
+            option("--minutes N", "after which no arm is started", parse=positive),
             MINUTES,
             option("--cache DIR", "where finished arms are kept (default: proof/ of the data directory)"),
         ),

@@ -82,7 +82,6 @@ def test_each_command_runs_on_a_stored_home(home: Path, tmp_path: Path, monkeypa
     ("words", "said"),
     [
         ("bisect r --only-score --knobs dtype --minutes 3", "--only-score: no setting is changed; leave out --knobs, --minutes"),
-        ("bisect r --only-score --at 3 --against trainer", "--only-score: no setting is changed; leave out --at, --against"),
         ("bisect r --exact", "--exact: pass --only-score, too"),
         ("bisect --sample a.jsonl --at 3", "--at: pass a RUN; a sample file has no steps"),
         ("bisect --only-score", "pass a RUN or --sample FILE"),

@@ -21,7 +21,6 @@ from logprobe.monitor.proof.scorers.running import has_cuda, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers
 from logprobe.monitor.proof.setup import Setup
 
-Against = Literal["reference", "trainer"]
 COMPARED: Final[tuple[Literal["engine", "trainer"], ...]] = (
     "engine",
     "trainer",
@@ -33,7 +32,6 @@ def bisect(
     setup: Setup,
     *,
     knobs: Sequence[Knob] = KNOBS,
-    against: Against = "reference",
     floor: float = FLOOR,
     minutes: float | None = None,
     run: Run = run_scorer,
@@ -45,7 +43,6 @@ def bisect(
         sequences: what is scored.
         setup: checkpoints, engine and trainer.
         knobs: what to try.
-        against: what the engine is compared with: the reference, or the recorded t.
         floor: K3 that counts as agreement.
         minutes: after which no arm is started.
         run: starts a process, or has its answer; as `run_scorer`.
@@ -57,10 +54,10 @@ def bisect(
     """
     countdown = countdown or Countdown()
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    lab = _Laboratory(sequences, setup, run, against, countdown=countdown)
+    lab = _Laboratory(sequences, setup, run, countdown)
     legs: dict[Departs, Gap | None] = {
         "engine_state": leg(lab.r, lab.fresh.decode, ("r", "r_fresh")),
-        "engine": leg(lab.fresh.decode, lab.target, ("r_fresh", "t" if against == "trainer" else "q")),
+        "engine": leg(lab.fresh.decode, lab.q_rollout, ("r_fresh", "q")),
         "trainer": leg(lab.q, lab.t, ("q", "t")),
         "policy_age": None if lab.q_rollout is lab.q else leg(lab.q_rollout, lab.q, ("q_rollout", "q")),
     }
@@ -91,15 +88,7 @@ def bisect(
 class _Laboratory:
     """The baselines, measured once, and what an arm changes on each side."""
 
-    def __init__(
-        self,
-        sequences: Sequence[TokenSequence],
-        setup: Setup,
-        run: Run,
-        against: Against,
-        *,
-        countdown: Countdown,
-    ) -> None:
+    def __init__(self, sequences: Sequence[TokenSequence], setup: Setup, run: Run, countdown: Countdown) -> None:
         self._sequences, self._setup, self._run = sequences, setup, run
         self._countdown = countdown
         self._baselines = scorers = self._scorers()
@@ -124,7 +113,6 @@ class _Laboratory:
         if setup.trainer is not None:
             with countdown.arm("baseline: trainer"):
                 self.t = self._trainer({}, scorers)
-        self.target = self.t if against == "trainer" else self.q_rollout
 
     def _eagerly(self) -> Fresh:
         """The baseline engine without compilation, which all arms then do without; the failed one if that does not
@@ -179,7 +167,7 @@ class _Laboratory:
                 ruled_out.append((knob, "not testable here", "not supported here: needs a CUDA device"))
             else:
                 changes.append(Change(knob, knob.safe))
-        base = (self.fresh.decode, self.target)
+        base = (self.fresh.decode, self.q_rollout)
         costs = (self.fresh.cost, self.again.cost)
         return Bench("engine", base, tuple(changes), self._measure_engine, tuple(ruled_out), costs=costs)
 
@@ -192,7 +180,7 @@ class _Laboratory:
             environment.update(change.knob.environment)
             sampling.update(change.knob.sampling)
         fresh = self._scorers().engine(overrides, sampling=sampling, environment=environment)
-        return _measured(fresh.decode, self.target, fresh)
+        return _measured(fresh.decode, self.q_rollout, fresh)
 
     def _state_bench(self, knobs: Sequence[Knob]) -> Bench:
         """States that an engine may have been in: brought about on purpose, with the other checkpoints that there

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from logprobe.app.commands.bisect import drift, text
+from logprobe.app.commands.bisect import text
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.proof.departing import FOREIGN
 from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged, leg, search_all
@@ -198,22 +198,3 @@ def test_the_cheapest_setting_need_only_reach_what_such_a_set_up_is_reported_to_
     assert (found.document()["cheapest"], found.document()["within_level"]) == (cheapest, within)
     line = next((line for line in text(found).splitlines() if line.startswith("cheapest")), "")
     assert ("within what such a setup" in line, "leaves K3 0.0002" in line) == (within, level == 1e-3)
-
-
-def test_several_steps_are_one_table_with_a_row_each():
-    def at(sizes: dict[str, float]):
-        side = Side(sizes)
-        base = (side._of(frozenset()), side.target)
-        bench = Bench("engine", base, side.changes, side.measure)
-        return search_all(
-            [bench], {"engine": leg(*base, ("r_fresh", "q"))}, None, look=lambda *_: None, noise_floor=0.0
-        )
-
-    lines = drift({5: at({}), 60: at({"dtype": 0.1})}).splitlines()
-    rule = next(i for i, line in enumerate(lines) if line.startswith("─"))
-    early, late = lines[rule + 1 : rule + 3]
-    assert lines[0].split()[0] == "step"
-    assert early.split()[0] == "5"
-    assert "dtype" not in early
-    assert late.split()[0] == "60"
-    assert "dtype" in late
