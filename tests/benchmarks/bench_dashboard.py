@@ -7,8 +7,10 @@ dashboard on the very machine that serves it.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,16 +24,22 @@ from playwright.sync_api import Browser, sync_playwright
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
+from logprobe.monitor.reader import connect
+from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
-from bench_sizes import record, rest
 from dashboard_process import chromium, dashboard
 from synthetic_run import SyntheticRun
 from timed_page import TimedPage, cpu_seconds, server_of
 
 STEPS, TIMES, RUNS, TOKENS = 300, 34, 2000, 32_768
 VISITS, NEWS = 7, 15
+SCALARS = 50
+AT_ONCE = 50  # steps between two flushes: what a Recorder holds is bounded
+START_S, REST_S = 900.0, 5.0
+QUIET = 0.2  # cores: what a service without new records may take
+LISTED_S = 1.0
 FIRST_CHART_S, LONG_CHART_S, REFRESH_S, LONG_REFRESH_S, RUNS_S, STRIP_S, CPU_S = 1.6, 1.8, 0.3, 0.4, 2.0, 1.5, 0.12
 
 
@@ -51,7 +59,7 @@ def measure() -> list[Figure]:
         homes = few, many = Path(folder) / "few", Path(folder) / "many"
         fill(few, many)
         addresses = [
-            stack.enter_context(dashboard("up", "--home", str(home), "--port", "0", seconds=900)) for home in homes
+            stack.enter_context(dashboard("up", "--home", str(home), "--port", "0", seconds=START_S)) for home in homes
         ]
         for home, address in zip(homes, addresses, strict=True):
             rest(home, address)
@@ -69,7 +77,8 @@ def measure() -> list[Figure]:
             follow(browser, addresses[0], few, run, steps) for run, steps in (("short", STEPS), ("long", STEPS * TIMES))
         ]
         browser.close()
-    return [*first_views(visits), *refreshes(*live)]
+        listed = [min(list_runs(home) for _ in range(3)) for home in homes]
+    return [*first_views(visits), *refreshes(*live), listing(*listed)]
 
 
 def fill(few: Path, many: Path) -> None:
@@ -87,6 +96,44 @@ def fill(few: Path, many: Path) -> None:
         copied_runs.as_longer_run(store, "short", "long", STEPS, TIMES)
     with Store.open(Home(many)) as store:
         copied_runs.as_other_runs(store, "base", "run-{:04d}", RUNS - 1)
+
+
+def record(home: Path, run: str, steps: int) -> None:
+    """A run in the store of `home`, with all that follows from it but alerts."""
+    rng = np.random.default_rng(1)
+    with Recorder(home, run) as recorder:
+        synthetic = SyntheticRun(recorder, onset=steps)
+        for step in range(steps):
+            recorder.step(step, {f"layer_{number}/grad_norm": rng.lognormal() for number in range(SCALARS)})
+            if step % AT_ONCE == AT_ONCE - 1 or step == steps - 1:
+                synthetic.record(step + 1 - synthetic.next_step)
+    with Store.open(Home(home)) as store:
+        pipeline = Pipeline(store, threading.Event())
+        pipeline.ingest(lambda _: None)
+        pipeline.profile()
+        pipeline.diagnose()
+
+
+def rest(home: Path, address: str) -> None:
+    """Waits until a home's service and dashboard have nothing left to do."""
+    with connect(home) as reader:
+        processes = int(reader.status()["pid"]), server_of(address)
+    deadline = time.monotonic() + START_S
+    while True:
+        before = sum(map(cpu_seconds, processes))
+        time.sleep(REST_S)
+        if sum(map(cpu_seconds, processes)) - before < QUIET * REST_S:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the service of {home} is still at work after {START_S:g} s")
+
+
+def list_runs(home: Path) -> float:
+    """Seconds of `logprobe runs`, from its start to its end."""
+    begun = time.perf_counter()
+    command = [sys.executable, "-m", "logprobe.app.cli", "runs", "--home", str(home)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=START_S)
+    return time.perf_counter() - begun
 
 
 def first_chart(browser: Browser, address: str) -> float:
@@ -158,6 +205,11 @@ def refreshes(short: Live, long: Live) -> list[Figure]:
             Figure(name.format("processor per refresh"), live.cpu, "s", f"≤ {CPU_S:g} s", live.cpu <= CPU_S),
         ]
     return found
+
+
+def listing(few: float, many: float) -> Figure:
+    """`logprobe runs`, the best of each home."""
+    return Figure(f"`logprobe runs`, {RUNS:,} runs", many, "s", f"≤ {LISTED_S:g} s", many <= LISTED_S, "few runs", few)
 
 
 if __name__ == "__main__":

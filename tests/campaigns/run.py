@@ -163,11 +163,6 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         (("tests/shipping/many.py",),),
         before=_weed,
     ),
-    "chaos": Campaign(
-        "recorders and services killed on disks that misbehave ('--seed N --kills N --minutes N')",
-        (("tests/chaos/run.py",),),
-        tools=(("fusermount3", "fuse3"),),
-    ),
     "cost-ms_swift": Campaign(
         "what ms-swift's adapter costs the training thread; fails above 1 %",
         (("tests/frameworks/ms_swift_cost.py",),),
@@ -274,7 +269,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         path=f"{_TESTS}:tests/frameworks",
     ),
     "scale": Campaign(
-        "many sessions and runs, a million sequences in a step, thousands of weight versions",
+        "many runs, a million sequences in a step, thousands of weight versions",
         (_cases("tests/scale", minutes=60, options=["-s", "--override-ini=python_files=scale_*.py"]),),
         tools=_BROWSER,
     ),

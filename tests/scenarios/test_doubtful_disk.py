@@ -16,9 +16,7 @@ from pathlib import Path
 
 import pytest
 import recording_program
-from chaos.remote_disk import mounted, survivors
 from faultfs.faultfs import FaultyDisk
-from processes import record
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
@@ -133,34 +131,6 @@ def test_a_disk_that_refuses_to_write_makes_nothing_count_twice(home: Path, disk
     disk.rule("unlink", within=".tmp", error=errno.EIO, chance=0.5, seed=3)
     seen = recorded(home, disk, calls_per_flush=2)
     seen.check_exactly_once()
-
-
-def test_a_power_cut_between_raw_files_and_their_transaction_leaves_a_home_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In its first merge: the index lists no file yet; what says whose they are is durable before them."""
-
-    def power_goes(*_: object, **__: object) -> None:
-        survivors(tmp_path / "backing", tmp_path / "journal", tmp_path / "after")
-        raise SystemExit
-
-    with mounted(tmp_path / "backing", tmp_path / "disk", "--journal", str(tmp_path / "journal")):
-        home = Home(tmp_path / "disk" / "home")
-        record(home.path, steps=range(2))
-        with Store.open(home) as store, monkeypatch.context() as cut:
-            cut.setattr("logprobe.monitor.store.archiving.Archiving._write", power_goes)
-            Ingester(store).run_once()
-            with pytest.raises(SystemExit):
-                store.archive.merge(everything=True)
-    left = Home(tmp_path / "after" / "home")
-    assert list(left.raw.rglob("*.parquet"))
-    with left.lock(), Store.open(left) as store:
-        Ingester(store).run_once()
-        store.archive.merge(everything=True)
-        assert store.query("SELECT count(*) AS n FROM sequences")["n"].to_pylist() == [8]
-        assert store.archive.problems() == []
-        registered = store.query("SELECT path FROM raw_files")["path"].to_pylist()
-        assert {left.relative(path) for path in left.raw.glob("[!!]*/*/*.parquet")} == set(registered)
 
 
 def test_a_service_that_starts_on_a_full_disk_says_so_in_a_sentence(home: Path, disk: FaultyDisk) -> None:

@@ -16,7 +16,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
 
 # Fault → what `/healthz` answers at once: 503 with these words, or 200 with none; or what a service says that does not start.
-# `make campaign NAME=chaos` compares it with what is answered, and writes the table in tests/RESULTS.md.
+# The table in tests/RESULTS.md is made of it.
 FAULTS = {
     "`logprobe.duckdb` removed, or an older one put back": None,
     "The write-ahead log lost or cut": None,

@@ -7,7 +7,6 @@ fails where `make test` could have installed it (root, with apt-get) and skips e
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 import shutil
 import subprocess
@@ -29,7 +28,6 @@ class Tool:
         package: Debian's, which has it.
         tests: those that need it.
         variable: environment variable that may name its path, or None.
-        library: shared library that must be there as well, or None.
     """
 
     name: str
@@ -37,12 +35,9 @@ class Tool:
     package: str
     tests: str
     variable: str | None = None
-    library: str | None = None
 
     def found(self) -> str | None:
         """Return the path of its program, or None if it is not installed."""
-        if self.library is not None and ctypes.util.find_library(self.library) is None:
-            return None
         named = os.environ.get(self.variable) if self.variable else None
         places = f"{os.environ.get('PATH', '')}:/usr/sbin"
         return named or next(filter(None, (shutil.which(program, path=places) for program in self.programs)), None)
@@ -59,7 +54,6 @@ _ALL: Final = (
     ),
     Tool("faketime", ("faketime",), "faketime", "tests of clocks that are wrong"),
     Tool("nginx", ("nginx",), "nginx-light", "tests of the proxy of docs/cluster.md"),
-    Tool("libfuse", ("fusermount3",), "fuse3", "tests of disks that misbehave", library="fuse3"),
     Tool("Node.js", ("npm",), "npm", "tests of the browser's scripts"),
     Tool("systemd-analyze", ("systemd-analyze",), "systemd", "tests of the units in docs/examples"),
 )
