@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import json
 import math
 import os
@@ -28,7 +27,6 @@ from engine_scenarios import (
     torch_logprobs,
     until_recorded,
 )
-from tiny_model import make_tiny_adapter
 
 
 def loads(models: Path) -> Any:
@@ -204,164 +202,6 @@ class Actor:
         to.parts.append((name, len(last["token_ids"][:read])))
 
 
-# --- Marks that come late, and clocks that are set ---
-
-
-def late(models: Path) -> Any:
-    """A mark that no engine has read when the sequence ends; a mark about earlier; the wall clock set back an hour between two marks."""
-    from vllm import LLM, SamplingParams
-
-    from logprobe.collectors import Recorder, weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
-
-    llm = LLM(**engine_arguments(models))
-    engine = Driver(llm.llm_engine)
-    params = SamplingParams(temperature=1.0, max_tokens=16, logprobs=0, ignore_eos=True)
-    weights.mark(0, step=0)
-    engine.run("before", params)
-    engine.add("late", params)
-    engine.step_until("late", 6)
-    moment = time.time()  # here the weights change, and the mark is still on its way
-    engine.finish()
-    vllm_plugin.flush()
-    weights.mark(1, step=1, applied_at=moment)
-    engine.run("after", params)
-
-    real = time.time
-    time.time = lambda: real() - 3600
-    engine.add("set-back", params)
-    engine.step_until("set-back", 5)
-    weights.mark(2, step=2)
-    engine.finish()
-    vllm_plugin.flush()  # the emitter looks at the clock
-    engine.run("later", params)
-    time.time = real
-    with Recorder(component="trainer") as recorder:
-        rows = engine.rows
-        recorder.training(
-            step=1,
-            sample_ids=[row["sample_id"] for row in rows],
-            token_ids=[row["token_ids"] for row in rows],
-            trainer_logprobs=torch_logprobs(models / "old", rows, 1.0),
-            weight_version=2,
-        )
-    return {"flushed": vllm_plugin.flush()}
-
-
-# --- LoRA ---
-
-
-def adapters(models: Path) -> Any:
-    """The weights alone, two adapters, one replaced under its name without a mark and with one, and the weights changed below them."""
-    from vllm import LLM, SamplingParams
-    from vllm.lora.request import LoRARequest
-
-    from logprobe.collectors import weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
-
-    paths = [make_tiny_adapter(models / f"adapter-{seed}", seed=seed) for seed in range(3)]
-    llm = LLM(**engine_arguments(models, enable_lora=True, max_loras=2, max_lora_rank=8))
-    params = SamplingParams(temperature=1.0, max_tokens=4, logprobs=0, ignore_eos=True)
-    names = {}
-
-    def run(name: str, adapter: str | None = None, number: int = 0, path: int = 0) -> None:
-        from logprobe.collectors.vllm.ids import sample_id
-
-        request = adapter and LoRARequest(adapter, number, str(paths[path]))
-        [output] = llm.generate(prompts_of(1), params, use_tqdm=False, lora_request=request)
-        names[name] = sample_id(output)
-
-    weights.mark(0, step=0)
-    weights.mark("red-1", step=1, adapter="red")
-    run("base")
-    run("marked before its first use", "red", 1, 0)
-    run("never marked", "blue", 2, 1)
-    weights.mark("blue-1", step=1, adapter="blue")
-    run("marked", "blue", 2, 1)
-    run("replaced without a mark", "red", 3, 2)
-    weights.mark("red-2", step=2, adapter="red")
-    run("replaced and marked", "red", 3, 2)
-    llm.llm_engine.add_lora(LoRARequest("red", 3, str(paths[2])))
-    run("added as it was", "red", 3, 2)
-    llm.llm_engine.remove_lora(3)
-    llm.llm_engine.add_lora(LoRARequest("red", 3, str(paths[2])))
-    run("removed and added", "red", 3, 2)
-    run("the other one still", "blue", 2, 1)
-    run("base still")
-    llm.collective_rpc("reload_weights", kwargs={"weights_path": str(models / "new")})
-    run("below it the weights changed", "blue", 2, 1)
-    weights.mark(1, step=1)
-    run("only the weights were marked", "blue", 2, 1)
-    run("base marked")
-    return {"names": names, "flushed": vllm_plugin.flush()}
-
-
-def adapters_read_again(models: Path) -> Any:
-    """Other content under the same number and path: after an eviction, in place, by the worker's own methods; and the same content again."""
-    from vllm import LLM, SamplingParams
-    from vllm.lora.request import LoRARequest
-
-    from logprobe.collectors import weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
-    from logprobe.collectors.vllm.ids import sample_id
-
-    path, other = models / "current", make_tiny_adapter(models / "adapter-other", seed=9)
-    write = functools.partial(make_tiny_adapter, path)
-    write(seed=0)
-    llm = LLM(**engine_arguments(models, enable_lora=True, max_loras=1, max_cpu_loras=1, max_lora_rank=8))
-    worker = llm.llm_engine.model_executor.driver_worker.worker
-    params = SamplingParams(temperature=1.0, max_tokens=4, logprobs=0, ignore_eos=True)
-    names = {}
-    red, blue = LoRARequest("red", 1, str(path)), LoRARequest("blue", 2, str(other))
-    in_place = LoRARequest("red", 1, str(path), load_inplace=True)
-
-    def run(name: str, request: Any) -> None:
-        [output] = llm.generate(prompts_of(1), params, use_tqdm=False, lora_request=request)
-        names[name] = sample_id(output)
-
-    def mark(version: str) -> None:
-        weights.mark(version, adapter="red")
-
-    def evict() -> None:
-        llm.generate(prompts_of(1), params, use_tqdm=False, lora_request=blue)
-
-    run("first", red)
-    mark("0")
-    run("marked", red)
-    evict()
-    run("evicted, and the same again", red)
-    evict()
-    write(seed=1)
-    run("evicted, and other content", red)
-    mark("1")
-    run("and marked", red)
-    run("in place, and the same", in_place)
-    write(seed=2)
-    run("in place, and other content", in_place)
-    write(seed=3)
-    mark("3")
-    run("in place, marked before it is read", in_place)
-    write(seed=4)
-    run("replaced, and not read", red)
-    worker.remove_lora(1)
-    worker.add_lora(red)
-    run("by the worker", red)
-    mark("4")
-    run("by the worker, and marked", red)
-    worker.remove_lora(1)
-    worker.add_lora(red)
-    run("by the worker, and the same", red)
-    worker.remove_lora(1)
-    worker.add_lora(LoRARequest("stranger", 1, str(other)))
-    run("another one under its number", red)
-    mark("5")
-    run("another one under its number, and marked", red)
-    done = [vllm_plugin.flush()]
-    [attachment] = attached()
-    attachment.close()
-    return {"names": names, "flushed": done}
-
-
 # --- An engine that is killed ---
 
 
@@ -476,37 +316,6 @@ def fingerprints(models: Path) -> Any:
     return {"flushed": done, "tensors": len(states[0])}
 
 
-def overwritten(models: Path) -> Any:
-    """Weights overwritten in place that nobody marks: noticed by a reading; and again after the last reading, before the engine ends."""
-    import vllm._custom_ops as ops
-    from vllm import LLM, SamplingParams
-
-    from logprobe.collectors import weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
-
-    ops._supports_onednn = False
-    llm = LLM(**engine_arguments(models))
-    model = llm.llm_engine.model_executor.driver_worker.worker.get_model()
-    params = SamplingParams(temperature=1.0, max_tokens=8, logprobs=0, ignore_eos=True)
-    told: dict[str, list[str]] = {}
-
-    def sample(name: str) -> None:
-        rows = [row for output in llm.generate(prompts_of(16), params, use_tqdm=False) for row in described(output)]
-        told[name] = [row["sample_id"] for row in rows]
-        vllm_plugin.flush()  # written before anybody can know
-
-    for number in ("0", "1"):
-        sample_until_read(llm)
-        weights.mark(number)
-        sample(f"{number} right")
-        sample_until_read(llm)
-        change(model)
-        sample(f"{number} wrong")
-        if number == "0":
-            sample_until_read(llm)
-    return {"told": told, "flushed": vllm_plugin.flush()}
-
-
 def attached() -> list[Any]:
     from logprobe.collectors.vllm import attach
 
@@ -543,71 +352,6 @@ def last_reading(path: Path) -> float:
     """When the last reading of a worker's answers began; an answer that is being written does not count."""
     whole = path.read_text("utf-8").rpartition("\n")[0].splitlines()
     return max((float(json.loads(line)["began"]) for line in whole), default=float("-inf"))
-
-
-def judged(version: str) -> set[str]:
-    """Replicas whose weights were fingerprinted under a version, by what they have recorded."""
-    rows = recorded("weights")
-    return {row["replica"] for row in rows if row["source"] == "worker" and row["version"] == version}
-
-
-class LoadsOnOne:
-    """What a framework brings along for its workers: a load that reaches only one of the replicas."""
-
-    def load_on(self, replica: int, path: str) -> None:
-        if self.vllm_config.parallel_config.data_parallel_index == replica:
-            self.reload_weights(weights_path=path)
-
-
-def diverging(models: Path) -> Any:
-    """Two replicas of which only one gets the new weights, and both are marked."""
-    return asyncio.run(_diverging(models))
-
-
-async def _diverging(models: Path) -> Any:
-    from vllm import AsyncEngineArgs, SamplingParams
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    from logprobe.collectors import Recorder, weights
-
-    more = {"data_parallel_size": 2, "worker_extension_cls": "attribution_scenarios.LoadsOnOne"}
-    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(models, **more)))
-    params = SamplingParams(temperature=1.0, max_tokens=8, logprobs=0, ignore_eos=True)
-    counter = itertools.count()
-
-    async def sampled(replica: int) -> dict[str, Any]:
-        name, last = f"request-{next(counter)}", None
-        async for output in engine.generate(prompts_of(1)[0], params, name, data_parallel_rank=replica):
-            last = described(output)[0]
-        return last
-
-    async def step(number: int, model: str, recorder: Any) -> None:
-        since, end = time.monotonic(), time.monotonic() + 120
-        rows = [await sampled(replica) for replica in (0, 1) * 4]
-        while engines_read(since) < 2:
-            assert time.monotonic() < end, "no worker read its weights"
-            rows += [await sampled(replica) for replica in (0, 1)]
-        recorder.training(
-            step=number,
-            sample_ids=[row["sample_id"] for row in rows],
-            token_ids=[row["token_ids"] for row in rows],
-            trainer_logprobs=torch_logprobs(models / model, rows, 1.0),
-            weight_version=number,
-        )
-
-    with Recorder(component="trainer") as recorder:
-        weights.mark(0, step=0)
-        await step(0, "old", recorder)
-        await engine.collective_rpc("load_on", args=(0, str(models / "new")))
-        await engine.reset_prefix_cache()
-        weights.mark(1, step=1)
-        await step(1, "new", recorder)
-    end = time.monotonic() + 120
-    while not judged("1") >= {"dp0", "dp1"}:  # what was read is judged when marks of that time have been read
-        assert time.monotonic() < end, "no fingerprint was recorded"
-        await asyncio.sleep(0.1)
-    engine.shutdown()
-    return {}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -103,92 +102,6 @@ def test_healthy_trajectories_are_not_diagnosed_as_missing(trajectories: tuple[P
     assert "missing_logprobs" not in json.dumps(json.loads(diagnosis)["findings"])
 
 
-# --- Marks that come late, and clocks that are set ---
-
-
-@pytest.mark.long
-def test_late_marks_and_clocks_that_are_set_do_not_matter(models: Path, tmp_path: Path) -> None:
-    home, told = attributed("late", models, tmp_path)
-    assert told["flushed"]
-    assert versions(home)["late/0"] == ["0"], "the mark must be late"
-    jumps = [row["message"] for row in spooled(home, RUN, "health") if row["event"] == "clock_jump"]
-    assert logprobe("up", "--once", "--home", home).returncode == 0
-    rows = json.loads(logprobe("sql", "SELECT sample_id, spans FROM rollouts", "--json", "--home", home).stdout)
-    assert {row["sample_id"]: spans(row) for row in rows} == {
-        "before/0": [(0, 16, "0")],
-        "late/0": [(0, 6, "0"), (6, 16, "1")],
-        "after/0": [(0, 16, "1")],
-        "set-back/0": [(0, 5, "1"), (5, 16, "2")],
-        "later/0": [(0, 16, "2")],
-    }
-    by = re.search(r" by (-[\d.]+)", jumps[0])
-    assert by is not None, jumps
-    # The machine may stand still between two looks at its clocks.
-    assert float(by[1]) == pytest.approx(-3600, abs=60)
-    [step] = json.loads(logprobe("show", "--metrics", RUN, "--json", "--home", home).stdout)["steps"]
-    lags = [2] * 16 + [2] * 6 + [1] * 10 + [1] * 16 + [1] * 5 + [0] * 11 + [0] * 16
-    assert math.isclose(step["metrics"]["weight_lag_mean"], sum(lags) / len(lags), rel_tol=1e-12)
-
-
-# --- LoRA ---
-
-
-@pytest.mark.long
-def test_adapters_have_names_and_versions_of_their_own(models: Path, tmp_path: Path) -> None:
-    home, told = attributed("adapters", models, tmp_path)
-    rows = {row["sample_id"]: row for row in spooled(home, RUN, "rollout")}
-    found = {
-        name: (rows[sample]["adapter"], rows[sample]["adapter_id"], [s["version"] for s in rows[sample]["spans"]])
-        for name, sample in told["names"].items()
-    }
-    assert found == {
-        "base": (None, None, ["0"]),
-        "marked before its first use": ("red", 1, ["red-1"]),
-        "never marked": ("blue", 2, [None]),
-        "marked": ("blue", 2, ["blue-1"]),
-        "replaced without a mark": ("red", 3, [None]),
-        "replaced and marked": ("red", 3, ["red-2"]),
-        "added as it was": ("red", 3, ["red-2"]),
-        "removed and added": ("red", 3, ["red-2"]),
-        "the other one still": ("blue", 2, ["blue-1"]),
-        "base still": (None, None, ["0"]),
-        "below it the weights changed": ("blue", 2, [None]),
-        "only the weights were marked": ("blue", 2, [None]),
-        "base marked": (None, None, ["1"]),
-    }
-
-
-@pytest.mark.long
-def test_adapters_that_were_read_again_have_the_version_of_what_was_read(models: Path, tmp_path: Path) -> None:
-    home, told = attributed("adapters_read_again", models, tmp_path)
-    assert told["flushed"]
-    found = versions(home)
-    seen = {name: found[sample] for name, sample in told["names"].items()}
-    # Right; but since then its files are others, and marks may be about these.
-    assert seen.pop("replaced, and not read") in (["3"], [None])
-    assert seen == {
-        "first": [None],
-        "marked": ["0"],
-        "evicted, and the same again": ["0"],
-        "evicted, and other content": [None],
-        "and marked": ["1"],
-        "in place, and the same": ["1"],
-        "in place, and other content": [None],
-        "in place, marked before it is read": ["3"],
-        "by the worker": [None],
-        "by the worker, and marked": ["4"],
-        "by the worker, and the same": ["4"],
-        "another one under its number": [None],
-        "another one under its number, and marked": [None],
-    }
-    read = [row for row in spooled(home, RUN, "weights") if row["source"] == "worker" and row["adapter"] == "red"]
-    under = {
-        version: {row["fingerprint"] for row in read if row["version"] == version} for version in ("0", "1", "3", "4")
-    }
-    assert [len(found) for found in under.values()] == [1, 1, 1, 1], "each version was one thing"
-    assert len(set.union(*under.values())) == 4, "and each another"
-
-
 # --- An engine that is killed ---
 
 
@@ -282,31 +195,3 @@ def unspooled(home: Path) -> list[dict[str, Any]]:
     return json.loads(
         logprobe("sql", "SELECT event FROM events WHERE kind = 'health'", "--json", "--home", home).stdout
     )
-
-
-@pytest.mark.long
-def test_a_replica_that_an_update_did_not_reach_is_certain(models: Path, tmp_path: Path) -> None:
-    home, _ = attributed("diverging", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
-    assert logprobe("up", "--once", "--home", home).returncode == 0
-    findings = json.loads(logprobe("show", RUN, "--json", "--home", home, code=2).stdout)["findings"]
-    assert (findings[0]["cause"], findings[0]["confidence"]) == ("replica_divergence", 0.99)
-    assert findings[0]["evidence"]["different"] == ["dp1"]
-    assert findings[0]["since_step"] == 1
-
-
-@pytest.mark.long
-def test_weights_overwritten_in_place_are_unknown_since_they_were_last_seen_also_in_what_was_written(
-    models: Path, tmp_path: Path
-) -> None:
-    home, told = attributed("overwritten", models, tmp_path)
-    assert told["flushed"]
-    written = versions(home)
-    assert {version for name in told["told"]["0 wrong"] for version in written[name]} == {"0"}, "nobody could know"
-    assert logprobe("up", "--once", "--home", home).returncode == 0
-    rows = json.loads(logprobe("sql", "SELECT sample_id, spans FROM rollouts", "--json", "--home", home).stdout)
-    seen = {row["sample_id"]: {span["version"] for span in row["spans"]} for row in rows}
-    found = {name: set().union(*(seen[each] for each in ids)) for name, ids in told["told"].items()}
-    assert found == {"0 right": {"0"}, "0 wrong": {None}, "1 right": {"1"}, "1 wrong": {None}}
-    for command in (["doctor"], ["show", RUN]):
-        said = logprobe(*command, "--home", home, code=JUDGED).stdout
-        assert "in place" in said, said
