@@ -190,6 +190,9 @@ def client(access: Access) -> TestClient:
         (LOCAL, "evil.example", 403),
         (LOCAL, "10.0.0.1", 403),
         (LOCAL, "localhost.evil.example", 403),
+        (LOCAL, "localhost@evil.example", 403),
+        (LOCAL, "[", 403),
+        (LOCAL, "", 403),
         (OPEN, "10.0.0.1:8501", 200),
         (OPEN, "[fe80::1]", 200),
         (OPEN, "evil.example", 403),
@@ -205,6 +208,8 @@ def test_which_names_are_answered(access: Access, host: str, status: int) -> Non
     policy = answer.headers["content-security-policy"]
     assert "default-src 'self'" in policy
     assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
+    assert "frame-ancestors 'self'" in policy
+    assert "access-control-allow-origin" not in answer.headers
 
 
 @pytest.mark.parametrize(
