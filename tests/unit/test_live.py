@@ -198,7 +198,11 @@ TWO_LOADS = {
 WALL = {"clock_offset": round(at(0).timestamp()) * SECOND}
 LORA = {"adapter": "style", "adapter_id": 7}
 VERSIONS = [
-    Case("one version", [KNOWN, rollout("a", version="1")], {}, {(3, "weight_lag_mean"): 2.0, (3, "unknown_version_frac"): 0.0}),
+    Case("one version", [KNOWN, rollout("a", version="1")], {},
+         {(3, "weight_lag_mean"): 2.0, (3, "unknown_version_frac"): 0.0, (3, "mixed_version_frac"): 0.0}),
+    Case("the newest weights of a sequence may have sampled one token of it",
+         [training("a", weight_version="10"), rollout("a", spans=spans((0, 3, "7"), (3, 4, "9")))],
+         {}, {(3, "weight_lag_newest"): 1.0, (3, "weight_lag_mean"): 2.5, (3, "mixed_version_frac"): 1.0}),
     Case("a late mark", [KNOWN, rollout("a", version="1", **steps_at(101, 102, 103, 104, decided=100)), mark("3", 103)],
          {}, {(3, "weight_lag_mean"): 1.0, (3, "mixed_version_frac"): 1.0}),
     Case("two late marks", [KNOWN, rollout("a", version="0", **steps_at(101, 102, 103, 104, decided=100)), mark("2", 102), mark("3", 104)],
@@ -299,6 +303,9 @@ ODD = [
     Case("a record comes again in another segment", [OURS, OURS, rollout("a"), rollout("a")], {}, {(3, "backend.coverage"): 1.0}),
     Case("broken values of the trainer", [training("a", received=True, trainer_logprobs=[NAN, -1.5, 0.5, None])], {},
          {(3, "backend.coverage"): 0.25, (3, "backend.nonfinite_tokens"): 2.0, (3, "backend.impossible_tokens"): 1.0}),
+    Case("what the trainer reports",
+         [training("a", received=True, reward=0.5, entropy=[0.5, 1.5, NAN, 1.0], advantages=[-2.0, 2.0, 2.0, None])], {},
+         {(3, "entropy"): 1.0, (3, "advantage_abs_mean"): 1.5, (3, "reward"): 0.5}),
     Case("no token under the mask", [training("a", received=True, mask=[False] * 4)], {}, {(3, "backend.k3_kl"): None, (3, "response_length"): 0.0}),
     Case("times that are unknown", [training("a", time=None), rollout("a", time=None)], {"a": EXACT}),
     Case("scalars of ranks, the newest of each", [told(3, 1, entropy=9.0), told(3, 2, entropy=1.0), told(3, 1, rank=1, entropy=2.0)], {}, {(3, "entropy"): 1.5}),
