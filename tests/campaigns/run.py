@@ -136,10 +136,6 @@ _BROWSER: Final = (("npm", "npm"), ("chromium-headless-shell", "chromium-headles
 _PROOF: Final = f"{_TESTS}:tests/e2e:tests/proof"
 
 CAMPAIGNS: Final[dict[str, Campaign]] = {
-    "agents": Campaign(
-        "multi-turn agents against a real vllm serve, with a weight update in flight",
-        (_cases("tests/e2e/agent_cases.py"),),
-    ),
     "axe": Campaign(
         "accessibility of every page, light and dark: axe-core finds nothing",
         (_cases("tests/e2e/axe_cases.py"),),

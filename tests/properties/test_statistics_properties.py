@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
-import sys
 from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from logprobe.collectors.kernel.statistics import (
@@ -57,9 +55,9 @@ def one_side_is_zero(sequence: list) -> bool:
     return any(len(side) > 1 and not any(side) for side in (r, t))
 
 
-def values_of(batch: list, swap: bool = False) -> dict[str, float | None]:
+def values_of(batch: list) -> dict[str, float | None]:
     r, t, m = ([[item[i] for item in sequence] for sequence in batch] for i in range(3))
-    return metrics.compute(*((t, r) if swap else (r, t)), m)
+    return metrics.compute(r, t, m)
 
 
 def total(columns: dict[str, np.ndarray]) -> dict[str, float]:
@@ -127,53 +125,12 @@ def test_no_sum_is_ever_infinite_or_nan(batch: list) -> None:
 
 
 @law
-@given(batches)
-def test_bounds_of_the_metrics(batch: list) -> None:
-    r, t, m = ([[item[i] for item in sequence] for sequence in batch] for i in range(3))
-    values = metrics.compute(r, t, m, current_logprobs=[sequence[::-1] for sequence in t])
-    for pair in ("backend", "update", "total"):
-        for key in ("k2_kl", "k3_kl", "reverse_kl", "chi2_centered", "ratio_min", "ratio_std", "logprob_abs_diff_mean"):
-            assert values[f"{pair}.{key}"] is None or values[f"{pair}.{key}"] >= 0, key
-        for key in ("ess", "ess_seq", "coverage", "clip_fraction_high", "clip_fraction_low", "identical_frac"):
-            assert values[f"{pair}.{key}"] is None or 0 <= values[f"{pair}.{key}"] <= 1 + 1e-12, key
-        pearson = values[f"{pair}.prob_pearson"]
-        assert pearson is None or -1 <= pearson <= 1
-
-
-@law
 @given(worthless_batches)
 def test_a_batch_without_a_valid_token_has_no_values(batch: list) -> None:
     counts = {"coverage", "nonfinite_tokens", "impossible_tokens", "clamped_tokens"}
     for key, value in values_of(batch).items():
         if key.startswith("backend.") and key.split(".")[1] not in counts:
             assert value is None, key
-
-
-@law
-@given(valid_batches)
-def test_swapping_the_sides_flips_the_signs(batch: list) -> None:
-    ahead, back = values_of(batch), values_of(batch, swap=True)
-    for key in ("kl", "log_ppl_diff"):
-        assert ahead[f"backend.{key}"] == pytest.approx(-back[f"backend.{key}"], rel=1e-12, abs=1e-13)
-    for key in ("k2_kl", "logprob_abs_diff_mean", "logprob_abs_diff_max", "mult_prob_error", "prob_abs_diff_mean"):
-        assert ahead[f"backend.{key}"] == pytest.approx(back[f"backend.{key}"], rel=1e-9), key
-    # ρ becomes 1/ρ: the k3 of one direction is the reverse KL of the other, weighted by ρ.
-    assert ahead["backend.ratio_max"] == pytest.approx(1 / back["backend.ratio_min"], rel=1e-9)
-    assert ahead["backend.log_ppl_diff_max"] == pytest.approx(-back["backend.log_ppl_diff_min"], rel=1e-12, abs=1e-13)
-
-
-@law
-@given(close_batches, st.sampled_from([-2.0, -1.0, 0.25, 0.5, 2.0]))
-def test_stretching_every_log_ratio(batch: list, factor: float) -> None:
-    stretched = [[(r, r + factor * (t - r), m) for r, t, m in sequence] for sequence in batch]
-    # Sides that stay probabilities: everything is moved down by the same amount, which changes no log-ratio.
-    once, other = ([[(r - 40, t - 40, m) for r, t, m in s] for s in sequences] for sequences in (batch, stretched))
-    before, after = values_of(once), values_of(other)
-    for key in ("kl", "log_ppl_diff"):
-        assert after[f"backend.{key}"] == pytest.approx(factor * before[f"backend.{key}"], rel=1e-9, abs=1e-11)
-    assert after["backend.k2_kl"] == pytest.approx(factor**2 * before["backend.k2_kl"], rel=1e-9, abs=1e-11)
-    for key in ("logprob_abs_diff_mean", "logprob_abs_diff_max", "log_ppl_abs_diff"):
-        assert after[f"backend.{key}"] == pytest.approx(abs(factor) * before[f"backend.{key}"], rel=1e-9, abs=1e-11)
 
 
 @law
@@ -185,46 +142,6 @@ def test_close_to_agreement_every_divergence_is_quadratic(batch: list, scale: fl
     third_order = 10 * scale * k2 + 1e-300  # |d| ≤ 10 before scaling
     assert values["backend.k3_kl"] == pytest.approx(k2, rel=1e-9, abs=third_order)
     assert values["backend.reverse_kl"] == pytest.approx(k2, rel=1e-9, abs=2 * third_order)
-
-
-def digits_lost(ratios: list[float]) -> float:
-    """Error of what is computed from Σ(ρ − 1) and Σ(ρ − 1)², exact near ρ = 1, where all ρ are small: of ρ² remains a difference of ones."""
-    return 1e-12 + 64 * sys.float_info.epsilon / statistics.fmean(ratios) ** 2
-
-
-@law
-@given(close_batches, st.floats(0.1, 5.0))
-@example([[(-2.0, -6.0, True), (-6.0, -9.75, True)]], 2.0)
-def test_a_constant_offset_of_the_policy_shows_as_itself(batch: list, offset: float) -> None:
-    down = [[(r, t - offset, m) for r, t, m in sequence] for sequence in batch]
-    before, after = values_of(batch), values_of(down)
-    assert after["backend.kl"] == pytest.approx(before["backend.kl"] + offset, rel=1e-9)
-    assert after["backend.ratio_mean"] == pytest.approx(before["backend.ratio_mean"] * math.exp(-offset), rel=1e-9)
-    distances = [[t - r for r, t, masked in sequence if masked] for sequence in down]
-    of_tokens = digits_lost([math.exp(d) for sequence in distances for d in sequence])
-    of_sequences = digits_lost([math.exp(statistics.fmean(sequence)) for sequence in distances if sequence])
-    for key, lost in (("ess", of_tokens), ("ess_seq", of_sequences), ("chi2_centered", of_tokens)):
-        # Weights are compared with one another only.
-        assert after[f"backend.{key}"] == pytest.approx(before[f"backend.{key}"], rel=1e-9, abs=lost), key
-
-
-@law
-@given(close_batches)
-def test_k3_and_k1_differ_by_the_mean_of_the_ratio(batch: list) -> None:
-    values = values_of(batch)
-    scale = max(values["backend.ratio_mean"], abs(values["backend.kl"]), 1.0)
-    expected = values["backend.ratio_mean"] - 1 + values["backend.kl"]
-    assert values["backend.k3_kl"] == pytest.approx(expected, rel=1e-9, abs=1e-12 * scale)
-    assert values["backend.chi2_centered"] == pytest.approx(1 / values["backend.ess"] - 1, rel=1e-9, abs=1e-12)
-
-
-@law
-@given(valid_batches)
-def test_repeating_a_batch_changes_no_mean(batch: list) -> None:
-    once, twice = values_of(batch), values_of(batch + batch)
-    for key, value in once.items():
-        if value is not None and not key.endswith(("_tokens", "calibration_z")):
-            assert twice[key] == pytest.approx(value, rel=1e-9, abs=1e-12), key
 
 
 @law
