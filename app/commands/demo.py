@@ -1,4 +1,4 @@
-"""`logprobe demo`: recorded runs, and one that continues live, through recorder, spool, service and dashboard."""
+"""`logprobe demo`: recorded runs, and one that is trained live, through recorder, spool, service and dashboard."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from logprobe.app.surface.arguments import Arguments
 
 
 def run(arguments: Arguments) -> int:
-    """Returns after Ctrl-C or SIGTERM."""
-    show.run(
-        names=arguments.run, speed=arguments.speed, port=arguments.port, data=arguments.data, home=arguments.home_given
-    )
+    """Return after Ctrl-C or SIGTERM."""
+    show.run(speed=arguments.speed, port=arguments.port, home=arguments.home_given)
     return 0

@@ -86,13 +86,11 @@ START: Final[Entries] = {
         ),
     ),
     "demo": Leaf(
-        "show recorded runs and one that goes on live, through the whole pipeline",
+        "train a small run that is rescued while you watch, beside recorded ones",
         "demo",
         (
-            option("--run NAME", "only this recorded run, replayed (may be repeated; the last is live)", multiple=True),
             option("--speed STEPS_PER_S", "pace", parse=pace, default=2.0),
             option("--port PORT", "dashboard port (0: any free one; default: 8501 if free)", parse=port),
-            option("--data DIR", "folder with recorded runs (default: those that come with logprobe)"),
         ),
     ),
     "doctor": Leaf("show what is installed, which hooks are live here and what cannot be measured", "doctor"),

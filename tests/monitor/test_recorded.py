@@ -1,4 +1,4 @@
-"""A run exported to a folder comes back as it was written, in an order in which it can be replayed."""
+"""A run exported to a folder comes back as it was written."""
 
 from __future__ import annotations
 
@@ -88,52 +88,12 @@ def test_the_files_are_plain_parquet(exported: RecordedRun) -> None:
     assert table["step"].to_pylist() == [step for step in range(STEPS) for _ in range(GROUP)]
 
 
-def test_frames_cover_every_row_once(exported: RecordedRun) -> None:
-    frames = list(exported.frames())
-    assert [frame.step for frame in frames] == exported.steps
-    assert [frame.time for frame in frames] == sorted(frame.time for frame in frames)
-    for kind in exported.kinds:
-        rows = [str(row) for frame in frames if kind in frame.tables for row in frame.tables[kind].to_pylist()]
-        assert sorted(rows) == sorted(str(row) for row in exported.table(kind).to_pylist())
-
-
-def test_rollouts_come_before_the_training_that_uses_them(exported: RecordedRun) -> None:
-    for frame in exported.frames():
-        kinds = list(frame.tables)
-        assert kinds.index("rollout") < kinds.index("training") < kinds.index("step")
-        assert set(frame.tables["training"]["sample_id"].to_pylist()) == set(
-            frame.tables["rollout"]["sample_id"].to_pylist()
-        )
-
-
 def rows(kind: str, values: list[dict[str, object]]) -> pa.Table:
     return pa.Table.from_pylist(values, schema=SCHEMAS[kind])
 
 
 def at(second: int) -> datetime:
     return START + timedelta(seconds=second)
-
-
-def test_a_late_rollout_moves_to_its_step_and_an_unused_one_stays_at_its_time(home: Path, tmp_path: Path) -> None:
-    trainer, engine = SpoolWriter(home, RUN, "trainer"), SpoolWriter(home, RUN, "engine")
-    used_late = {"time": at(25), "sample_id": "late", "token_ids": [1], "logprobs": [-1.0]}  # written after its step
-    unused = {"time": at(15), "sample_id": "unused", "token_ids": [1], "logprobs": [-1.0]}
-    engine.write("rollout", rows("rollout", [unused, used_late]))
-    engine.write("health", rows("health", [{"time": at(90), "event": "closed"}]))
-    for step in (0, 1, 2):
-        trained = {
-            "time": at(10 * step + 9),
-            "step": step,
-            "sample_id": "late" if step == 0 else f"{step}",
-            "token_ids": [1],
-        }
-        trainer.write("training", rows("training", [trained]))
-        trainer.write("step", rows("step", [{"time": at(10 * step + 10), "step": step}]))
-    frames = list(export_run(home, RUN, tmp_path / "out").frames())
-    found = [frame.tables["rollout"]["sample_id"].to_pylist() if "rollout" in frame.tables else [] for frame in frames]
-    assert found == [["late"], ["unused"], []]
-    assert [frame.time for frame in frames] == [at(10), at(20), at(30)]
-    assert [list(frame.tables)[-1] for frame in frames] == ["step", "step", "health"]  # after the end: in the last
 
 
 def test_writers_are_merged_by_time_and_each_keeps_its_order(home: Path, tmp_path: Path) -> None:
@@ -146,10 +106,10 @@ def test_writers_are_merged_by_time_and_each_keeps_its_order(home: Path, tmp_pat
     assert recorded.writers("step").to_pylist() == ["z", "z", "z", "a"]
 
 
-def test_a_run_without_steps_has_no_frames(home: Path, tmp_path: Path) -> None:
+def test_a_run_without_steps_says_so(home: Path, tmp_path: Path) -> None:
     SpoolWriter(home, RUN, "w").write("health", rows("health", [{"time": at(0), "event": "started"}]))
     recorded = export_run(home, RUN, tmp_path / "out")
-    assert (recorded.steps, list(recorded.frames())) == ([], [])
+    assert recorded.steps == []
     assert recorded.manifest["training_tokens"] is None
 
 
