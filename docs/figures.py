@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.app.dashboard.theme import RUN_DASHES
-from logprobe.app.report.chart import HEIGHT, WIDTH, Chart, Line, drawing
 from logprobe.app.text.html import Markup, element, joined
+from logprobe.app.view.chart import HEIGHT, WIDTH, Chart, Line, drawing
 from logprobe.monitor.compare import Comparison, Place, Places, compare
 from logprobe.monitor.metrics.catalog import metric
 
@@ -250,7 +250,7 @@ def _placed(chart: Chart, column: int, row: int) -> Markup:
     x, y = _MARGIN + column * (WIDTH + _GAP), _MARGIN + _LEGEND + row * (_TITLE + HEIGHT + _GAP)
     unit = f", {chart.unit}" if chart.unit else ""
     title = element("text", f"{chart.title}{unit}", y="14", class_="title")
-    under = element("text", chart.x_label, x=f"{WIDTH - 8:g}", y="14", text_anchor="end")
+    under = element("text", "step", x=f"{WIDTH - 8:g}", y="14", text_anchor="end")
     inside = element("g", drawing(chart), transform=f"translate(0 {_TITLE:g})")
     return element("g", title, under, inside, transform=f"translate({x:g} {y:g})")
 

@@ -26,7 +26,8 @@ import numpy as np
 from logprobe.app.ingesting import take
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import tables
-from logprobe.app.view import words as view_words
+from logprobe.app.text.diagnosis import verdict_line
+from logprobe.app.view import story
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain, harmless
 from logprobe.collectors.recorder.recorder import Recorder
@@ -271,6 +272,6 @@ def text(result: str, checks: Sequence[Check], trial: Trial, diagnosis: Diagnosi
         f"sampled by {trial['sampler']}; scored by {harmless(trial['trainer'])}",
         f"run {harmless(trial['run'])}: `logprobe up` shows it",
         "",
-        view_words.of_diagnosis(diagnosis),
+        story.terminal(verdict_line(diagnosis), story.of_diagnosis(diagnosis)),
     ]
     return "\n".join(lines)

@@ -6,12 +6,12 @@ The JSON forms are those of `logprobe.app.view.run_view`, `logprobe.app.view.tok
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Final
 
 from logprobe.app.runs import run_reader
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
-from logprobe.collectors.errors import ConfigurationError
 
 _CRITICAL: Final = 2
 _OF_METRICS: Final = ("metric", "slice", "profile", "per_step", "peer", "option")
@@ -29,8 +29,6 @@ def run(arguments: Arguments) -> int:
         from logprobe.app.view import tokens  # noqa: PLC0415
 
         return tokens.show(arguments)
-    if arguments.html:
-        return _write_report(arguments)
     return _show(arguments)
 
 
@@ -45,30 +43,22 @@ def _check(arguments: Arguments) -> None:
         refuse_usage("--sequence: pass --tokens, too")
     if arguments.pair and not (arguments.tokens or arguments.profile):
         refuse_usage("--pair: pass --tokens, or --metrics with --profile")
-    if arguments.name is None and not (arguments.metrics or arguments.html):
+    if arguments.name is None and not arguments.metrics:
         refuse_usage("no run named: `logprobe runs` lists them")
 
 
 def _show(arguments: Arguments) -> int:
     from logprobe.app.text import tables  # noqa: PLC0415
-    from logprobe.app.view import run_view, words  # noqa: PLC0415
+    from logprobe.app.view import html, run_view, story  # noqa: PLC0415
 
     with run_reader(arguments) as reader:
-        view = run_view.read(reader, Path(home_path(arguments)), arguments.name, steps=arguments.steps)
-    tables.show(view.document(), lambda: words.text(view), as_json=arguments.json)
+        home, whole = Path(home_path(arguments)), bool(arguments.html)
+        view = run_view.read(reader, home, arguments.name, steps=arguments.steps, account=whole)
+    if arguments.html:
+        html.write(Path(arguments.html), html.report(view))
+        print(f"wrote {arguments.html}", file=sys.stderr)
+        return 0
+    tables.show(
+        view.document(), lambda: story.terminal(story.headline(view), story.of_view(view)), as_json=arguments.json
+    )
     return _CRITICAL if view.severity == "critical" else 0
-
-
-def _write_report(arguments: Arguments) -> int:
-    from logprobe.app.report.gather import read  # noqa: PLC0415
-    from logprobe.app.report.incident import report  # noqa: PLC0415
-    from logprobe.app.report.written import write_report  # noqa: PLC0415
-    from logprobe.app.view.places import alone  # noqa: PLC0415
-    from logprobe.monitor.compare import Places  # noqa: PLC0415
-
-    if arguments.name is None:
-        raise ConfigurationError("no run named: `logprobe runs` lists them")
-    with Places(arguments.home) as places, alone(places, arguments.name) as place:
-        document = report(read(place))
-    write_report(Path(arguments.html), document)
-    return 0

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, NotRequired, TypedDict
 
 from logprobe.app.runs import run_of
-from logprobe.app.text import nodes, tables
+from logprobe.app.text import nodes
 from logprobe.app.text.files import store_of
 from logprobe.app.text.gaps import (
     SILENT_SECONDS,
@@ -219,8 +219,9 @@ def _faults(document: RecordsDocument) -> Iterator[tuple[str, object]]:
     yield from (("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items())
 
 
-def sections(document: RecordsDocument) -> Iterator[list[str]]:
-    """Tables of collectors, nodes, their problems and files that cannot be read; those that have rows."""
+def sections(document: RecordsDocument) -> Iterator[tuple[str, list[str], list[list[object]]]]:
+    """Yield title, head and rows of collectors, nodes, their problems and files that cannot be read; those that have
+    rows."""
     collectors: Sequence[Mapping[str, object]] = document["collectors"]
     parts: Sequence[tuple[str, Sequence[Mapping[str, object]]]] = (
         ("collectors", [{name: row[name] for name in _COLLECTOR} for row in collectors]),
@@ -230,7 +231,7 @@ def sections(document: RecordsDocument) -> Iterator[list[str]]:
     )
     for title, rows in parts:
         if rows:
-            yield [title, tables.fitted(list(rows[0]), [[_short(value) for value in row.values()] for row in rows])]
+            yield title, list(rows[0]), [[_short(value) for value in row.values()] for row in rows]
 
 
 def _node(row: queries.NodesOf) -> dict[str, object]:

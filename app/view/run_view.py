@@ -23,7 +23,6 @@ With ``--steps`` the diagnosis is of these steps alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,8 +32,8 @@ from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import in_force
 from logprobe.app.text.judgement import as_document
 from logprobe.app.text.lost_records import gone, waiting_segments
+from logprobe.app.view import account as accounts
 from logprobe.app.view import correction as corrections
-from logprobe.app.view import incident as incidents
 from logprobe.app.view import records as recorded
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Judgement
@@ -54,7 +53,7 @@ class RunView:
         standing: state of its correction.
         correction: document of its correction and what came of it.
         records: what was recorded, lost, and waits.
-        incident: its last incident, or None if it had none.
+        account: of its last incident, or of the run as it stands, or None if neither was read.
     """
 
     diagnosis: DiagnosisDocument
@@ -62,7 +61,7 @@ class RunView:
     standing: Standing
     correction: corrections.CorrectionState
     records: recorded.RecordsDocument
-    incident: Mapping[str, object] | None
+    account: accounts.Account | None
 
     @property
     def run(self) -> str:
@@ -83,7 +82,7 @@ class RunView:
             **self.records,
             "judgement": None if self.judgement is None else as_document(self.judgement),
             "correction": {**in_force(self.diagnosis, self.standing), **self.correction},
-            "incident": self.incident,
+            "incident": self.account and self.account.incident(),
         }
 
 
@@ -94,19 +93,25 @@ def read(
     *,
     steps: tuple[int | None, int | None] = (None, None),
     now: datetime | None = None,
+    account: bool = False,
 ) -> RunView:
-    """Read the view of a run. Raises `ConfigurationError` for an unknown run, and as the reader does."""
+    """Read the view of a run; with `account` also that of a run without an incident.
+
+    Raises `ConfigurationError` for an unknown run, and as the reader does.
+    """
     records = recorded.describe(reader, run, now=now or datetime.now(UTC))
     missing = gone(records["sent"], waiting_segments(home, run), records["quarantined"])
     records["gone"] = None if missing is None else missing[0]
     diagnosis = diagnose(reader, run, steps=steps, accepted=accepted(reader, run))
+    opened = accounts.newest(reader, run)
+    told = opened is not None or account
     return RunView(
         diagnosis=diagnosis,
         judgement=_judged(records["judgement"], diagnosis) if steps == (None, None) else None,
         standing=Standing.read(reader, run),
         correction=corrections.state_of(reader, Home(home), run),
         records=records,
-        incident=incidents.last(reader, run),
+        account=accounts.read(reader, run, diagnosis=diagnosis, opened=opened) if told else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from logprobe.app.report.changes import came_and_went, configured, settings
+from logprobe.app.view.changes import came_and_went, configured, settings
 
 
 def test_settings_of_any_depth_with_both_values() -> None:

@@ -19,12 +19,10 @@ from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.rules.watch import Watch
 from logprobe.app.cli import main
 from logprobe.app.dashboard.pages.alerts import incident_verdict
-from logprobe.app.report.gather import read
-from logprobe.app.report.incident import Incident, facts, happened, last_good, story
-from logprobe.app.text.html import joined
+from logprobe.app.view.account import Account, facts, happened, read
+from logprobe.app.view.html import postmortem
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import queries
-from logprobe.monitor.compare import Place
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.document import Verdict
 from logprobe.monitor.live.ingest import Ingester
@@ -80,14 +78,14 @@ def over(home: Path) -> None:
             look(store, last)
 
 
-def page_of(incident: Incident) -> str:
-    return str(joined(story(incident)))
+def page_of(incident: Account) -> str:
+    return str(postmortem(incident))
 
 
-def found(home: Path) -> Incident:
+def found(home: Path) -> Account:
     with Store.open(Home(home)) as store:
         (row,) = queries.incident_show(store, incident="a#1").to_pylist()
-        return read(Place("a", "a", store), row)
+        return read(store, "a", opened=row)
 
 
 def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,19 +100,18 @@ def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.Captu
     assert main(["show", "a", "--home", str(tmp_path)]) == 2
     shown = " ".join(capsys.readouterr().out.split())
     assert "a: Critical, since step 60, coverage-low." in shown
-    assert "incident a#1: opened" in shown
+    assert "incident a#1 opened" in shown
 
 
 def test_it_has_the_onset_of_the_alert(tmp_path: Path) -> None:
     opened(tmp_path)
     incident = found(tmp_path)
-    assert (incident.since, last_good(incident)) == (60, 59)
+    assert (incident.since, incident.last_good) == (60, 59)
     assert ("60", "onset", "as dated by the alert") in [(str(step), *rest) for _, step, *rest in happened(incident)]
     page = page_of(incident)
     assert "59; no checkpoint was recorded" in page
-    assert "in the 50 steps before step 60" in page
+    assert "What changed in the 50 steps before" in page
     assert "onset at step 60" in page
-    assert "No onset" not in page
 
 
 def test_the_last_good_checkpoint_is_one_that_is_still_there(
@@ -224,7 +221,7 @@ def test_without_a_checkpoint_or_an_onset_it_says_so(tmp_path: Path) -> None:
     opened(home)
     with Store.open(Home(home)) as store:
         known = queries.incident_show(store, incident="a#1").to_pylist()[0]
-        found = read(Place("a", "a", store), known)
+        found = read(store, "a", opened=known)
         assert dict(facts(found))["last good step"] == "59; no checkpoint was recorded, so the last good one is unknown"
         nowhere = replace(
             found,

@@ -25,7 +25,7 @@ from logprobe.app.dashboard.verdict import read_latest_diagnosis, verdict_of
 from logprobe.app.processes import logger
 from logprobe.app.runs import run_of
 from logprobe.app.text.judgement import headline
-from logprobe.app.view import run_view, words
+from logprobe.app.view import run_view, story
 from logprobe.monitor import judgement as judged
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
 from logprobe.monitor.judging.judged import SECONDS, judged_runs
@@ -146,7 +146,7 @@ def of_show(reader: StoreReader) -> Iterator[tuple[str, str]]:
     for name, (verdict, _, _) in CASES.items():
         view = run_view.read(reader, reader.store.home.path, name)
         said = view.document()["judgement"]
-        shown = " ".join(words.text(view).split())
+        shown = " ".join(story.terminal(story.headline(view), story.of_view(view)).split())
         assert shown.startswith(f"{name}: {' '.join(said['words'].split())}")
         assert verdict is None or said["verdict"] == verdict
         yield name, said["severity"]

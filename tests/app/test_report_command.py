@@ -1,129 +1,123 @@
-"""`logprobe show --html`: the incident report of one run, and that names are never markup."""
+"""`logprobe show --html`: the view of a run as one file, and that names are never markup."""
 
 from __future__ import annotations
 
 import re
-import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from recorded_home import SAMPLE_DATA
 
 from logprobe.app.cli import main
-from logprobe.app.report.chart import Chart, Line, figure
-from logprobe.app.report.gather import read
-from logprobe.app.report.incident import Incident, report
-from logprobe.monitor.compare import Places
+from logprobe.app.view import run_view, story
+from logprobe.app.view.account import changes, happened
+from logprobe.app.view.chart import Chart, Line, figure
+from logprobe.app.view.html import postmortem, report
+from logprobe.app.view.run_view import RunView
+from logprobe.monitor.reader import open_reader
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EVIL = '<script>alert("x")</script>'
 
 
 @pytest.fixture(scope="module")
-def incident(recorded_runs: Path) -> Incident:
-    with Places(str(recorded_runs)) as places:
-        return read(places.find("v1-initial"))
+def view(recorded_runs: Path) -> RunView:
+    with open_reader(recorded_runs) as reader:
+        return run_view.read(reader, recorded_runs, "v1-initial", account=True)
 
 
-def test_the_verdict_comes_first_and_the_remedy_with_its_evidence(incident: Incident) -> None:
-    page = report(incident)
-    assert "<h1>v1-initial: Critical, since step 0</h1>" in page
+def later(seconds: int) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def words(view: RunView) -> Iterator[str]:
+    """Yield every text that the walk over a view gives."""
+    for section in story.of_view(view):
+        for part in section.parts:
+            match part:
+                case story.Facts(pairs):
+                    yield from (str(value) for _, value in pairs if value)
+                case story.Points(lines):
+                    yield from lines
+                case story.Table(_, rows):
+                    yield from (cell for row in rows for cell in row if isinstance(cell, str))
+                case story.Item(_, title, lines):
+                    yield from (title, *(text for _, text in lines))
+
+
+def test_the_file_says_what_the_terminal_says_beside_the_trend(view: RunView) -> None:
+    page, shown = report(view), story.terminal(story.headline(view), story.of_view(view))
+    assert "<h1>v1-initial: Critical, since step 0, raw logprobs." in page
     assert page.index("<dd>semantic") < page.index("--logprobs-mode processed_logprobs") < page.index("calibration z")
-    titles = re.findall("<h2>(.*?)</h2>", page)
-    assert titles == [
-        "Culprit", "What happened", "What changed in the 50 steps before", "Findings", "Not measured", "Trend", "Worst sequences", "Configuration",
-    ]  # fmt: skip
-    assert page.count('scope="row"') > 50
-    assert len(page) < 300_000
+    assert "K3 over 300 steps; onset at step 0" in page
+    assert len(page) < 50_000
+    plain = " ".join(re.sub("<[^>]*>", "", page).split()).replace("&#x27;", "'").replace("&quot;", '"')
+    said = list(words(view))
+    assert len(said) > 20
+    for text in said:
+        assert " ".join(text.replace("`", "").split()) in plain
+        assert "".join(text.split()) in "".join(shown.split()) or text in shown
 
 
-def test_the_first_screen_says_what_was_done_and_what_happened_in_order(incident: Incident) -> None:
-    fires = {
-        "step": 30,
-        "rule": "gap-critical",
-        "severity": "critical",
-        "state": "firing",
-        "words": "K3 is high",
-        "time": NOON + timedelta(seconds=30),
-    }
-    quiet = fires | {"step": 20, "state": "acknowledged", "words": "mine"}
-    masks = {
-        "step": 40,
-        "name": "issued",
-        "reason": "critical_growth",
-        "words": "masked IS from step 44",
-        "severity": "warning",
-        "time": NOON + timedelta(seconds=40),
-    }
-    happened = replace(
-        incident,
-        current=[fires | {"phase": "firing"}, fires | {"rule": "staleness", "phase": "normal"}],
-        alerts=[fires, quiet],
-        actions=[
-            masks,
-            masks | {"step": 35, "name": "suggested", "words": "would mask 8 %", "time": NOON + timedelta(seconds=35)},
-        ],
-        deeds=[
-            {
-                "time": NOON + timedelta(seconds=50),
-                "author": "Ada",
-                "action": "acknowledged",
-                "subject": "v1-initial/gap-critical/1",
-                "words": "mine",
-            }
-        ],
-        history=replace(incident.history, begun=NOON, seconds={0: 0.0}),
+def test_what_happened_is_in_order_and_what_was_done_comes_first(view: RunView) -> None:
+    fires = {"step": 30, "rule": "high", "severity": "critical", "state": "firing", "words": "K3 is high"}
+    masks = {"step": 40, "name": "issued", "words": "masked IS from step 44"}
+    account = replace(
+        view.account,
+        alerts=[{**fires, "time": later(30)}, {**fires, "state": "acknowledged", "time": later(32)}],
+        actions=[{**masks, "name": "suggested", "time": later(35)}, {**masks, "time": later(40)}],
+        deeds=[{"time": later(50), "author": "Ada", "action": "acknowledged", "subject": "r/high/1", "words": "mine"}],
+        history=replace(view.account.history, begun=NOON, seconds={0: 0.0}),
     )
-    first, _, rest = report(happened).partition("What happened")
-    assert "<dd>issued at step 40: masked IS from step 44</dd>" in first
-    assert "<dd>gap-critical fires</dd>" in first
-    events, _, _ = rest.partition("Findings")
-    order = [
-        "onset",
-        "alert gap-critical fires",
-        "correction suggested",
-        "correction issued",
-        "acknowledged: v1-initial/gap-critical/1",
+    events = [(time[-2:], what) for time, _, what, _ in happened(account)]
+    assert events == [
+        ("00", "onset"),
+        ("30", "alert high fires"),
+        ("35", "correction suggested"),
+        ("40", "correction issued"),
+        ("50", "acknowledged: r/high/1"),
     ]
-    assert re.findall("<td>((?:alert|correction|onset|acknowledged:)[^<]*)</td>", events) == order
-    times = re.findall(r"2026-03-01 12:00:(\d\d)", events.partition("What changed")[0])
-    assert times == ["00", "30", "35", "40", "50"]
-    assert "2026-03-01 12:00:00 UTC" in first
-    assert "not yet" not in events
+    page = str(postmortem(account))
+    assert "2026-03-01 12:00:00 UTC" in page
+    assert page.index("issued at step 40: masked IS from step 44") < page.index("What happened")
 
 
-def test_what_changed_before_the_onset_and_what_is_unknown(incident: Incident) -> None:
-    document = {**incident.document, "since_step": 100}
-    update = {
-        "kind": "weights",
-        "label": "7",
-        "happened_at": NOON,
-        "step": 60,
-        "cache_cleared": False,
-        "pause_mode": "keep",
-    }
-    events = [
-        update, {**update, "step": 20}, {**update, "kind": "config", "label": "engine_config", "step": 99},
-        {**update, "kind": "restart", "label": "vllm", "step": 101},
-    ]  # fmt: skip
-    _, _, page = report(replace(incident, document=document, events=events)).partition(
-        "What changed in the 50 steps before"
+def test_what_changed_before_the_onset(view: RunView) -> None:
+    event = {"kind": "config", "label": "engine_config", "happened_at": NOON, "step": 99}
+    account = replace(
+        view.account,
+        document={**view.account.document, "since_step": 100},
+        parts=[],
+        events=[
+            {**event, "kind": "weights", "step": 60},
+            {**event, "step": 20},
+            event,
+            {**event, "kind": "restart", "label": "vllm", "step": 101},
+        ],
     )
-    section, _, _ = page.partition("<h2>")
-    assert "configuration changed" in section
-    assert "1 weight update, 1 of which left the prefix cache as it was; pause mode: keep." in section
-    assert "restarted" not in section  # it was after the onset
+    assert changes(account) == [("2026-03-01 12:00:00", 99, "configuration changed", "engine_config")]
+    quiet = replace(account, events=[])
+    assert "nothing restarted, as far as recorded" in str(postmortem(quiet))
 
 
-def test_names_from_outside_are_text(incident: Incident) -> None:
-    sequence = {**incident.sequences[0], "sample_id": EVIL, "finish_reason": "</style>"}
-    history = replace(incident.history, label=EVIL, facts={EVIL: (EVIL,)})
-    alert = dict.fromkeys(("step", "rule", "severity", "state", "words", "phase"), EVIL) | {"time": NOON}
-    fires = alert | {"step": 3, "state": "firing", "phase": "firing"}
+def test_a_terminal_shows_the_newest_of_what_happened_and_a_page_more() -> None:
+    rows = [[step, f"event {step}"] for step in range(60)]
+    section = story.Section("what happened", [story.Table(["step", "what"], rows, long=True)])
+    shown = story.terminal("r", [section])
+    assert [f"event {step}" in shown for step in (54, 55, 59)] == [False, True, True]
+
+
+def test_names_from_outside_are_text(view: RunView) -> None:
+    finding = {**view.diagnosis["findings"][0], "explanation": EVIL, "cause": EVIL}
+    records = {
+        **view.records,
+        "reason": EVIL,
+        "problems": [{"event": EVIL, "message": "</style>", "tokens_lost": 0, "sequences_lost": 0}],
+    }
     page = report(
-        replace(incident, history=history, headline=EVIL, sequences=[sequence], alerts=[alert, fires], current=[fires])
+        replace(view, judgement=None, diagnosis={**view.diagnosis, "run": EVIL, "findings": [finding]}, records=records)
     )
     assert "<script" not in page
     assert page.count("&lt;script&gt;") > 5
@@ -137,22 +131,13 @@ def test_the_command_writes_where_it_says(
     home = ("--home", str(recorded_runs))
     assert main(["show", "v0-reference", "--html", "page.html", *home]) == 0
     assert "wrote page.html" in capsys.readouterr().err
-    assert "No cause was found." in (tmp_path / "page.html").read_text()
+    assert "<h1>v0-reference: " in (tmp_path / "page.html").read_text()
     assert main(["show", "v0-reference", "--html", "nowhere/page.html", *home]) == 1
     assert "cannot write the report nowhere/page.html" in capsys.readouterr().err
-
-
-def test_a_report_of_a_run_in_files(tmp_path: Path) -> None:
-    shutil.copytree(SAMPLE_DATA / "faults" / "healthy", tmp_path / "healthy")
-    page = tmp_path / "page.html"
-    assert main(["show", str(tmp_path / "healthy"), "--html", str(page), "--home", str(tmp_path / "none")]) == 0
-    assert "Incident report: healthy" in page.read_text()
 
 
 def test_steps_without_a_value_are_a_gap_and_not_a_line() -> None:
     points = [(float(step), 1.0 + step) for step in (0, 1, 2, 50, 51, 52)]
     drawn = str(figure(Chart("t", "alt", [Line("run", points)])))
-    path = re.search('class="line c0"', drawn)
-    assert path is not None
     assert re.search(r'd="([^"]*)" class="line c0"', drawn)[1].count("M") == 2
     assert "Not measured." in figure(Chart("t", "alt", [Line("run", [])]))

@@ -56,7 +56,7 @@ SAID = {
     "app/dashboard/pages/weights.py LANES": "tests/app/dashboard/test_words.py::test_the_timeline_has_the_trainer_on_top",
     "app/dashboard/pages/weights.py REPLICAS": "tests/contracts/test_limits.py::test_replicas_of_a_chart",
     "app/proof_setup.py _NAMED": "tests/contracts/test_limits.py::test_weight_versions_in_an_error",
-    "app/report/changes.py _MOST": "tests/app/test_changes.py::test_the_first_setting_past_the_limit",
+    "app/view/changes.py _MOST": "tests/app/test_changes.py::test_the_first_setting_past_the_limit",
     "app/text/comparison.py _SHOWN": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "collectors/directives.py _MOST_ENTRIES": "tests/collectors/test_directives.py::test_the_257th_switch",
     "collectors/vllm/config.py _LONGEST": "tests/collectors/test_vllm_config.py::test_what_differs_beyond_the_cut",
@@ -129,7 +129,7 @@ GUARDS = {
     "app/dashboard/access/tries.py _ADDRESSES": "oldest",  # the pause of all together is kept apart
     "app/dashboard/pages/mismatch.py MOST_TAGS": "said",
     "app/proof_setup.py _NAMED": "said",
-    "app/report/changes.py _MOST": "said",
+    "app/view/changes.py _MOST": "said",
     "app/text/comparison.py _SHOWN": "said",
     "collectors/recorder/writer.py _RETAINED_ROWS": "counted",  # as lost records, which health reports
     "collectors/recorder/writer.py _ROWS": "batch",

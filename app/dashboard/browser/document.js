@@ -1,4 +1,4 @@
-// A finished document of ours (app/report), with a style sheet of its own that touches nothing else.
+// A finished document of ours (app/view/html.py), with a style sheet of its own that touches nothing else.
 export default function show({ parentElement, data }) {
   const host = parentElement.querySelector("article") ?? parentElement.appendChild(document.createElement("article"));
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });

@@ -19,16 +19,15 @@ from logprobe.app.dashboard.acting import BY, REASON, Field
 from logprobe.app.dashboard.data import Look
 from logprobe.app.dashboard.ui import Cell, Line, Link
 from logprobe.app.dashboard.verdict import Verdict, setting_lines
-from logprobe.app.report.gather import read
-from logprobe.app.report.incident import Incident, alert_remedies, annex, story
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import remedy
-from logprobe.app.text.html import joined, style
+from logprobe.app.text.html import style
 from logprobe.app.text.judgement import SIGNS
 from logprobe.app.text.numbers import number, when
+from logprobe.app.view.account import Account, alert_remedies, read
+from logprobe.app.view.html import postmortem
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
-from logprobe.monitor.compare import Place
 from logprobe.monitor.judgement import FIRING, Severity
 from logprobe.monitor.judging.document import leading
 
@@ -341,18 +340,17 @@ def incident_line(incident: Row) -> Line:
 def _incident(look: Look, opened: Row) -> None:
     run = (look.runs or {}).get(opened["run"])
     version = (opened["closed_at"], opened["diagnosed_at"], run and data.version_of(run))
-    place = Place(opened["run"], opened["run"], data.reader())
-    incident = data.kept(("incident", opened["id"]), version, lambda: read(place, opened))
+    incident = data.kept(("incident", opened["id"]), version, lambda: read(data.reader(), opened["run"], opened=opened))
     ui.verdict(incident_verdict(incident))
     links = [
         ("All incidents", "incidents", {}),
         *((name, name.lower(), {"run": opened["run"]}) for name in ("Diagnosis", "Tokens", "Alerts", "Correction")),
     ]
     ui.links([Link(name, page, query) for name, page, query in links])
-    browser.document("incident", "postmortem", joined([*story(incident), *annex(incident)]), style(), ui.theme().mode)
+    browser.document("incident", "postmortem", postmortem(incident), style(), ui.theme().mode)
 
 
-def incident_verdict(incident: Incident) -> Verdict:
+def incident_verdict(incident: Account) -> Verdict:
     """Return what stands above the document of an incident: its state and what to do."""
     opened = incident.opened or {}
     first = leading(incident.document)

@@ -7,9 +7,8 @@ this size, with its extremes kept; a step without a value is a gap.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -21,7 +20,6 @@ from logprobe.app.text.numbers import number
 
 Points = Sequence[tuple[float, float]]
 
-COLOURS: Final = 6
 WIDTH, HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360.0, 190.0, 48.0, 8.0, 8.0, 22.0
 _MOST_POINTS: Final = 600
 _TICKS: Final = 5
@@ -30,36 +28,29 @@ _GAP: Final = 3.0  # usual distances without a value
 
 @dataclass(frozen=True)
 class Line:
-    """One run on a chart. `colour`: 0 … `COLOURS` − 1, the same on every chart of a report; `opacity`: 0 … 1.
-
-    `gaps`: whether a break belongs where x leaps; False: points that are NaN say where.
-    """
+    """One run on a chart. `colour`: its number, the same on every chart; `opacity`: 0 … 1."""
 
     label: str
     points: Points
     colour: int = 0
     opacity: float = 1.0
-    gaps: bool = True
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart; `band`: (x, low, high); `mark`: an x to look at, with its words; `alt`: what it shows, in a
-    sentence."""
+    """A chart over steps. `alt`: its content in a sentence; `mark`: an x to look at, with its words."""
 
     title: str
     alt: str
     lines: Sequence[Line]
-    x_label: str = "step"
     unit: str = ""
-    band: Sequence[tuple[float, float, float]] = ()
     mark: tuple[float, str] | None = None
     log: bool | None = None  # None: by the values
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """From data to the picture."""
+    """Scale from data to the picture."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -75,11 +66,11 @@ class _Frame:
 
 
 def figure(chart: Chart) -> Markup:
-    """The chart with its caption."""
+    """Return the chart with its caption."""
     unit = f", {chart.unit}" if chart.unit else ""
     frame = _frame(chart)
     scale = " · logarithmic" if frame is not None and frame.log else ""
-    caption = element("figcaption", element("strong", f"{chart.title}{unit}"), f"by {chart.x_label}{scale}")
+    caption = element("figcaption", element("strong", f"{chart.title}{unit}"), f"by step{scale}")
     if frame is None:
         return element("figure", caption, element("p", "Not measured.", class_="note"))
     drawn = joined([element("title", chart.alt), drawing(chart)])
@@ -93,17 +84,7 @@ def drawing(chart: Chart) -> Markup:
     if frame is None:
         return Markup()
     lines = (_path(line, frame) for line in chart.lines)
-    return joined([*_axes(frame), *_band(chart, frame), *_mark(chart, frame), *lines])
-
-
-def legend(labels: Mapping[str, int]) -> Markup:
-    """Draw the legend: label → colour."""
-    return element("ul", *(element("li", _sample(colour), label) for label, colour in labels.items()), class_="legend")
-
-
-def _sample(colour: int) -> Markup:
-    stroke = element("path", d="M0 4H28", class_=f"line c{colour}", stroke_dasharray=RUN_DASHES[colour])
-    return element("svg", stroke, viewBox="0 0 28 8", aria_hidden="true")
+    return joined([*_axes(frame), *_mark(chart, frame), *lines])
 
 
 def _frame(chart: Chart) -> _Frame | None:
@@ -111,7 +92,7 @@ def _frame(chart: Chart) -> _Frame | None:
     if not points:
         return None
     x = [x for x, _ in points]
-    y = np.array([y for _, y in points] + [edge for _, low, high in chart.band for edge in (low, high)])
+    y = np.array([y for _, y in points])
     log = wants_log(y) if chart.log is None else chart.log
     if log:
         y = np.log10(y[y > 0]) if (y > 0).any() else np.zeros(1)
@@ -135,7 +116,7 @@ def _axes(frame: _Frame) -> Iterator[Markup]:
 
 
 def ticks(low: float, high: float, *, least: float = 0.0) -> list[float]:
-    """Round numbers from `low` to `high`, about five, at least `least` apart.
+    """Return round numbers from `low` to `high`, about five, at least `least` apart.
 
     >>> ticks(0.0, 299.0)
     [0.0, 100.0, 200.0]
@@ -152,7 +133,7 @@ def _path(line: Line, frame: _Frame) -> Markup:
         if line.points
         else (np.empty(0),) * 2
     )
-    x, y = thin(*(_with_gaps(x, y) if line.gaps else (x, y)), max_points=_MOST_POINTS)
+    x, y = thin(*_with_gaps(x, y), max_points=_MOST_POINTS)
     words, pen = [], "M"
     for across, up in zip(x.tolist(), y.tolist(), strict=True):
         if not math.isfinite(up):
@@ -171,20 +152,12 @@ def _path(line: Line, frame: _Frame) -> Markup:
 def _with_gaps(
     x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """A break where steps are missing: a line across them would claim what was not measured."""
+    """Break the line where steps are missing: across them it would claim what was not measured."""
     distance = np.diff(x)
     if not len(distance):
         return x, y
     after = np.flatnonzero(distance > _GAP * np.median(distance)) + 1
     return np.insert(x, after, x[after]), np.insert(y, after, np.nan)
-
-
-def _band(chart: Chart, frame: _Frame) -> Iterator[Markup]:
-    """From block to block, with straight edges."""
-    for (x, low, high), (next_x, next_low, next_high) in pairwise(chart.band):
-        corners = ((x, low), (next_x, next_low), (next_x, next_high), (x, high))
-        path = "L".join(f"{frame.across(across):.1f} {frame.up(up):.1f}" for across, up in corners)
-        yield element("path", d=f"M{path}Z", class_="band f0")
 
 
 def _mark(chart: Chart, frame: _Frame) -> Iterator[Markup]:

@@ -1,0 +1,104 @@
+"""The view of a run, or the account of an incident, as an HTML document: no script, no network, readable on a phone, in
+the dark and by a screen reader."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from logprobe.app.text.html import Markup, element, joined, style
+from logprobe.app.view import story
+from logprobe.app.view.account import Account
+from logprobe.app.view.chart import Chart, Line, figure
+from logprobe.app.view.run_view import RunView
+from logprobe.app.view.story import Facts, Part, Points, Section, Table
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.judging.growth_rule import K3
+
+# Nothing may be loaded or run, whatever is in the page: names and texts of rollouts come from outside.
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+_MOST: Final = 50  # rows of a long table, the newest
+
+
+def report(view: RunView) -> str:
+    """Return the view of a run as one file."""
+    title, since = f"Report: {view.run}", view.diagnosis["since_step"]
+    head = [
+        Markup('<meta charset="utf-8">'),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup('<meta name="color-scheme" content="light dark">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        element("title", title),
+        element("style", Markup(style())),
+    ]
+    trend = Markup() if view.account is None else _trend(view.account, since)
+    body = element("body", element("main", element("h1", story.headline(view)), document(story.of_view(view), trend)))
+    return f'<!doctype html>\n<html lang="en">\n{element("head", joined(head))}\n{body}\n</html>\n'
+
+
+def postmortem(account: Account) -> Markup:
+    """Return the account of an incident, to stand under its headline."""
+    return document(story.of_account(account), _trend(account, account.since))
+
+
+def document(sections: Iterable[Section], beside: Markup) -> Markup:
+    """Return sections as HTML; `beside` stands beside the first."""
+    first, *rest = [_section(section) for section in sections]
+    return joined([element("div", first, beside, class_="first"), *rest])
+
+
+def _section(section: Section) -> Markup:
+    title = [element("h2", section.title[0].upper() + section.title[1:])] if section.title else []
+    return element("section", *title, *map(_part, section.parts))
+
+
+def _part(part: Part) -> Markup:
+    if isinstance(part, Facts):
+        said = [(name, value) for name, value in part.pairs if value]
+        return element("dl", *(each for name, value in said for each in (element("dt", name), element("dd", value))))
+    if isinstance(part, Points):
+        return element("ul", *(element("li", words) for words in part.lines))
+    if isinstance(part, Table):
+        return _table(part)
+    lines = [element("p", element("strong", f"{label}: ") if label else "", words) for label, words in part.lines]
+    return joined([element("h3", f"{part.number}. {part.title}"), *lines])
+
+
+def _table(part: Table) -> Markup:
+    """Return a table with scoped headings; its first column names the rows. It scrolls sideways where it does not
+    fit."""
+    rows = part.rows[-_MOST:] if part.long else part.rows
+    more = f"the newest {_MOST} of {len(part.rows)}" if len(rows) < len(part.rows) else part.caption
+    head = element("tr", *(element("th", name, scope="col") for name in part.head))
+    body = [
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
+    ]
+    caption = [element("caption", more)] if more else []
+    whole = element("table", *caption, element("thead", head), element("tbody", *body))
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=more or "table")
+
+
+def _trend(account: Account, since: int | None) -> Markup:
+    """Draw K3 over steps, and the step of onset."""
+    points = [(float(step), value) for step, value in sorted(account.history.trend(K3).items())]
+    alt = f"K3 over {len(points):,} steps" + ("" if since is None else f"; onset at step {since}")
+    mark = None if since is None else (float(since), f"since step {since}")
+    return figure(Chart("K3", alt, [Line(account.history.label, points)], unit="nats", mark=mark))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a document, whole or not at all. Raise `ConfigurationError` when the place is not writable."""
+    try:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False) as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(file.name).chmod(0o666 & ~mask)  # as any file the user makes; temporary ones are private
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write the report {path}: {error.strerror or error}; choose another --html"
+        ) from error

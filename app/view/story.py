@@ -1,0 +1,218 @@
+"""The view of a run as parts, in the order in which a reader needs them: one walk that every rendering takes.
+
+`terminal` renders them as lines that fit the terminal, `logprobe.app.view.html` as a document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.text import tables
+from logprobe.app.text.correction import OFF, advice_words, remedy, settings, unnamed
+from logprobe.app.text.diagnosis import (
+    LAYERS,
+    evidence_name,
+    extent,
+    remembered,
+    standing_of,
+    unmeasured,
+    verdict_line,
+)
+from logprobe.app.text.judgement import line
+from logprobe.app.view import account as accounts
+from logprobe.app.view import correction as corrections
+from logprobe.app.view import records as recorded
+from logprobe.app.view.account import BEFORE, Account
+from logprobe.app.view.run_view import RunView
+from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.expected import expected
+from logprobe.monitor.judging.judged import JudgedDocument
+from logprobe.monitor.judging.named import in_words
+
+_NAME: Final = 12  # characters of the longest name of a fact
+_SHOWN: Final = 5  # rows of what happened in a terminal, the newest
+_HELD: Final = {True: "as expected", False: "off", None: ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names with values; those without a value are left out."""
+
+    pairs: Sequence[tuple[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table. `long`: a terminal shows its last rows only."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    caption: str = ""
+    long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """A list of sentences."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A numbered paragraph: its title, then words with what they are; "" for those that go on."""
+
+    number: int
+    title: str
+    lines: Sequence[tuple[str, str]]
+
+
+Part = Facts | Table | Points | Item
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Parts under a title; "" for the first, which needs none."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+def headline(view: RunView) -> str:
+    """Return the judgement of a run, or of the steps that were asked for, in a line."""
+    return verdict_line(view.diagnosis) if view.judgement is None else f"{view.run}: {line(view.judgement)}"
+
+
+def of_view(view: RunView) -> Iterator[Section]:
+    """Yield everything that is said of a run."""
+    judged = view.records["judged"]
+    late = judged["sentence"] if view.judgement is not None and judged is not None and not _is_first(judged) else ""
+    state = f"{view.records['state']}: {view.records['reason']}"
+    yield Section("", [Facts([*_diagnosed(view.diagnosis, view.standing), ("judged", late), ("run", state)])])
+    yield from _findings(view.diagnosis, view.standing)
+    yield _alerts(view.records)
+    if view.account is not None and view.account.opened is not None:
+        yield from _told(view.account, f"incident {view.account.opened['id']}")
+    if view.standing.from_step is not None or view.correction["stopped"]:
+        yield Section("correction", [Facts(list(corrections.words(view.correction)))])
+    yield from _not_measured(view.diagnosis)
+    tables_of_records = [Table(head, rows, title) for title, head, rows in recorded.sections(view.records)]
+    yield Section("records", [Facts(list(recorded.words(view.records))), *tables_of_records])
+
+
+def of_account(account: Account) -> Iterator[Section]:
+    """Yield everything that is said of an incident."""
+    document, standing = account.document, account.standing
+    yield Section("", [Facts([*accounts.facts(account), *_diagnosed(document, standing)])])
+    yield from _told(account, "")
+    yield from _findings(document, standing)
+    yield from _not_measured(document)
+
+
+def of_diagnosis(diagnosis: DiagnosisDocument) -> Iterator[Section]:
+    """Yield what a diagnosis alone says."""
+    yield Section("", [Facts(list(_diagnosed(diagnosis, OFF)))])
+    yield from _findings(diagnosis, OFF)
+    yield from _not_measured(diagnosis)
+
+
+def _is_first(judged: JudgedDocument) -> bool:
+    """Return true if this diagnosis is the first of the run: nothing is late but what waits in the spool."""
+    return judged["judged_step"] is None and not judged["spooled_seconds"]
+
+
+def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tuple[str, object]]:
+    why = diagnosis["why_it_grew"]
+    yield "layer", LAYERS[diagnosis["layer"]]
+    yield "K3", extent(diagnosis)
+    yield "setup", remembered(diagnosis)
+    yield "why", "" if why is None else why["words"]
+    yield "correction", advice_words(diagnosis, standing)
+
+
+def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Section]:
+    parts: list[Part] = []
+    for number, finding in enumerate(document["findings"], 1):
+        lines = [("", finding["explanation"]), ("Fix", remedy(finding, standing))]
+        lines += [("Set", in_words(setting)) for setting in settings(finding, standing)]
+        lines += [("Set", why)] if (why := unnamed(finding, document)) else []
+        layer = finding["layer"].replace("_", " ")
+        parts.append(Item(number, f"{finding['cause']} ({layer}; {standing_of(finding, document)})", lines))
+    rows = [row for finding in document["findings"] for row in _evidence(finding)]
+    if rows:
+        parts.append(Table(["cause", "evidence", "value", "expected", ""], rows))
+    if parts:
+        yield Section("findings", parts)
+
+
+def _evidence(finding: Mapping[str, Any]) -> Iterator[list[object]]:
+    """Yield numbers, and what each should be where that can be said of it alone."""
+    measured = {name: value for name, value in finding["evidence"].items() if value is not None}
+    for number, (name, value) in enumerate(measured.items()):
+        should = expected(name)
+        held = ("", "") if should is None else (should.words, _HELD[should.holds(value)])
+        yield ["" if number else finding["cause"], evidence_name(name), value, *held]
+
+
+def _alerts(records: recorded.RecordsDocument) -> Section:
+    if not records["alerts"]:
+        seen = records["alerts_seen_step"]
+        words = "the alerts have not looked at this run yet" if seen is None else f"none fires as of step {seen}"
+        return Section("", [Facts([("alerts", words)])])
+    columns = ("rule", "severity", "started_step", "acknowledged_by", "words")
+    rows = [[alert[name] for name in columns] for alert in records["alerts"]]  # type: ignore[literal-required]
+    return Section("alerts", [Table(["rule", "severity", "since", "acknowledged by", "message"], rows)])
+
+
+def _told(account: Account, title: str) -> Iterator[Section]:
+    """Yield what happened, and what changed before it; with a title also when it was."""
+    if title:
+        yield Section(title, [Facts(accounts.facts(account))])
+    if rows := accounts.happened(account):
+        yield Section("what happened", [Table(["UTC", "step", "what", "words"], rows, long=True)])
+    if account.since is None:
+        return
+    changes = accounts.changes(account)
+    nothing = (
+        f"No setting, replica or tag changed and nothing restarted, as far as recorded (steps to {account.since:,})."
+    )
+    parts = [Table(["UTC", "step", "what", "change"], changes, long=True)] if changes else [Points([nothing])]
+    yield Section(f"what changed in the {BEFORE} steps before", parts)
+
+
+def _not_measured(diagnosis: DiagnosisDocument) -> Iterator[Section]:
+    if diagnosis["not_measured"]:
+        yield Section("not measured", [Points(list(map(unmeasured, diagnosis["not_measured"])))])
+
+
+def terminal(title: str, sections: Iterable[Section]) -> str:
+    """Return the parts as text in lines that fit the terminal."""
+    blocks = [tables.paragraph(title, then="  ")]
+    for section in sections:
+        indent = "  " if section.title and not isinstance(section.parts[0], Item | Table) else ""
+        blocks += ["\n".join(lines) for lines in _blocks(section, indent)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _blocks(section: Section, indent: str) -> Iterator[list[str]]:
+    title = [section.title] if section.title and not isinstance(section.parts[0], Item) else []
+    for number, part in enumerate(section.parts):
+        lines = _lines(part, indent)
+        if lines:
+            yield [*(title if number == 0 else []), *lines]
+
+
+def _lines(part: Part, indent: str) -> list[str]:
+    if isinstance(part, Facts):
+        said = [(name, value) for name, value in part.pairs if value]
+        return [tables.paragraph(tables.fact(value), first=f"{indent}{name:<{_NAME}} ") for name, value in said]
+    if isinstance(part, Points):
+        return [tables.paragraph(words, first="  - ") for words in part.lines]
+    if isinstance(part, Table):
+        rows = part.rows[-_SHOWN:] if part.long else part.rows
+        return [*([part.caption] if part.caption else []), tables.fitted(part.head, rows)]
+    titled = [tables.paragraph(part.title, first=f"{part.number}. ")]
+    return [*titled, *(tables.paragraph(words, first=f"   {label}{label and ': '}") for label, words in part.lines)]
