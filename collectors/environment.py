@@ -32,7 +32,6 @@ VARIABLES: Final[Mapping[str, Variable]] = {
         "share of distinct prompts that are recorded. `harmless=a:b`: your `collective_rpc` methods that leave weights "
         "alone. `prefix=NAME`: prefix of sample ids where several `LLM` objects write to one run",
     ),
-    "LOGPROBE_TOKEN": Variable("service", "token of the service's endpoint"),
     "LOGPROBE_DIRECTIVE_KEY": Variable("service, trainer", "key that directives are signed with"),
     "LOGPROBE_UMASK": Variable("service", "which users may share a data directory, such as `007`"),
     "LOGPROBE_LIMITS": Variable("service, commands", "limits for files, such as `import_unit_mib=128`"),

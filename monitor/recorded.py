@@ -77,7 +77,8 @@ class RecordedRun:
     def ended(self) -> datetime:
         """Time of the last record of a step, in UTC."""
         newest = (pc.max(self.table(kind)["time"]).as_py() for kind in ("training", "step"))
-        return max(time.replace(tzinfo=UTC) for time in newest if time is not None)
+        last: datetime = max(time for time in newest if time is not None)
+        return last.replace(tzinfo=UTC)
 
     def _stored(self, kind: str) -> pa.Table:
         if kind not in self._cache:

@@ -59,10 +59,6 @@ class Server(settings_file.Settings):
     """age of raw tokens kept, in days"""
     keep_store_gib: _Amount = KEEP_STORE_GIB
     """size of the store, in GiB"""
-    address: str = "127.0.0.1"
-    """address at which trainers elsewhere and Prometheus reach the service"""
-    port: _Port = 0
-    """its port; 0: any free one"""
     health_port: _Port = 0
     """port of /healthz and /metrics; 0: any free one"""
 
@@ -110,8 +106,6 @@ def service_of(arguments: argparse.Namespace) -> Service:
     server = settings_file.read(Path(arguments.home), SECTION, _KIND, Server())
     return Service(
         Home(arguments.home),
-        host=server.address,
-        port=server.port,
         health_port=server.health_port,
         policy=server.retention(),
         budget=StoreBudget(_bytes(server.keep_store_gib)),

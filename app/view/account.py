@@ -1,4 +1,4 @@
-"""Account of an incident of a run, or of the run as it stands: since when, what happened, what changed before it.
+"""Account of an incident of a run, or of the run as it stands: since which step, what happened, what changed before it.
 
 `logprobe show`, the report and the page of an incident tell it.
 """

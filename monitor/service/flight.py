@@ -38,9 +38,6 @@ Parameters = Mapping[str, Any] | Sequence[Any] | None
 # Rows per message: small enough that a slow reader holds little memory in the service, large enough to be efficient.
 _BATCH_ROWS: Final = 65_536
 
-_TOKEN_VARIABLE: Final = "LOGPROBE_TOKEN"  # noqa: S105 - the variable's name
-_SHORTEST_TOKEN: Final = 16
-
 # What may cross the wire by name; anything else arrives as the base class.
 _ERRORS: Final[dict[str, type[LogprobeError]]] = {
     error.__name__: error for error in (ConfigurationError, QueryError, StoreError, ServiceUnavailableError)
@@ -145,16 +142,6 @@ def refused(error: LogprobeError) -> flight.FlightServerError:
     """`error` as it travels to the client, where `remote_error` makes it what it was."""
     info = json.dumps({"class": type(error).__name__, "message": str(error)})
     return flight.FlightServerError(str(error), extra_info=info.encode())
-
-
-def stated_token(environment: Mapping[str, str]) -> str | None:
-    """The token that clients on other machines know beforehand. Raises `ConfigurationError` when it is too short."""
-    given = environment.get(_TOKEN_VARIABLE)
-    if given and len(given) < _SHORTEST_TOKEN:
-        raise ConfigurationError(
-            f"{_TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
-        )
-    return given or None
 
 
 class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]

@@ -1,20 +1,16 @@
-"""``/healthz`` and ``/metrics``: an HTTP endpoint for those who watch the service.
+"""``/healthz`` and ``/metrics``: an HTTP endpoint for monitoring.
 
 ``/healthz`` says whether the jobs still do their work, and whether everything in the spool gets into the store:
 
 200 when it is so, 503 when a job has got nowhere for longer than its patience (it hangs, or fails again and again),
 when a file in the spool could not be read for that long, when a live run is judged late for more than a minute, and at
-once when the service knows why records cannot arrive. For an uptime check, so it asks for no token, and names runs only
-where no other machine can ask. ``/metrics`` is for Prometheus (`scrape`); where others than this machine can reach it,
-it asks for the service's token, because it names runs.
+once when the service knows why records cannot arrive. ``/metrics`` is for Prometheus (`scrape`). Both name runs and ask
+for no token: they answer on this machine's own address only.
 """
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +23,7 @@ from logprobe.monitor.judging.judged import JudgedAsOf
 from logprobe.monitor.service.jobs import PATIENCE, Job
 from logprobe.monitor.service.scrape import CONTENT_TYPE
 
+HOST: Final = "127.0.0.1"  # of everything that the service listens on
 PATH: Final = "/healthz"
 METRICS: Final = "/metrics"
 LATE_PATIENCE: Final = 60.0  # seconds that a live run may be judged late
@@ -110,23 +107,19 @@ class HealthServer:
 
     def __init__(
         self,
-        host: str,
         port: int,
         document: Callable[[], Mapping[str, Any]],
         metrics: Callable[[], str] = lambda: "# EOF\n",
-        *,
-        token: str | None = None,
     ) -> None:
-        """`port` 0: any free one. `token`: asked for by ``/metrics``, unless `host` is this machine's own.
+        """Listen on this machine's own address. `port`: 0 for any free one.
 
-        Raises `ConfigurationError` when the address cannot be had.
+        Raises `ConfigurationError` when it cannot be had.
         """
-        asked = None if is_loopback(host) else token
         try:
-            self._server = _server_class(host)((host, port), _handler(document, metrics, asked))
+            self._server = _Server((HOST, port), _handler(document, metrics))
         except OSError as error:
             raise ConfigurationError(
-                f"cannot listen on {host}:{port} ({error.strerror}); choose another health_port in the settings"
+                f"cannot listen on {HOST}:{port} ({error.strerror}); choose another health_port in the settings"
             ) from error
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="logprobe-healthz", daemon=True)
@@ -139,28 +132,14 @@ class HealthServer:
         self._thread.join()
 
 
-def _server_class(host: str) -> type[ThreadingHTTPServer]:
-    class Server(ThreadingHTTPServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        daemon_threads = True
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
 
-        def handle_error(self, request: object, client_address: object) -> None:
-            """A probe that went away before its answer is no news."""
-
-    return Server
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A probe that went away before its answer is no news."""
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _handler(
-    document: Callable[[], Mapping[str, Any]], metrics: Callable[[], str], token: str | None
-) -> type[BaseHTTPRequestHandler]:
+def _handler(document: Callable[[], Mapping[str, Any]], metrics: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = _CLIENT_SECONDS
 
@@ -175,10 +154,6 @@ def _handler(
                 self._answer(HTTPStatus.NOT_FOUND, {"error": f"only {PATH} and {METRICS} exist"})
 
         def _metrics(self) -> None:
-            shown = self.headers.get("Authorization", "").encode()
-            if token is not None and not hmac.compare_digest(shown, f"Bearer {token}".encode()):
-                self._answer(HTTPStatus.UNAUTHORIZED, {"error": "send the service's token: Authorization: Bearer …"})
-                return
             try:
                 text = metrics()
             except LogprobeError as error:  # Prometheus then marks the target as down

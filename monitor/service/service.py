@@ -30,7 +30,7 @@ from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.judging.judged import JudgedAsOf, judged_runs
 from logprobe.monitor.service import healthz, heap, scrape
 from logprobe.monitor.service.action import Action
-from logprobe.monitor.service.flight import FlightServer, Request, stated_token
+from logprobe.monitor.service.flight import FlightServer, Request
 from logprobe.monitor.service.jobs import (
     LOGGER,
     PATIENCE,
@@ -82,8 +82,6 @@ class Service:
         self,
         home: Home,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
         health_port: int = 0,
         policy: RetentionPolicy | None = None,
         limits: Limits | None = None,
@@ -96,8 +94,6 @@ class Service:
 
         Args:
             home: to serve.
-            host: address to listen on.
-            port: of the Flight endpoint; 0: any free one.
             health_port: of ``/healthz``; 0: any free one.
             policy: of raw tokens; None: the default one.
             limits: of users' statements; None: the default ones.
@@ -108,8 +104,6 @@ class Service:
                 503; None: each its own.
         """
         self._home = home
-        self._host = host
-        self._port = port
         self._health_port = health_port
         self._policy = policy
         self._limits = limits
@@ -152,7 +146,7 @@ class Service:
             )
             self._jobs = self._make_jobs(self._pipeline, parts)
             server = self._listen(stack, {name: action for part in parts for name, action in part.actions.items()})
-            lock.announce(f"{self._host}:{server.port}")
+            lock.announce(f"{healthz.HOST}:{server.port}")
             schedule = self._schedule = Schedule(self._jobs.values())
             stack.callback(self._store.interrupt)  # a long query must not hold up the end
             for part in parts:
@@ -160,7 +154,7 @@ class Service:
             stack.callback(schedule.stop)
             stack.callback(self._home.remove_service_info)
             schedule.start()
-            LOGGER.info("serving %s at %s:%d", self._home.path, self._host, server.port)
+            LOGGER.info("serving %s at %s:%d", self._home.path, healthz.HOST, server.port)
             self._wait_for_the_end()
             LOGGER.info("stopping")
 
@@ -221,36 +215,32 @@ class Service:
                 self._schedule.soon(job)
 
     def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
-        token = stated_token(os.environ) or secrets.token_urlsafe(32)
+        token = secrets.token_urlsafe(32)
         health = healthz.HealthServer(
-            self._host,
             self._health_port,
             lambda: healthz.describe(
                 list(self._jobs.values()),
                 self._intake(),
                 late=[run for run, _ in self._late.values()],
                 late_seconds=self._late_seconds(),
-                named=healthz.is_loopback(self._host),
+                named=True,
                 patience=self._patience or PATIENCE,
                 problems=[
-                    *self._store.archive.problems(named=healthz.is_loopback(self._host), told=_REFUSED),
+                    *self._store.archive.problems(named=True, told=_REFUSED),
                     *self._full_disk(),
                 ],
             ),
             lambda: scrape.exposition(self._store, self._jobs.values(), stuck=len(self._pipeline.delays)),
-            token=token,
         )
         stack.callback(health.close)
         try:
-            server = FlightServer(self, host=self._host, port=self._port, token=token, actions=actions)
+            server = FlightServer(self, host=healthz.HOST, port=0, token=token, actions=actions)
         except (OSError, pa.ArrowException) as error:
-            raise ConfigurationError(
-                f"cannot listen on {self._host}:{self._port} ({error}); choose another --port or --bind"
-            ) from error
+            raise ConfigurationError(f"cannot listen on {healthz.HOST} ({error})") from error
         stack.callback(server.shutdown)
         self._home.write_service_info(
             ServiceInfo(
-                host=self._host,
+                host=healthz.HOST,
                 port=server.port,
                 token=token,
                 pid=os.getpid(),

@@ -145,19 +145,14 @@ def get(port, **headers):
     return answer
 
 
-def test_over_http_and_with_a_token_where_others_can_reach_it():
+def test_over_http():
     def broken():
         raise StoreError("the disk is full")
 
-    for host, metrics, headers, status in (
-        ("127.0.0.1", lambda: "# EOF\n", {}, 200),
-        ("127.0.0.1", broken, {}, 503),
-        ("0.0.0.0", lambda: "# EOF\n", {}, 401),
-        ("0.0.0.0", lambda: "# EOF\n", {"Authorization": "Bearer secret"}, 200),
-    ):
-        server = HealthServer(host, 0, lambda: {"healthy": True}, metrics, token="secret")
+    for metrics, status in ((lambda: "# EOF\n", 200), (broken, 503)):
+        server = HealthServer(0, lambda: {"healthy": True}, metrics)
         try:
-            answer = get(server.port, **headers)
+            answer = get(server.port)
         finally:
             server.close()
         assert answer[0] == status

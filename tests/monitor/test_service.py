@@ -304,9 +304,9 @@ def test_an_empty_home_says_what_to_do(home) -> None:
 
 def test_a_port_that_is_taken_is_named(home, tmp_path) -> None:
     with service(home):
-        taken = Home(home).service_info().port
+        taken = Home(home).service_info().health_port
         (tmp_path / "other").mkdir()
-        (tmp_path / "other/logprobe.yaml").write_text(f"server: {{port: {taken}}}\n")
+        (tmp_path / "other/logprobe.yaml").write_text(f"server: {{health_port: {taken}}}\n")
         other = called(service_program.main, "--home", tmp_path / "other", code=1)
         assert f"cannot listen on 127.0.0.1:{taken}" in other.stderr
 
