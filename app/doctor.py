@@ -169,7 +169,7 @@ def _bucket(address: str) -> Finding:
 
 
 def words(findings: list[Finding]) -> str:
-    """The report for people."""
+    """Return the report as text."""
     marks = {"ok": "✓", "note": "·", "problem": "✗"}
     lines: list[str] = []
     section = ""

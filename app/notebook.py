@@ -30,8 +30,8 @@ _LONGEST: Final = 120  # characters of one
 
 
 def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Figure:
-    """The Overview's rows over steps, with marks, baseline band, onset and the verdict as its title, which also names
-    the rows without any value.
+    """Return the Overview's rows over steps, with marks, baseline band, onset and the verdict as its title, which also
+    names the rows without any value.
 
     Reads through the service where one runs; where none does, what was recorded is ingested first. Raises `StoreError`
     when there is no such run, or no store; `ServiceUnavailableError` when a service holds the home and does not answer.

@@ -66,7 +66,7 @@ def _run(row: queries.AppRuns, now: datetime) -> Run:
 
 
 def run_of(source: Source, name: str, now: datetime) -> Run:
-    """The run of this name. Raises `ConfigurationError` where there is none."""
+    """Return the run of this name. Raises `ConfigurationError` where there is none."""
     rows = queries.app_runs(source)
     names: list[str] = rows["run"].to_pylist()
     require_run(name, names)
@@ -75,7 +75,7 @@ def run_of(source: Source, name: str, now: datetime) -> Run:
 
 @contextmanager
 def run_reader(arguments: Arguments) -> Iterator[Reader]:
-    """A reader of the home, which has the run that a command was given. Raises `ConfigurationError` where it has
+    """Yield a reader of the home, which has the run that a command was given. Raises `ConfigurationError` where it has
     not."""
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, queries.app_runs(reader)["run"].to_pylist())

@@ -37,7 +37,7 @@ class Settings(BaseModel):
 
 
 def section(home: Path, name: str) -> Section | None:
-    """A section with its places: None without one, an empty table where it says nothing.
+    """Return a section with its places: None without one, an empty table where it says nothing.
 
     Raises `ConfigurationError` with file and line.
     """
@@ -47,7 +47,8 @@ def section(home: Path, name: str) -> Section | None:
 
 
 def read(home: Path, name: str, kind: TypeAdapter[T], default: T) -> T:
-    """A section as `kind` has it; `default` where it says nothing. Raises `ConfigurationError` with file and line."""
+    """Return a section as `kind` has it; `default` where it says nothing. Raises `ConfigurationError` with file and
+    line."""
     value = section(home, name)
     return default if is_empty(value) else checked(value, name, kind)
 

@@ -27,7 +27,7 @@ from logprobe.monitor.service.actions import perform
 
 
 def run(arguments: Arguments) -> int:
-    """Accepts, takes back, or lists."""
+    """Accept, withdraw, or list."""
     home = Home(home_path(arguments))
     if arguments.cause is not None:
         sys.stderr.write(f"{harmless(_do(home, arguments))}\n")
@@ -42,7 +42,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _do(home: Home, arguments: Arguments) -> str:
-    """Does what is asked and says what was done. Raises `ConfigurationError`."""
+    """Do what is asked and return what was done. Raises `ConfigurationError`."""
     request = {"run": arguments.name, "cause": arguments.cause, "author": login()}
     if arguments.withdraw:
         perform(ACTIONS, home, WITHDRAW, request)
@@ -55,7 +55,7 @@ def _do(home: Home, arguments: Arguments) -> str:
 
 
 def _like(home: Home, arguments: Arguments) -> float:
-    """The limit that another run lets expect. Raises `ConfigurationError` when its gap was not measured."""
+    """Return the limit that another run suggests. Raises `ConfigurationError` when its K3 was not measured."""
     with open_reader(home) as reader:
         expected = expectation(reader, arguments.name, arguments.like)
     if expected is None:
@@ -135,7 +135,7 @@ def _findings(diagnosis: DiagnosisDocument) -> list[Found]:
 
 
 def words(document: Acceptances) -> str:
-    """The document for people."""
+    """Return the document as text."""
     k3 = {finding["cause"]: finding["k3"] for finding in document["findings"]}
     rows = [
         [

@@ -53,13 +53,13 @@ FLOOR: Final = 3e-06  # K3 that counts as agreement
 
 
 def run(arguments: Arguments) -> int:
-    """Prints which settings make the gap, or with ``--only-score`` which side deviates."""
+    """Print which settings make the gap, or with ``--only-score`` which side deviates."""
     _check_options(arguments)
     return _score(arguments) if arguments.only_score else _bisect(arguments)
 
 
 def _check_options(arguments: Arguments) -> None:
-    """Ends with a usage error where options do not go together."""
+    """End with a usage error where options do not go together."""
     of_arms = ("knobs", "minutes", "cache")
     given = ", ".join(f"--{name}" for name in of_arms if getattr(arguments, name))
     if arguments.only_score and given:
@@ -115,7 +115,7 @@ def cache_folder(arguments: Arguments) -> Path:
 
 
 def text(bisection: Bisection) -> str:
-    """The result for people: the verdict, the smallest set, and the table."""
+    """Return the result as text: the verdict, the smallest set, and the table."""
     k3 = tables.cell(None if bisection.whole is None else bisection.whole.k3)
     lines = [
         (
@@ -142,7 +142,7 @@ def text(bisection: Bisection) -> str:
 
 
 def _recommended(bisection: Bisection) -> list[str]:
-    """The cheapest setting that is enough in the engine, or that none has to change."""
+    """Name the cheapest setting that is enough in the engine, or say that none has to change."""
     limit, cheapest = bisection.enough, bisection.cheapest
     if bisection.within:
         return [

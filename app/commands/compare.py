@@ -75,7 +75,7 @@ def _why(place: Place) -> str:
 
 
 def _histories(arguments: Arguments, metrics: tuple[str, ...], places: Places) -> list[History]:
-    """The baseline's first."""
+    """Read the runs, the baseline first."""
     names, histories = [arguments.baseline, *arguments.names], []
     with progress("reading runs", len(names)) as done:
         for name in names:
@@ -86,8 +86,8 @@ def _histories(arguments: Arguments, metrics: tuple[str, ...], places: Places) -
 
 
 def text(result: Comparison, why: Mapping[str, str] | None = None) -> str:
-    """The comparison for people: a sentence per run, and why where it is worse (`why`: by run); then what it stands
-    on."""
+    """Return the comparison as text: a sentence per run, and why where it is worse (`why`: by run); then what it
+    stands on."""
     lines = []
     for pairing in result.pairings:
         lines.append(tables.paragraph(comparison.sentence(pairing, result.axis)))

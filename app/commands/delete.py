@@ -24,7 +24,7 @@ _LISTED: Final = ("run", "deleted_at", "author")
 
 
 def run(arguments: Arguments) -> int:
-    """Deletes or lists."""
+    """Delete, or list."""
     home = Home(home_path(arguments))
     if arguments.name is None:
         return _list(home, json=arguments.json)
@@ -71,7 +71,7 @@ def _look(home: Home, name: str, *, force: bool) -> None:
 
 
 def _delete(home: Home, document: Mapping[str, Any]) -> deleting.Deleted:
-    """Deletes; when the service does not answer in time, says what is known of it. Raises `ServiceUnavailableError`."""
+    """Delete; if the service does not answer in time, report what is known. Raises `ServiceUnavailableError`."""
     try:
         return deleting.delete(home, document)
     except ServiceUnavailableError as error:

@@ -8,7 +8,7 @@ from logprobe.app.text import tables
 
 
 def run(arguments: Arguments) -> int:
-    """Prints findings; needs no extras, and no home. Whatever it finds, it has done its work: the exit code is 0."""
+    """Print findings; needs no extras, and no home. Whatever it finds, it has done its work: the exit code is 0."""
     findings = doctor.examine(arguments.home)
     documents = [finding.document() for finding in findings]
     tables.show(documents, lambda: doctor.words(findings), as_json=arguments.json)

@@ -67,7 +67,7 @@ class Check:
 
 
 def run(arguments: Arguments) -> int:
-    """Samples, scores, records, judges, and says what came of it."""
+    """Sample, score, record, judge, and report."""
     home = Home(home_path(arguments))
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
         refuse_usage(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
@@ -129,7 +129,7 @@ def _level(diagnosis: DiagnosisDocument) -> Check:
 
 
 def verdict(checks: Sequence[Check]) -> Literal["fine", "wrong", "unknown"]:
-    """The worst of them; what is unknown is not fine."""
+    """Return the worst outcome; unknown is not fine."""
     outcomes = {check.outcome for check in checks}
     return "wrong" if "wrong" in outcomes else "unknown" if "unknown" in outcomes or not outcomes else "fine"
 
@@ -147,7 +147,7 @@ def _remember(home: Home, run: str) -> None:
 
 
 def _checkpoint(arguments: Arguments, folder: Path) -> Path:
-    """The model to try; ``tiny``: one of random weights."""
+    """Return the model to try; ``tiny``: one of random weights."""
     if arguments.model != _TINY:
         return Path(checked({"": Path(arguments.model).expanduser()})[""])
     _answer(TINY, {"folder": str(folder)}, arguments)
@@ -261,7 +261,7 @@ def _document(arguments: Arguments, name: str, sampled: TrialAnswer, measured: G
 
 
 def text(result: str, checks: Sequence[Check], trial: Trial, diagnosis: DiagnosisDocument) -> str:
-    """The outcome in a word, why, and the diagnosis below it."""
+    """Return the outcome as text: a word, why, and the diagnosis."""
     low_high = "" if trial["interval"] is None else " (95 %: {:.2g} to {:.2g})".format(*trial["interval"])
     measured = f"K3 {trial['k3']:.3g}{low_high}, mean |d| {trial['abs_diff_mean']:.3g}"
     lines = [

@@ -108,7 +108,7 @@ def _content(path: Path) -> str:
 
 
 def _change(arguments: Arguments, action: str) -> int:
-    """Does it for each file; what fails for one is said and does not keep the others from it."""
+    """Change each file; a failure is reported and does not stop the others."""
     home = Home(home_path(arguments))
     done = [_outcome(home, action, file, login()) for file in _files(home, arguments)]
     lines = [f"{outcome['file']}: {outcome['error'] or outcome['status']}" for outcome in done]

@@ -74,7 +74,7 @@ def lines_of(source: Source) -> list[dict[str, Any]]:
 
 
 def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Prints them, one line per run; what people see has the columns that they decide by."""
+    """Print them, one line per run; what people see has the columns that they decide by."""
     if as_json:
         print(tables.dump_lines(lines))
     elif lines:
@@ -94,7 +94,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _say_unlisted(home: Home) -> None:
-    """An empty store beside files of runs is one in place of another that was lost: "no runs" would be wrong."""
+    """Warn if runs have files but the store does not list them: "no runs" would be wrong."""
     with suppress(OSError):
         if next(home.raw.glob("[!!]*/*/*.parquet"), None) is not None:
             complain(f"{home.raw} has files of runs that this store does not list; they are taken in by: logprobe up")

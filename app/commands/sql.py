@@ -10,7 +10,7 @@ from logprobe.monitor.reader import open_reader
 
 
 def run(arguments: Arguments) -> int:
-    """Prints the rows of the answer."""
+    """Print the rows of the answer."""
     with open_reader(home_path(arguments)) as reader:
         answer = reader.query(arguments.query)
     if arguments.json:

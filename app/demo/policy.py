@@ -194,7 +194,7 @@ class Adam:
         self._mean, self._square = np.zeros_like(weights.vector), np.zeros_like(weights.vector)
 
     def step(self, slope: Floats) -> None:
-        """Moves the weights in place."""
+        """Move the weights in place."""
         self._count += 1
         self._mean += 0.1 * (slope - self._mean)
         self._square += 0.001 * (slope * slope - self._square)
@@ -203,7 +203,7 @@ class Adam:
 
 
 def solution(questions: Tokens) -> Tokens:
-    """The right answers, [batch, ANSWERED]."""
+    """Return the right answers, [batch, ANSWERED]."""
     answers: Tokens = questions @ _RULES.T % DIGITS
     return answers
 
@@ -215,7 +215,7 @@ def rewards(questions: Tokens, answers: Tokens) -> Floats:
 
 
 def pretrained(rng: np.random.Generator) -> Weights:
-    """A policy that gets about `PRETRAINED` of the digits right, by imitation."""
+    """Return a policy that gets about `PRETRAINED` of the digits right, by imitation."""
     weights = Weights.random(rng)
     optimizer = Adam(weights, 2e-3)
     while True:
@@ -250,7 +250,7 @@ class Training:
         self._versions: deque[Weights] = deque(maxlen=512)
 
     def batch(self, lag: int) -> Batch:
-        """The answers of one step, sampled by weights `lag` versions old."""
+        """Return the answers of one step, sampled by weights `lag` versions old."""
         self._versions.append(self._weights.rounded())
         lag = min(lag, len(self._versions) - 1)
         questions = self._rng.integers(DIGITS, size=(PROMPTS, ASKED)).repeat(ANSWERS, 0)

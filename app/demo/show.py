@@ -133,13 +133,14 @@ def choose_port(port: int | None) -> int:
 
 
 def _nameless() -> dict[str, str]:
-    """The environment without the home of real runs, which is no place for a demo."""
+    """Return the environment without the home of real runs, which is no place for a demo."""
     return {name: value for name, value in os.environ.items() if name != "LOGPROBE_HOME"}
 
 
 @contextmanager
 def demo_home(path: str | None) -> Iterator[Home]:
-    """An empty home, which stays afterwards; emptied first if an earlier demo made it. None: beside the user's own.
+    """Yield an empty home, which stays afterwards; emptied first if an earlier demo made it. None: beside the user's
+    own.
 
     Raises `ConfigurationError` when it holds anything else.
     """

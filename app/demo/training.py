@@ -129,7 +129,7 @@ def _paced(recorder: Recorder, home: Path, speed: float) -> Iterator[int]:
 
 
 def _await_judged(home: Path, step: int) -> int:
-    """The newest step that the service has judged, once that is `step` or later."""
+    """Return the newest step that the service has judged, once that is `step` or later."""
     while True:
         with suppress(ServiceUnavailableError), connect(Home(home)) as reader:
             rows = reader.query("SELECT judged_step FROM judged_steps WHERE run = $run", {"run": RUN}).to_pylist()

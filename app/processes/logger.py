@@ -40,8 +40,8 @@ _KIND: Final = TypeAdapter(tuple[Logger, ...])
 
 
 def load(home: Home) -> tuple[Logger, ...]:
-    """The loggers of a home. Raises `ConfigurationError` that names file and line, and `MissingExtraError` when a
-    package is not installed."""
+    """Return the loggers of a home. Raises `ConfigurationError` that names file and line, and `MissingExtraError` when
+    a package is not installed."""
     loggers = settings_file.read(home.path, "loggers", _KIND, ())
     for logger in loggers:
         require(logger.to)
@@ -56,7 +56,7 @@ def _entry(home: Home, number: int) -> Logger:
 
 
 def checked(where: str, document: Any) -> tuple[Logger, ...]:
-    """The loggers that plain data declares. Raises `ConfigurationError` that names what is wrong."""
+    """Return the loggers that plain data declares. Raises `ConfigurationError` that names what is wrong."""
     return settings_file.checked(document, "loggers", _KIND, where)
 
 
@@ -130,7 +130,7 @@ class Following:
             self._standing[run.name] = stands.essence
 
     def close(self) -> None:
-        """Ends all targets."""
+        """End all targets."""
         for target in self._targets.values():
             target.close()
 

@@ -30,13 +30,13 @@ def connected(address: str) -> tuple[Any, bool]:
 
 
 def _knock(address: str) -> None:
-    """Raises `OSError` when nothing answers at HOST:PORT; Ray itself tries for minutes."""
+    """Raise `OSError` when nothing answers at HOST:PORT; Ray itself tries for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), _KNOCK).close()
 
 
 def words(error: Exception) -> str:
-    """The first line of an error of Ray's."""
+    """Return the first line of an error of Ray's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {(lines or ['no message'])[0]}"[:300]

@@ -84,7 +84,7 @@ class RayPlace:
     """`Place` of a landing, an actor named `name`."""
 
     def __init__(self, name: str) -> None:
-        """Raises `ValueError` if there is no such actor."""
+        """Raise `ValueError` if there is no such actor."""
         import ray  # noqa: PLC0415 - optional, and heavy
 
         self._landing = ray.get_actor(name, namespace=NAMESPACE)

@@ -38,7 +38,7 @@ _ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 
 
 def require_extras(*, app: bool = True) -> None:
-    """Raises `MissingExtraError` when the service, or with `app` the dashboard, could not run here."""
+    """Raise `MissingExtraError` when the service, or with `app` the dashboard, could not run here."""
     for package in ("duckdb", "apscheduler", *(["streamlit", "plotly"] if app else [])):
         _require(package, "serve", "`logprobe up`")
 
@@ -120,7 +120,7 @@ class Stack:
             )
 
     def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Runs until `stop` is set. Raises `ChildFailedError` when a process does not come up."""
+        """Run until `stop` is set. Raises `ChildFailedError` when a process does not come up."""
 
         def announce() -> None:
             complain(
@@ -168,7 +168,7 @@ class Stack:
         return ["--page", self.public_url] if self._app else []
 
     def _program(self, name: str, *arguments: str) -> list[str]:
-        """The command of one of our processes on this home."""
+        """Return the command of one of our processes on this home."""
         return module(f"logprobe.app.processes.{name}", "--home", str(self._home.path), *arguments)
 
     def _serving(self) -> bool:

@@ -34,12 +34,12 @@ _MEMORY_SECONDS: Final = 5.0
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """The command that runs a module; never a file of that name in the working directory."""
+    """Return the command that runs a module; never a file of that name in the working directory."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def tethered(command: Sequence[str]) -> list[str]:
-    """The command as one that ends when this process does."""
+    """Return the command as one that ends when this process does."""
     return module("logprobe.app.processes.die_with_parent", str(os.getpid()), *command)
 
 
@@ -95,7 +95,7 @@ class _Running:
         )
 
     def died(self) -> int | None:
-        """The exit status of a process that just ended; None while it runs or waits for its restart."""
+        """Return the exit status of a process that just ended; None while it runs or waits for its restart."""
         if self.process is None:
             return None
         status = self.process.poll()
@@ -141,7 +141,7 @@ class Supervisor:
         self._memory = _Memory()
 
     def run(self) -> None:
-        """Returns when `stop` is set and every child is gone. Raises `ChildFailedError` when one never came up."""
+        """Return when `stop` is set and every child is gone. Raises `ChildFailedError` when one never came up."""
         try:
             for running in self._children:
                 running.start()
@@ -213,8 +213,8 @@ def _memory_kills() -> int | None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT, SIGTERM and SIGHUP set, within the block; a second one interrupts at once. `nohup` keeps
-    SIGHUP from it."""
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set, within the block; a second one interrupts at once. `nohup`
+    keeps SIGHUP from it."""
     stop = threading.Event()
     # A handler runs in the thread that waits for the event, maybe while that holds the event's lock; setting it there
     # could deadlock. A `SimpleQueue` may be used in handlers, and another thread waits at its end.

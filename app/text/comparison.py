@@ -32,12 +32,12 @@ _SHOWN: Final = 4  # metrics in a sentence
 
 
 def sentence(pairing: Pairing, axis: Axis = "step") -> str:
-    """The outcome for one run in a sentence that begins with its name."""
+    """Return the outcome for one run in a sentence that begins with its name."""
     return f"{pairing.run}: {outcome(pairing, axis)}"
 
 
 def outcome(pairing: Pairing, axis: Axis = "step") -> str:
-    """The outcome for one run."""
+    """Return the outcome for one run."""
     worse, better, same, unknown = (pairing.of(verdict) for verdict in ("worse", "better", "same", "unknown"))
     parts = [f"{word} in {_names(items)}" for word, items in (("worse", worse), ("better", better)) if items]
     parts += [] if parts else [f"the same in {len(same)} of {len(pairing.metrics)} metrics"]
@@ -66,7 +66,7 @@ def _names(items: Sequence[MetricVerdict]) -> str:
 
 
 def brief(label: str) -> str:
-    """A metric's name where space is short: what it is the mean of, and of no pair when it is the usual one.
+    """Return a metric's name where space is short: what it is the mean of, and of no pair when it is the usual one.
 
     >>> brief("ρ, mean (backend), distance from 1"), brief("K3 (update)")
     ('ρ', 'K3 (update)')
@@ -113,7 +113,7 @@ def growth_words(growth: Growth) -> list[str]:
 
 
 def alt_of(comparison: Comparison, items: Sequence[MetricVerdict]) -> str:
-    """A metric's chart in words; `items`: its verdict for each run."""
+    """Return a metric's chart in words; `items`: its verdict for each run."""
     drawn = ", ".join(comparison.overlay(items[0].metric)) or "no run"
     verdicts = "; ".join(
         f"{pairing.run} {item.verdict}" for pairing, item in zip(comparison.pairings, items, strict=True)

@@ -42,8 +42,8 @@ def advice_words(document: DiagnosisDocument, standing: Standing = OFF) -> str:
 
 
 def in_force(document: DiagnosisDocument, standing: Standing = OFF) -> CorrectionDocument:
-    """The advice of a diagnosis, ``{"advice", "why"}``, or why the controller does not follow it: there is no second
-    opinion."""
+    """Return the advice of a diagnosis, ``{"advice", "why"}``, or why the controller does not follow it: there is no
+    second opinion."""
     correction = document["correction"]
     held = correction["advice"] == "enable" and not standing.on and standing.objection not in {None, STOPPED}
     return {"advice": "do_not_enable", "why": standing.waiting or ""} if held else correction
@@ -76,7 +76,7 @@ def _outcome(standing: Standing) -> str:
 
 
 def method(config: Mapping[str, Any] | None) -> str:
-    """A correction's name in the field.
+    """Return a correction's name in the field.
 
     >>> method({"is_level": "token", "is_mode": "mask"}), method({"is_level": None, "rs_level": "sequence"})
     ('MIS', 'rejection sampling')

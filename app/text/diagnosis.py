@@ -43,7 +43,7 @@ HEAD: Final = ("knob", "setting", "K3", "removes", "95 %", "tokens/s", "KV cache
 
 
 def sure(confidence: float) -> str:
-    """A confidence in words.
+    """Return a confidence in words.
 
     >>> sure(0.99), sure(0.95), sure(0.85), sure(0.4)
     ('certain', 'known', 'inferred', 'possible')
@@ -52,7 +52,7 @@ def sure(confidence: float) -> str:
 
 
 def evidence_name(evidence: str) -> str:
-    """A piece of evidence in words.
+    """Return a piece of evidence in words.
 
     >>> evidence_name("k3_kl"), evidence_name("mean_lag")
     ('K3', 'mean lag')
@@ -133,7 +133,7 @@ def remembered(document: DiagnosisDocument) -> str:
 
 
 def _limit(value: float) -> str:
-    """A round number as people write it: 1e-5, not 1e-05."""
+    """Return a round number as people write it: 1e-5, not 1e-05."""
     return f"{value:g}".replace("e-0", "e-")
 
 
@@ -205,7 +205,7 @@ def to_change(settings: Sequence[str], *, parity: bool) -> str:
 
 
 def arm_cells(arm: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
-    """The cells of an arm's row, under `HEAD`; `document`: of the experiment."""
+    """Return the cells of an arm's row, under `HEAD`; `document`: of the experiment."""
     room, usual = arm.get("kv_tokens"), document["baseline"].get("kv_tokens")
     return [
         arm["knob"],
@@ -221,8 +221,8 @@ def arm_cells(arm: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
 
 
 def _speed(ratio: Sequence[float] | None) -> str:
-    """Times the tokens/s of the engine as configured, with the interval; documents from before it was measured have
-    none."""
+    """Return the multiple of the tokens/s of the engine as configured, with the interval; documents from before it was
+    measured have none."""
     return "–" if ratio is None else f"×{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
 
 

@@ -101,7 +101,7 @@ SILENT_SECONDS: Final = 35  # three of the recorder's heartbeats, and a little
 
 
 def sudden_end(row: queries.CliEnds) -> str:
-    """The end of a collector that did not close, in words."""
+    """Describe the end of a collector that did not close."""
     if row["sequences"] is None:
         return _ended_collector(row)
     if not row["sequences"]:
@@ -131,7 +131,7 @@ def end_remedy(row: queries.CliEnds) -> str:
 
 
 def name_clashes(row: queries.CliNameClashes) -> Iterator[tuple[str, str]]:
-    """A row of the stored query `cli_name_clashes` in words, and what to do about it."""
+    """Return a row of the stored query `cli_name_clashes` in words, and what to do about it."""
     prefix = "give each process its own prefix, the same for engine and trainer: LOGPROBE_RECORD=prefix=NAME"
     if row["trained"]:
         yield f"{row['trained']:,} sample ids name several sequences of one step", prefix
@@ -237,8 +237,8 @@ ATTEMPTS_REMEDY: Final = (
 
 
 def attempts(row: queries.CliAttempts) -> str | None:
-    """Steps that hold records of several attempts; a row of `cli_attempts`. None: those of older ones are all set
-    aside."""
+    """Describe steps that hold records of several attempts; a row of `cli_attempts`. None: those of older ones are all
+    set aside."""
     if not row["steps"]:
         return None
     steps = _these_steps(row["steps"], row["first_step"], row["last_step"])
@@ -249,7 +249,7 @@ def attempts(row: queries.CliAttempts) -> str | None:
 
 
 def attempts_aside(row: queries.CliAttempts) -> str | None:
-    """Steps of which the newest attempt alone counts; a row of `cli_attempts`."""
+    """Describe steps of which the newest attempt alone counts; a row of `cli_attempts`."""
     if not row["aside_steps"]:
         return None
     steps = _these_steps(row["aside_steps"], row["aside_first"], row["aside_last"])

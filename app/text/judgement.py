@@ -61,7 +61,7 @@ def headline(judgement: Judgement) -> Headline:
 
 
 def _short(judgement: Judgement) -> Headline:
-    """A run without a baseline: what is known of its level, and what is not known yet."""
+    """Return the headline of a run without a baseline: what is known of its level, and what is not known yet."""
     icon, word, _ = VERDICTS["calibrating"]
     steps = f"{RULE.calibrate_to:,} steps"
     if judgement.ended_after is not None:
@@ -97,7 +97,7 @@ def _by_alert(judgement: Judgement) -> str:
 
 
 def word(judgement: Judgement) -> str:
-    """The headline's word alone.
+    """Return the headline's word alone.
 
     >>> word(Judgement(verdict="healthy", step=3, newest=3))
     'Healthy'
@@ -106,7 +106,7 @@ def word(judgement: Judgement) -> str:
 
 
 def line(judgement: Judgement) -> str:
-    """The judgement in one line, for terminals and messages."""
+    """Return the judgement in one line, for terminals and messages."""
     shown = headline(judgement)
     parts = [shown.word]
     if judgement.since is not None:
@@ -117,7 +117,7 @@ def line(judgement: Judgement) -> str:
 
 
 def as_document(judgement: Judgement) -> Mapping[str, object]:
-    """The judgement as commands give it with --json."""
+    """Return the judgement as commands give it with --json."""
     return judgement.document() | {"words": line(judgement)}
 
 

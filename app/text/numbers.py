@@ -17,13 +17,13 @@ def interval(bounds: tuple[float, float] | None) -> str | None:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A number with its unit: fractions as they are, other units behind a space."""
+    """Return a number with its unit: fractions as they are, other units behind a space."""
     text = number(value)
     return text if unit in {"", "fraction", "1e-4"} or text == "–" else f"{text} {unit}"
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its largest sensible unit.
+    """Return a duration in its largest sensible unit.
 
     >>> [duration(s) for s in (0.4, 59, 61, 7300, 200000)]
     ['0 s', '59 s', '1 min', '2 h', '2 d']
@@ -47,7 +47,7 @@ def data_size(size: float) -> str:
 
 
 def counted(number_of: int, noun: str) -> str:
-    """A number of things.
+    """Return a count with its noun.
 
     >>> counted(1, "file"), counted(1200, "file")
     ('1 file', '1,200 files')
@@ -56,7 +56,7 @@ def counted(number_of: int, noun: str) -> str:
 
 
 def when(moment: datetime | str | None) -> str:
-    """A time in UTC, to the second; a dash for what is unknown."""
+    """Return a time in UTC, to the second; a dash for what is unknown."""
     if moment is None:
         return "–"
     time = datetime.fromisoformat(moment) if isinstance(moment, str) else moment

@@ -17,8 +17,8 @@ Glance = Mapping[str, Any]  # a row of `app_runs_glance`
 
 
 def worst_first(runs: Iterable[Run]) -> list[Run]:
-    """The most severe first; among equals those that still run, then the newest, then by name with its numbers as
-    numbers."""
+    """Return the most severe first; among equals those that still run, then the newest, then by name with its numbers
+    as numbers."""
     return sorted(runs, key=_rank)
 
 
@@ -28,7 +28,7 @@ def _rank(run: Run) -> tuple[int, bool, float, list[tuple[bool, int, str]]]:
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
-    """A key that sorts numbers within names as numbers.
+    """Return a key that sorts numbers within names as numbers.
 
     >>> sorted(["seed10", "seed9", "seed"], key=natural)
     ['seed', 'seed9', 'seed10']
@@ -38,7 +38,8 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: str = "") -> list[Run]:
-    """Runs whose name, cause or alerts have all of `words`, of a severity and in a state where these are given."""
+    """Return runs whose name, cause or alerts have all of `words`, of a severity and in a state where these are
+    given."""
     sought = words.lower().split()
     return [
         run

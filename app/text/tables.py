@@ -42,7 +42,7 @@ _MAY_HARM: Final = re.compile("[\x7f-\x9f\u0600-\u206f\ud800-\udfff]")  # what J
 
 
 def fact(value: Any) -> str:
-    """A value on its own line: text in full, all else as in a table."""
+    """Return a value on its own line: text in full, all else as in a table."""
     return harmless(value) if isinstance(value, str) else cell(value)
 
 
@@ -94,7 +94,7 @@ def _widths(columns: Sequence[Sequence[str]], numeric: Sequence[bool], space: in
 
 
 def _breakable(name: str) -> str:
-    """The name of a column, with blanks where it may break: after dots and underscores."""
+    """Return the name of a column, with blanks where it may break: after dots and underscores."""
     return re.sub(r"(?<=[._])(?=\w)", " ", name)
 
 
@@ -118,7 +118,7 @@ def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], right: Sequenc
 
 
 def paragraph(text: str, *, first: str = "", then: str | None = None) -> str:
-    """A text in lines that fit the terminal; `first` and `then` begin the first and the others."""
+    """Return a text in lines that fit the terminal; `first` and `then` begin the first and the others."""
     indent = " " * len(first) if then is None else then
     width = shutil.get_terminal_size().columns
     lines = textwrap.wrap(harmless(text), width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
@@ -133,7 +133,7 @@ def _numeric(values: Sequence[Any]) -> bool:
 
 
 def rows_of(table: pa.Table) -> list[list[Any]]:
-    """The rows of `table` as Python values, columns in order (names may repeat)."""
+    """Return the rows of `table` as Python values, columns in order (names may repeat)."""
     columns = [column.to_pylist(maps_as_pydicts="lossy") for column in table.columns]
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -166,13 +166,12 @@ def _csv(value: Any) -> Any:
 
 
 def write_json(table: pa.Table, out: TextIO) -> None:
-    """A JSON array with one object per row, one row per line."""
+    """Return a JSON array with one object per row, one row per line."""
     out.write(dump_lines(dict(zip(table.column_names, row, strict=True)) for row in rows_of(table)) + "\n")
 
 
 def show(document: Any, words: Callable[[], str | Iterable[str]], *, as_json: bool) -> None:
-    """Writes a document for programs, or what `words` says of it for people: a text, or lines that may hold
-    anything."""
+    """Write a document for programs, or what `words` says of it for people: a text, or lines that may hold anything."""
     if as_json:
         sys.stdout.write(f"{dump(document)}\n")
     else:
@@ -181,12 +180,12 @@ def show(document: Any, words: Callable[[], str | Iterable[str]], *, as_json: bo
 
 
 def dump_lines(documents: Iterable[Any]) -> str:
-    """A JSON array, a document per line."""
+    """Return a JSON array, a document per line."""
     return "[" + ",\n ".join(map(dump, documents)) + "]"
 
 
 def dump_rows(head: Mapping[str, Any], name: str, rows: Iterable[Any]) -> str:
-    """A JSON document of `head` and, as its last part `name`, of `rows`, a line each."""
+    """Return a JSON document of `head` and, as its last part `name`, of `rows`, a line each."""
     facts = "".join(f"{dump(key)}: {dump(value)}, " for key, value in head.items())
     return f'{{{facts}"{name}": [\n' + ",\n".join(map(dump, rows)) + "\n]}\n"
 

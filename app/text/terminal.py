@@ -21,7 +21,7 @@ class Steerless:
         self.steering = stream
 
     def write(self, text: str) -> int:
-        """Writes `text`; → its length."""
+        """Write `text`; return its length."""
         self.steering.write(steerless(text))
         return len(text)
 
@@ -62,7 +62,7 @@ def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
 
 
 def complete_streams() -> None:
-    """Gives a process of ours three standard streams that take any text.
+    """Give a process of ours three standard streams that take any text.
 
     One that was closed (``>&-``) goes nowhere: its number would be given to the next file that is opened, and what a
     child or a library writes to it would end up there. What the encoding of a stream cannot say is escaped.

@@ -13,7 +13,8 @@ Row = Mapping[str, Any]
 
 
 def settings(before: str, after: str) -> list[tuple[str, Any, Any]]:
-    """Settings that differ between two configuration documents (JSON), as (dotted name, before, after); None: not set.
+    """Return settings that differ between two configuration documents (JSON), as (dotted name, before, after); None:
+    not set.
 
     >>> settings('{"a": {"b": 1}, "c": 2}', '{"a": {"b": 3}, "c": 2, "d": true}')
     [('a.b', 1, 3), ('d', None, True)]
@@ -35,7 +36,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def configured(row: Row) -> str:
-    """A change of a configuration in words: what it was and what it became. `row`: of `incident_configs`."""
+    """Return a change of a configuration in words: what it was and what it became. `row`: of `incident_configs`."""
     changed = settings(row["before"], row["document"])
     shown = [f"{name} {_said(old)} → {_said(new)}" for name, old, new in changed[:_MOST]]
     more = [f"and {len(changed) - _MOST} more"] if len(changed) > _MOST else []

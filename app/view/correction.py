@@ -108,7 +108,7 @@ def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
 
 
 def foreseen(document: Foreseen) -> str:
-    """The document of `foresee` for people."""
+    """Return the document of `foresee` as text."""
     preview: Mapping[str, Any] = document["preview"] or {}
     shares = ("masked_tokens", "masked_sequences", "masked_advantage", "weight_ess")
     facts = [

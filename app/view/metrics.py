@@ -111,7 +111,7 @@ def _show_steps(
     arguments: Arguments,
     keys: Sequence[str],
 ) -> None:
-    """Steps with their `counts`, and of their metrics for people those of `keys`."""
+    """Show steps with their `counts`, and of their metrics for people those of `keys`."""
     if arguments.json:
         sys.stdout.write(tables.dump_rows(head, "steps", steps))
     elif not steps:
@@ -207,7 +207,7 @@ def _slice(arguments: Arguments) -> None:
 
 
 def _sliced(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `logprobe.monitor.analysis.slices.by` as a document."""
+    """Return a row of `logprobe.monitor.analysis.slices.by` as a document."""
     facts = {name: row.pop(name) for name in ("step", "slice", "sequences", "tokens")}
     return {**facts, "metrics": row}
 

@@ -137,7 +137,7 @@ def compare(
     metrics: Sequence[str] = METRICS,
     recipe: Recipe | None = None,
 ) -> Comparison:
-    """Compares runs with a baseline.
+    """Compare runs with a baseline.
 
     Args:
         runs: at least one.
@@ -201,7 +201,7 @@ def pair(
 
 
 def _width(run: History, reference: History, axis: Axis) -> float:
-    """Steps are counted as they are; tokens and seconds fall into cells."""
+    """Count steps as they are; tokens and seconds fall into cells."""
     if axis in {"step", "onset"}:
         return 1.0
     return cell_width(positions(run, axis), positions(reference, axis))
@@ -258,7 +258,7 @@ class MetricVerdict:
 def judge_metric(
     key: str, run: Trend, reference: Trend, *, recipe: Recipe, width: float = 1.0, axis: Axis = "step"
 ) -> MetricVerdict:
-    """The verdict on one metric.
+    """Return the verdict on one metric.
 
     Args:
         key: of the catalog.
@@ -306,7 +306,7 @@ def _target(metric: Metric) -> float | None:
 
 
 def _band(key: str, recipe: Recipe) -> Band:
-    """The recipe's band, on both sides: a run may be better, too."""
+    """Return the recipe's band, on both sides: a run may be better, too."""
     for band in recipe.trajectories:
         if band.metric == key:
             return band.model_copy(update={"side": "both"})
@@ -378,7 +378,7 @@ def _figure(value: float, sign: str = "") -> str:
 
 
 def _plain(value: float) -> str:
-    """A round number as people write it: 1e-5, not 1e-05."""
+    """Return a round number as people write it: 1e-5, not 1e-05."""
     return f"{value:g}".replace("e-0", "e-")
 
 
@@ -406,7 +406,7 @@ def positions(run: History, axis: Axis) -> Mapping[int, float]:
 
 
 def where(at: float, axis: Axis) -> str:
-    """A place on `axis`, in words.
+    """Return a place on `axis`, in words.
 
     >>> where(120.0, "step"), where(7300.0, "time"), where(-20.0, "onset")
     ('at step 120', 'after 7,300 s', '20 steps before growth began')
@@ -417,7 +417,7 @@ def where(at: float, axis: Axis) -> str:
 
 
 def cell_width(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
-    """The larger median distance of neighbouring positions; 1 where there are no two."""
+    """Return the larger median distance of neighbouring positions; 1 where there are no two."""
     return max(_spacing(ours), _spacing(theirs)) or 1.0
 
 

@@ -55,7 +55,7 @@ class History:
 
 
 def history(place: Place, metrics: Iterable[str]) -> History:
-    """Reads one run. Raises `QueryError` as the source does."""
+    """Read one run. Raises `QueryError` as the source does."""
     rows = queries.app_steps(place.source, run=place.run, since=-1)
     steps = tuple(rows["step"].to_pylist())
     by_metric = trends(place.source, place.run, {*metrics, K3})

@@ -52,7 +52,7 @@ class Places:
         self._recorded: dict[Path, Place] = {}
 
     def find(self, name: str) -> Place:
-        """The place called `name`; whether the run is there is for the caller to see (`Place.run_names`).
+        """Return the place called `name`; whether the run is there is for the caller to see (`Place.run_names`).
 
         Raises:
             ConfigurationError: a plain name without a home.

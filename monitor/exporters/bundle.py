@@ -79,7 +79,7 @@ class Manifest(TypedDict):
 
 
 def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> Manifest:
-    """Writes the bundle; returns its manifest. Raises `ConfigurationError` when the run is not known, is deleted
+    """Write the bundle; return its manifest. Raises `ConfigurationError` when the run is not known, is deleted
     meanwhile, or `path` is not writable."""
     extent = extent_of(reader, run)
     steps = steps_of(reader, run)
@@ -151,7 +151,7 @@ def _add_parquet(
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The schema's columns; one that the store does not have is null."""
+    """Return the schema's columns; one that the store does not have is null."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in schema
@@ -241,13 +241,13 @@ class _Part(io.RawIOBase):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive; its list of members is read whole, so it may not be longer than a manifest."""
+    """Return the archive; its list of members is read whole, so it may not be longer than a manifest."""
     with _Part(path.open("rb"), 0, path.stat().st_size, _MANIFEST_BYTES) as file, zipfile.ZipFile(file) as archive:
         yield archive
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> _Part:
-    """A member where it lies. Raises `ConfigurationError` when it is packed, or not there."""
+    """Return a member where it lies. Raises `ConfigurationError` when it is packed, or not there."""
     try:
         info = archive.getinfo(name)
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.file_size != info.compress_size:

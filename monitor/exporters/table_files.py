@@ -33,7 +33,7 @@ class _Writer(Protocol):
 
 
 def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool = False) -> int:
-    """Writes ``metrics`` (one row per step: metrics and scalars) or ``tokens`` of `run`; returns the number of rows.
+    """Write ``metrics`` (one row per step: metrics and scalars) or ``tokens`` of `run`; return the number of rows.
 
     CSV gets texts as `plain_text.csv_cell` has them, with `raw` as they are.
 
@@ -67,7 +67,7 @@ def extent_of(reader: Reader, run: str) -> queries.ExportExtent:
 
 
 def require_all(reader: Reader, run: str, before: queries.ExportExtent) -> None:
-    """Raises `ConfigurationError` when what a run had `before` is not there any more: what was read since may lack
+    """Raise `ConfigurationError` when what a run had `before` is not there any more: what was read since may lack
     some."""
     (now,) = queries.export_extent(reader, run=run).to_pylist()
     fewer = now["segments"] < before["segments"] or now["raw_records"] < before["raw_records"]
@@ -93,8 +93,8 @@ def _tokens(reader: Reader, run: str, steps: Iterable[int]) -> Iterator[pa.Table
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears under its name as a whole, or not at all. Raises `ConfigurationError` when it cannot be
-    written."""
+    """Yield a file that appears under its name as a whole, or not at all. Raises `ConfigurationError` when it cannot
+    be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:  # never through a link that another process put there

@@ -259,7 +259,7 @@ def _prime_mask(record: Record, _: Place) -> list[bool]:
 
 
 def _prime_reward(record: Record, _: Place) -> Any:
-    """A reward is written once per token; it is the sequence's when all tokens under the mask agree."""
+    """Return the reward of a sequence, which is written once per token, if all tokens under the mask agree."""
     rewards = record.get("rewards")
     if not isinstance(rewards, list):
         return rewards
