@@ -15,6 +15,7 @@ import hashlib
 import os
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -23,9 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.app.processes.ray_cluster import connected, words
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.collectors.errors import ConfigurationError, HomeBusyError, LogprobeError, SegmentError
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError, LogprobeError, MissingExtraError, SegmentError
 from logprobe.collectors.files import READABLE, replace_file
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
@@ -43,6 +43,7 @@ _AGAIN_SECONDS: Final = 5.0  # before a shipper that ended is started again
 _CALL_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 8.0  # at the end, for what nodes recorded a moment ago
 _DRAIN_LOOK_SECONDS: Final = 0.2
+_KNOCK_SECONDS: Final = 10.0  # for a connection
 
 
 class Landing:
@@ -116,7 +117,7 @@ class RayPlace:
         try:
             return ray.get(reference, timeout=_CALL_SECONDS)
         except ray.exceptions.RayError as error:  # a timeout is one
-            raise OSError(f"the service's node: {words(error)}") from None
+            raise OSError(f"the service's node: {_words(error)}") from None
 
 
 class Carrier:
@@ -219,9 +220,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _connected(address: str) -> Any:
+    """Return Ray, connected to ``auto`` or to HOST:PORT.
+
+    Raises `ConfigurationError` when there is no cluster, `MissingExtraError` without Ray.
+    """
+    try:
+        import ray  # noqa: PLC0415 - optional, and heavy
+    except ImportError as error:
+        raise MissingExtraError("a Ray cluster needs the package 'ray'; pip install 'logprobe[ray]'") from error
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdigit() and "/" not in host:  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
+        raise ConfigurationError(f"--ray {address}: {_words(error)}") from error
+    return ray
+
+
+def _words(error: Exception) -> str:
+    """Return the first line of an error of Ray's."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {(lines or ['no message'])[0]}"[:300]
+
+
 def _keep(home: Path, folder: str, cluster: str) -> None:
     """Keep actors on all nodes until SIGTERM or SIGINT. Raises `ConfigurationError` or `OSError`."""
-    ray, _ = connected(cluster)
+    ray = _connected(cluster)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set handlers of its own
         # Not set here: the handler may run in the middle of a wait on the same lock.
@@ -232,7 +258,7 @@ def _keep(home: Path, folder: str, cluster: str) -> None:
             try:
                 nodes = fleet.look()
             except (RuntimeError, ValueError) as error:  # the cluster is gone
-                raise ConfigurationError(f"the Ray cluster: {words(error)}") from error
+                raise ConfigurationError(f"the Ray cluster: {_words(error)}") from error
             if nodes != seen:
                 complain(f"taking what {len(nodes)} nodes of the Ray cluster record below {folder}")
                 seen = nodes
