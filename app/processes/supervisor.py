@@ -14,11 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.errors import LogprobeError
@@ -29,8 +27,6 @@ _LONGEST_DELAY: Final = 30.0
 _PROVEN_SECONDS: Final = 60.0  # a child that ran this long starts over with the first delay
 _STOP_SECONDS: Final = 15.0
 _TICK: Final = 0.1
-_COUNTS: Final = Path("/proc/vmstat")
-_MEMORY_SECONDS: Final = 5.0
 
 
 def module(name: str, *arguments: str) -> list[str]:
@@ -138,7 +134,6 @@ class Supervisor:
         self._stop = stop
         self._say = say
         self._on_ready = on_ready
-        self._memory = _Memory()
 
     def run(self) -> None:
         """Return when `stop` is set and every child is gone. Raises `ChildFailedError` when one never came up."""
@@ -152,7 +147,6 @@ class Supervisor:
                 running.stop()
 
     def _tick(self) -> None:
-        self._memory.look()
         for running in self._children:
             status = running.died()
             if status is not None:
@@ -161,19 +155,11 @@ class Supervisor:
         self._announce()
 
     def _handle_exit(self, running: _Running, status: int) -> None:
-        name, how = running.child.name, self._how(status)
+        name, how = running.child.name, _how(status)
         if status == running.child.final or (not running.was_ready and status >= 0):
             raise ChildFailedError(f"the {name} did not start ({how}); see its own message above")
         delay = running.schedule_restart()
         self._say(f"the {name} ended unexpectedly ({how}); restart in {delay:g} s")
-
-    def _how(self, status: int) -> str:
-        if status >= 0:
-            return f"exit status {status}"
-        killed = f"killed by {signal.Signals(-status).name}"
-        if -status == signal.SIGKILL and self._memory.ran_out():
-            return f"{killed}, probably by the kernel: memory ran out"
-        return killed
 
     def _announce(self) -> None:
         waiting = [running for running in self._children if not running.was_ready]
@@ -185,30 +171,11 @@ class Supervisor:
             self._on_ready()
 
 
-class _Memory:
-    """The kernel's count of processes that it killed because the memory of machine or container ran out."""
-
-    def __init__(self) -> None:
-        self._seen: deque[int | None] = deque(maxlen=2)
-        self._due = 0.0
-
-    def look(self) -> None:
-        """Read the count if it is due; to be called on each tick."""
-        if time.monotonic() >= self._due:
-            self._seen.append(_memory_kills())
-            self._due = time.monotonic() + _MEMORY_SECONDS
-
-    def ran_out(self) -> bool:
-        """Return true if it killed one in the last seconds; false also if it does not say."""
-        before, now = self._seen[0], _memory_kills()
-        return before is not None and now is not None and now != before
-
-
-def _memory_kills() -> int | None:
-    try:
-        return int(dict(line.split() for line in _COUNTS.read_text(encoding="ascii").splitlines())["oom_kill"])
-    except (OSError, KeyError, ValueError):
-        return None
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    hint = "; `dmesg` shows whether memory ran out" if -status == signal.SIGKILL else ""
+    return f"killed by {signal.Signals(-status).name}{hint}"
 
 
 @contextmanager
