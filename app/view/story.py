@@ -34,6 +34,7 @@ from logprobe.monitor.judging.named import in_words
 
 _NAME: Final = 12  # characters of the longest name of a fact
 _SHOWN: Final = 5  # rows of what happened in a terminal, the newest
+_EVIDENCE: Final = ("cause", "evidence", "value", "expected", "verdict")
 _HELD: Final = {True: "as expected", False: "off", None: ""}
 
 
@@ -125,9 +126,9 @@ def _is_first(judged: JudgedDocument) -> bool:
 
 
 def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tuple[str, object]]:
-    why = diagnosis["why_it_grew"]
+    why, doubling = diagnosis["why_it_grew"], diagnosis["doubling_steps"]
     yield "layer", LAYERS[diagnosis["layer"]]
-    yield "K3", extent(diagnosis)
+    yield "K3", extent(diagnosis) + ("" if doubling is None else f"; doubles every {doubling:.0f} steps")
     yield "setup", remembered(diagnosis)
     yield "why", "" if why is None else why["words"]
     yield "correction", advice_words(diagnosis, standing)
@@ -141,9 +142,11 @@ def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Secti
         lines += [("Set", why)] if (why := unnamed(finding, document)) else []
         layer = finding["layer"].replace("_", " ")
         parts.append(Item(number, f"{finding['cause']} ({layer}; {standing_of(finding, document)})", lines))
-    rows = [row for finding in document["findings"] for row in _evidence(finding)]
+    head, rows = _EVIDENCE, [row for finding in document["findings"] for row in _evidence(finding)]
+    if not any(row[3] for row in rows):
+        head, rows = head[:3], [row[:3] for row in rows]
     if rows:
-        parts.append(Table(["cause", "evidence", "value", "expected", ""], rows))
+        parts.append(Table(head, rows))
     if parts:
         yield Section("findings", parts)
 
