@@ -34,6 +34,7 @@ from logprobe.monitor.judging.named import in_words
 
 _NAME: Final = 12  # characters of the longest name of a fact
 _SHOWN: Final = 5  # rows of what happened in a terminal, the newest
+_WRONG: Final = ("growing", "critical", "watch")
 _EVIDENCE: Final = ("cause", "evidence", "value", "expected", "verdict")
 _HELD: Final = {True: "as expected", False: "off", None: ""}
 
@@ -130,7 +131,7 @@ def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tup
     yield "layer", LAYERS[diagnosis["layer"]]
     yield "K3", extent(diagnosis) + ("" if doubling is None else f"; doubles every {doubling:.0f} steps")
     yield "setup", remembered(diagnosis)
-    yield "why", "" if why is None else why["words"]
+    yield "why", why["words"] if why is not None and diagnosis["verdict"] in _WRONG else ""
     yield "correction", advice_words(diagnosis, standing)
 
 
