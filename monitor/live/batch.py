@@ -104,12 +104,11 @@ def write_batch(store: Store, live: Live, parts: Sequence[Part], newest: NewestT
                 to = Within(store, cursor)
                 for run in runs:  # in here: a deletion is complete before or begins after
                     store.archive.tombstones.refuse(run)
-                to.execute("insert_segments", _ledger(store, parts, datetime.now(UTC)))
-                if any(part.rows.bad_rows for part in parts):
-                    to.execute("insert_bad_rows", _bad_rows(parts))
+                to.execute("append", _ledger(store, parts, datetime.now(UTC)), table="segments")
                 write(to, outcome, newest)
                 if outcome.late and parts[0].place is None:
-                    to.execute("insert_health_records", _late_records(outcome.late))
+                    late = _late_records(outcome.late).drop_columns(["segment_id", "row"])
+                    to.execute("append", late, table="health_records")
         except BaseException:
             live.forget(runs)
             raise
@@ -180,17 +179,11 @@ def _whole(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
 
-def _bad_rows(parts: Sequence[Part]) -> pa.Table:
+def _bad_rows(part: Part) -> list[int] | None:
     """Which rows no reader is to see."""
-    keys = [
-        {"run": part.run, "segment_id": part.segment.segment_id, "row": row}
-        for part in parts
-        if part.rows.bad_rows
-        for row in sorted(set(range(part.segment.table.num_rows)).difference(part.rows.table["row"].to_pylist()))
-    ]
-    return pa.Table.from_pylist(
-        keys, pa.schema([("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int32())])
-    )
+    if not part.rows.bad_rows:
+        return None
+    return sorted(set(range(part.segment.table.num_rows)).difference(part.rows.table["row"].to_pylist()))
 
 
 def _ledger(store: Store, parts: Sequence[Part], now: datetime) -> pa.Table:
@@ -208,12 +201,13 @@ def _ledger(store: Store, parts: Sequence[Part], now: datetime) -> pa.Table:
             "bytes": part.segment.nbytes,
             "raw_file": (part.place or store.home.relative(where.path)) if has_tokens else None,
             "ingested_at": now,
+            "bad_rows": _bad_rows(part),
         }
 
     schema = pa.schema(
         [(name, pa.string()) for name in ("segment_id", "run", "writer", "kind", "raw_file")]
         + [(name, pa.int64()) for name in ("sequence", "rows", "tokens", "bytes")]
-        + [("ingested_at", pa.timestamp("us", "UTC"))]
+        + [("ingested_at", pa.timestamp("us", "UTC")), ("bad_rows", pa.list_(pa.int32()))]
     )
     return pa.Table.from_pylist([row(part) for part in parts], schema=schema)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.collectors.spool.segments import SegmentPath
+from logprobe.monitor import ragged
 from logprobe.monitor.live.store import Within
 from logprobe.monitor.live.tick import STEPS_PER_BATCH, Live
 from logprobe.monitor.live.writing import Doubles, write
@@ -17,7 +18,6 @@ from logprobe.monitor.store.archive_file import Merged
 from logprobe.monitor.store.store import Store
 
 StepKey = tuple[str, int]
-_TRAINED: Final = ("restore_training", "restore_statistics", "restore_made")
 _LEDGER: Final = pa.schema(
     [(name, pa.string()) for name in ("segment_id", "run", "writer", "kind")]
     + [(name, pa.int64()) for name in ("sequence", "rows", "tokens", "bytes")]
@@ -39,11 +39,24 @@ def restore_sequences(store: Store, file: Merged, table: pa.Table, unknown: Coll
     with store.standing_still():
         with store.transaction() as cursor:
             to = Within(store, cursor)
-            to.execute("insert_segments", _ledger(store, file, unknown))
-            for name in _TRAINED if is_trained else ("restore_rollouts",):
-                to.execute(name, table)
+            to.execute("append", _ledger(store, file, unknown), table="segments")
+            for name, rows in (_trained(table) if is_trained else {"rollout_sequences": table}).items():
+                to.execute("append", rows, table=name)
         store.rewritten.note([file.run])
     return {(file.run, step) for step in table["step"].unique().to_pylist()} if is_trained else set()
+
+
+def _trained(table: pa.Table) -> dict[str, pa.Table]:
+    """Return the rows of each table that training records with their statistics are, see ``archive_trained``."""
+    statistics, made = (ragged.one_array(table[name]) for name in ("statistics", "made"))
+    repeated_by = table["repeated_by"].take(pc.list_parent_indices(statistics))
+    rows = pa.Table.from_struct_array(statistics.flatten()).append_column("repeated_by", repeated_by)
+    kept = table.drop_columns(["statistics", "made", "raw_kept"])
+    return {
+        "all_sequences": kept.append_column("raw_kept", pa.repeat(False, table.num_rows)),
+        "all_statistics": rows,
+        "rollout_sequences": pa.Table.from_struct_array(made.filter(pc.struct_field(made, "segment_id").is_valid())),
+    }
 
 
 def restore_frozen(store: Store, file: Merged, unknown: Collection[str]) -> None:

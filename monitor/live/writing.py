@@ -9,7 +9,7 @@ Dimensions: ``_S`` training records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -36,12 +36,12 @@ _SOURCES: Final = np.array(SOURCES, object)
 _ALIGNMENTS: Final = np.array([*ALIGNMENTS, None], object)
 _COUNTS: Final = ("routes_expected", "routes_compared", "routes_equal")
 _TRAINED: Final = ("training", "statistics")
-_NEEDED: Final = {"insert_weight_readings": "fingerprint"}
-_PLAIN: Final[Mapping[str, Sequence[str]]] = {
-    "step": ("insert_step_records",),
-    "weights": ("insert_weight_records", "insert_weight_readings"),
-    "config": ("insert_config_records",),
-    "health": ("insert_health_records",),
+# Record kind → the table that has its records as they came, and what it leaves out of them.
+_PLAIN: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
+    "step": ("all_step_records", ("segment_id", "row", "writer")),
+    "weights": ("all_weights", ("segment_id", "row", "writer")),
+    "config": ("config_records", ("segment_id", "row", "writer")),
+    "health": ("health_records", ("segment_id", "row")),
 }
 _VERSIONS: Final = pa.schema(
     [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int64()), ("spans", pa.list_(SPAN))]
@@ -91,9 +91,9 @@ def write(to: Transaction, outcome: Outcome, doubles: Doubles, *, now: datetime 
             to.execute("forget_steps", keys, table=table)
     _rollouts(to, outcome, doubles)
     _trained(to, outcome, doubles)
-    for kind, names in _PLAIN.items():
+    for kind, (table, left_out) in _PLAIN.items():
         if (some := outcome.arrived.get(kind)) is not None and some.stored.num_rows:
-            _insert(to, names, some.stored)
+            to.execute("append", some.stored.drop_columns(list(left_out)), table=table)
     _links(to, outcome.steps)
     _parts(to, outcome)
     _attempts(to, outcome.steps)
@@ -102,29 +102,22 @@ def write(to: Transaction, outcome: Outcome, doubles: Doubles, *, now: datetime 
         write_computed(to, computed, at)
 
 
-def _insert(to: Transaction, names: Iterable[str], table: pa.Table) -> None:
-    """A statement that finds nothing in a column is left out: planning one takes milliseconds."""
-    for name in names:
-        if (column := _NEEDED.get(name)) is None or table[column].null_count < table.num_rows:
-            to.execute(name, table)
-
-
 def _trained(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
     """Insert training records, those of one kind after the other, as `Memory.add` has taken them in."""
     for kind in _TRAINED:
         if (arrived := outcome.arrived.get(kind)) is None or not arrived.stored.num_rows:
             continue
         some = [_Rows(step, np.arange(rows.start, rows.stop)) for step, rows in outcome.placed[kind]]
-        table = arrived.stored.drop_columns([*SIDES, "rollout_source"])
+        table = arrived.stored.drop_columns([*SIDES, "rollout_source", "writer"])
         table = table.append_column("full_hash", pa.array(_joined(some, "full_hash"), pa.uint64()))
         for name, column in _found(some).items():
             table = table.append_column(name, column)
         table = table.combine_chunks()
-        to.execute("live_training", table)
+        to.execute("append", table, table="all_sequences")
         if doubles.needs("find_doubled_training", table):
             to.execute("find_doubled_training", table)
         if (statistics := _statistics(some, PAIRS)).num_rows:
-            to.execute("live_statistics", statistics)
+            to.execute("append", statistics, table="all_statistics")
 
 
 def _joined(some: Sequence[_Rows], name: str) -> NDArray[Any]:
@@ -217,14 +210,14 @@ def _links(to: Transaction, steps: Sequence[Step]) -> None:
     if own:
         to.execute("live_forget_statistics", pa.table(_keys(own)))
         if (statistics := _statistics(own, ENGINE_PAIRS)).num_rows:
-            to.execute("live_statistics", statistics)
+            to.execute("append", statistics, table="all_statistics")
 
 
 def _rollouts(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
     """Insert rollout records, and write over the versions that marks decide otherwise."""
     changed = [(run, number) for run in outcome.runs for number in sorted(run.respanned)]
     if (arrived := outcome.arrived.get("rollout")) is not None and arrived.stored.num_rows:
-        to.execute("insert_rollout_sequences", arrived.stored)
+        to.execute("append", arrived.stored.drop_columns("writer"), table="rollout_sequences")
         if doubles.needs("find_doubled_rollout", arrived.stored):
             to.execute("find_doubled_rollout", arrived.stored)
     if changed:
@@ -257,7 +250,7 @@ def _parts(to: Transaction, outcome: Outcome) -> None:
     }
     facts = iter(to.read("live_parts", pa.table(keys)).to_pylist())
     rows = [made_of_parts(step, row, [next(facts) for _ in step.parts[row].numbers]) for step, row in made]
-    to.execute("insert_trajectories", pa.concat_tables(rows))
+    to.execute("append", pa.concat_tables(rows), table="rollout_sequences")
 
 
 def _of_parts_again(step: Step) -> set[int]:

@@ -37,14 +37,6 @@ SELECT * EXCLUDE (segment_id, row) FROM tokens_in($training_files, $rollout_file
 SELECT * EXCLUDE (run, segment_id, row) FROM raw_training_in($training_files)
 WHERE run = $run AND segment_id IN (SELECT unnest($segments::VARCHAR[])) ORDER BY segment_id, row
 
--- export_weight_records: The weight records of a run, with the fingerprints that trainers gave and workers read. Grain: record. Inputs: weight_records,
--- weight_readings. Parameters: $run.
-SELECT w.* EXCLUDE (run), r.fingerprint, r.layout, r.tensor_hashes, r.worker, r.reason
-FROM weight_records AS w
-LEFT JOIN weight_readings AS r
-    ON r.run = w.run AND r.source = w.source AND r.time = w.time AND r.version IS NOT DISTINCT FROM w.version
-        AND r.adapter IS NOT DISTINCT FROM w.adapter
-WHERE w.run = $run
-UNION ALL BY NAME
-SELECT * EXCLUDE (run) FROM weight_readings WHERE run = $run AND source = 'worker'
-ORDER BY time
+-- export_weight_records: The weight records of a run, with the fingerprints that trainers gave and workers read. Grain: record. Inputs: all_weights.
+-- Parameters: $run.
+SELECT * EXCLUDE (run) FROM all_weights WHERE run = $run ORDER BY time

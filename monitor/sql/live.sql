@@ -1,12 +1,3 @@
--- live_training: Training records with what is known of their rollout records. Grain: training record. Inputs: incoming (Arrow).
-INSERT INTO all_sequences BY NAME
-SELECT
-    run, step, rank, sample_id, segment_id, row, group_id, time, n_total, n_expected, reward, advantage_abs_sum, entropy_sum,
-    entropy_n, weight_version, token_hash, full_hash, tags, route_layers, part_ids, rollout_versions, raw_kept,
-    rollout_source, rollout_segment, rollout_row, alignment, joined_by, token_match, length_match, received_max_abs_diff,
-    routes_match, routes_expected, routes_compared, routes_equal
-FROM incoming
-
 -- live_links: Training records that belong to another rollout record than before. Grain: training record. Inputs: incoming (Arrow).
 UPDATE all_sequences AS s
 SET
@@ -30,9 +21,6 @@ WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.ro
 DELETE FROM all_statistics AS s
 USING incoming AS i
 WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row AND s.pair IN ('backend', 'total')
-
--- live_statistics: Grain: training record and pair. Inputs: incoming (Arrow).
-INSERT INTO all_statistics BY NAME SELECT * FROM incoming
 
 -- live_versions: Rollout records whose versions late marks have changed. Grain: rollout record. Inputs: incoming (Arrow: key, spans).
 UPDATE rollout_sequences AS r SET spans = i.spans

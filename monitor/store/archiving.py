@@ -266,7 +266,7 @@ class Archiving:
         with self._store.standing_still():
             with self._store.transaction() as cursor:
                 frozen.write(self._store, cursor, file.run, rows)
-                self._store.execute(cursor, "insert_segments", segments)
+                self._store.execute(cursor, "append", segments, table="segments")
                 self._store.execute(cursor, "archive_files", pa.Table.from_pylist([_row(file)], _FILES))
             with self._turn:
                 self._archive.noted(Changes([file], [], {}))

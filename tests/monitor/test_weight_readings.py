@@ -182,7 +182,7 @@ def test_of_more_processes_than_readings_are_kept_none_is_left_out(tmp_path: Pat
         with store.transaction() as cursor:
             cursor.execute(
                 """
-                INSERT INTO weight_readings (run, applied_at, source, replica, version, fingerprint)
+                INSERT INTO all_weights (run, applied_at, source, replica, version, fingerprint)
                 SELECT 'run', make_timestamptz(1_000_000 * (10_000 * version + number)), 'worker', 'r' || number, version::VARCHAR,
                        CASE WHEN number = 0 AND version = 1 THEN 'other' ELSE 'version ' || version END
                 FROM range(2) AS v(version), range(4_001) AS r(number)
@@ -196,7 +196,7 @@ def test_of_more_processes_than_readings_are_kept_none_is_left_out(tmp_path: Pat
         with store.transaction() as cursor:  # one process that is looked at again and again
             cursor.execute(
                 """
-                INSERT INTO weight_readings (run, applied_at, source, replica, version, fingerprint)
+                INSERT INTO all_weights (run, applied_at, source, replica, version, fingerprint)
                 SELECT 'run', make_timestamptz(1_000_000 * (30_000 + number)), 'worker', 'r1', '1', 'version 1' FROM range(5_000) AS r(number)
                 """
             )

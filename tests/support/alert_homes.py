@@ -34,7 +34,7 @@ def put(store: Store, run: str, values: Mapping[int, Mapping[str, float | None]]
             {"run": run, "steps": list(steps), "metrics": list(metrics), "numbers": list(numbers)},
         )
         cursor.execute(
-            "INSERT OR REPLACE INTO segments VALUES (?, ?, 'w', 1, 'training', 1, 100, 1, NULL, ?)",
+            "INSERT OR REPLACE INTO segments VALUES (?, ?, 'w', 1, 'training', 1, 100, 1, NULL, ?, NULL)",
             [f"{run}/w/{max(values)}", run, at(max(values))],
         )
 

@@ -28,8 +28,7 @@ TABLES: Mapping[str, str] = {
             "all_statistics",
             "rollout_sequences",
             "all_step_records",
-            "weight_records",
-            "weight_readings",
+            "all_weights",
             "config_records",
             "health_records",
             "step_metrics",
@@ -46,7 +45,7 @@ UNPLACED: Mapping[str, str] = {
     "all_sequences": f"SELECT * EXCLUDE ({_PLACE}) FROM all_sequences",
     "all_statistics": "SELECT * EXCLUDE (segment_id, row) FROM all_statistics",
     "rollout_sequences": "SELECT * EXCLUDE (segment_id, row, parts), len(parts) AS parts FROM rollout_sequences",
-    **{name: TABLES[name] for name in ("all_step_records", "weight_records", "health_records", "step_metrics")},
+    **{name: TABLES[name] for name in ("all_step_records", "all_weights", "health_records", "step_metrics")},
     "step_summaries": TABLES["step_summaries"],
 }
 
@@ -100,7 +99,7 @@ class Mirror:
         keys = arrived.stored.select(["run", "segment_id", "row", "writer"]).to_pylist()
         for segment, run, writer in sorted({(row["segment_id"], row["run"], row["writer"]) for row in keys}):
             values = [segment, run, writer, 0, kind, 1, 0, 0, raw_file]
-            self.connection.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, now())", values)
+            self.connection.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, now(), NULL)", values)
         for place, row in enumerate(keys) if raw_file else ():
             self.raw[kind][row["segment_id"], row["row"]] = arrived.raw.slice(place, 1)
 

@@ -12,8 +12,10 @@ CREATE TABLE segments (
     tokens      BIGINT NOT NULL,
     bytes       BIGINT NOT NULL,
     raw_file    VARCHAR,                  -- file with its token lists, relative to the home: in the spool, then raw_files.path; null: gone
-    ingested_at TIMESTAMPTZ NOT NULL
+    ingested_at TIMESTAMPTZ NOT NULL,
+    bad_rows    INTEGER[]                 -- that do not fit together: they are in the archive, and no reader sees them; null: none, as of a healthy run
 );
+CREATE VIEW bad_rows AS SELECT run, segment_id, unnest(bad_rows) AS row FROM segments WHERE bad_rows IS NOT NULL;
 
 -- Files in quarantine because they cannot be trusted.
 CREATE TABLE quarantine (
@@ -37,13 +39,6 @@ CREATE TABLE raw_files (
     tokens     BIGINT NOT NULL,
     bytes      BIGINT NOT NULL,
     created_at TIMESTAMPTZ NOT NULL
-);
-
--- Rows of segments that do not fit together. They are in the archive, and no reader sees them. Of a healthy run there is none.
-CREATE TABLE bad_rows (
-    run        VARCHAR NOT NULL,
-    segment_id VARCHAR NOT NULL,
-    row        INTEGER NOT NULL
 );
 
 -- One row per sequence as the trainer saw it (training records, or statistics reduced next to the collector).
@@ -194,25 +189,37 @@ CREATE TABLE all_step_records (
 );
 CREATE VIEW step_records AS SELECT * EXCLUDE (repeated_by) FROM all_step_records WHERE repeated_by IS NULL;
 
-CREATE TABLE weight_records (
+-- What was recorded of weights: versions as the trainer and each engine saw them, and fingerprints as trainers gave them and workers of engines
+-- (source "worker") read them, see collectors/spool/schema.py.
+CREATE TABLE all_weights (
     run           VARCHAR NOT NULL,
     time          TIMESTAMPTZ,
-    version       VARCHAR,
+    version       VARCHAR,                -- of a worker's reading: what the weights were said to be; null: it was not known
     step          BIGINT,
-    source        VARCHAR,
+    source        VARCHAR,                -- trainer | engine | worker (a process of an engine)
     replica       VARCHAR,
     requested_at  TIMESTAMPTZ,
     started_at    TIMESTAMPTZ,
-    applied_at    TIMESTAMPTZ,
+    applied_at    TIMESTAMPTZ,            -- of a worker: when it was read
     resumed_at    TIMESTAMPTZ,
     pause_mode    VARCHAR,
     cache_cleared BOOLEAN,
     tensors       BIGINT,
     checksum      VARCHAR,
-    adapter       VARCHAR,
+    adapter       VARCHAR,                -- LoRA: of the adapter that was loaded; null: of the weights below it
     moment        BIGINT,                 -- of a mark: when it was made, by the monotonic clock of `machine`; null: no mark
-    machine       VARCHAR
+    machine       VARCHAR,
+    fingerprint   VARCHAR,                -- over all hashes
+    layout        VARCHAR,                -- `config_records` of kind "weight_layout": what the hashes are of
+    tensor_hashes UINTEGER[],
+    worker        VARCHAR,                -- which part of the model; null: all of it
+    reason        VARCHAR                 -- load | mark | resume | check | unannounced; of a trainer null
 );
+CREATE VIEW weight_records AS
+SELECT * EXCLUDE (fingerprint, layout, tensor_hashes, worker, reason) FROM all_weights WHERE source IS DISTINCT FROM 'worker';
+CREATE VIEW weight_readings AS
+SELECT run, time, source, replica, worker, version, step, reason, applied_at, fingerprint, layout, tensor_hashes, adapter
+FROM all_weights WHERE fingerprint IS NOT NULL;
 
 CREATE TABLE config_records (
     run         VARCHAR NOT NULL,
@@ -265,23 +272,6 @@ CREATE TABLE doubled (
     example    VARCHAR NOT NULL,          -- a sample id
     first_in   VARCHAR NOT NULL,          -- a segment that had it before
     found_at   TIMESTAMPTZ NOT NULL
-);
-
--- Fingerprints of weights, as trainers gave them and as engines read them (collectors/fingerprint.py). Grain: one row per reading.
-CREATE TABLE weight_readings (
-    run           VARCHAR NOT NULL,
-    time          TIMESTAMPTZ,
-    source        VARCHAR,               -- "trainer" | "worker" (a process of an engine)
-    replica       VARCHAR,
-    worker        VARCHAR,               -- which part of the model; null: all of it
-    version       VARCHAR,               -- what the weights were said to be; null: nobody knew
-    step          BIGINT,
-    reason        VARCHAR,               -- "load" | "mark" | "resume" | "check" | "unannounced"; of a trainer null
-    applied_at    TIMESTAMPTZ,           -- when it was read
-    fingerprint   VARCHAR NOT NULL,      -- over all hashes
-    layout        VARCHAR,               -- `config_records` of kind "weight_layout": what the hashes are of
-    tensor_hashes UINTEGER[],
-    adapter       VARCHAR                -- LoRA: of the adapter that a worker loaded; null: of the weights below it
 );
 
 -- What has waited in the spool for longer than a judgement may take, as the service saw it last: of these records nothing is known yet.

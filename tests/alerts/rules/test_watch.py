@@ -337,7 +337,7 @@ def test_a_notification_carries_what_people_need(store: Store) -> None:
     put(store, "a", series([0.1] * 5 + [2.0] * 3))
     with store.transaction() as cursor:
         cursor.execute(
-            "INSERT INTO weight_records (run, time, version, step) VALUES ('a', ?, '41', 4), ('a', ?, '99', 90)",
+            "INSERT INTO all_weights (run, time, version, step) VALUES ('a', ?, '41', 4), ('a', ?, '99', 90)",
             [at(4), at(90)],
         )
     look(store, at(10), page="http://127.0.0.1:8501")

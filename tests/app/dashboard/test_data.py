@@ -62,7 +62,7 @@ def updates(store: Store, run: str, many: int) -> list[int]:
     """Steps of the updates that are events of a run with so many, one per step."""
     with store.transaction() as cursor:
         cursor.execute(
-            "INSERT INTO weight_records (run, time, version, step) "
+            "INSERT INTO all_weights (run, time, version, step) "
             "SELECT $run, TIMESTAMPTZ '2026-01-01' + range * INTERVAL 1 SECOND, range, range FROM range($many)",
             {"run": run, "many": many},
         )
