@@ -1381,20 +1381,6 @@ class MetricsRuns(TypedDict):
 
 def metrics_runs(source: Source, /, *, hours: Any) -> Rows[MetricsRuns]: ...
 
-class NewestRollout(TypedDict):
-    run: Any  # VARCHAR
-    place: Any  # VARCHAR
-    newest: Any  # TIMESTAMP WITH TIME ZONE
-
-def newest_rollout(source: Source, /, *, runs: Any) -> Rows[NewestRollout]: ...
-
-class NewestTraining(TypedDict):
-    run: Any  # VARCHAR
-    place: Any  # INTEGER
-    newest: Any  # TIMESTAMP WITH TIME ZONE
-
-def newest_training(source: Source, /, *, runs: Any) -> Rows[NewestTraining]: ...
-
 class NodesFurthest(TypedDict):
     run: Any  # VARCHAR
     nodes: Any  # BIGINT

@@ -1,22 +1,16 @@
-"""One batch of ingest: many segments, their raw files, and the one transaction that makes them count.
-
-Only batches with records as old as what is there may hold sequences that are in the store already (`NewestTimes`): the
-same record has the same time, whatever segment it comes in. Statements that look for it (``sql/find_doubled_*.sql``)
-take as long as all that a small batch writes, and in almost every batch all records are newer than any before.
-"""
+"""One batch of ingest: many segments, their raw files, and the one transaction that makes them count."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
-from logprobe.collectors.errors import QueryError, StoreError
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment
 from logprobe.monitor.live.records import Arrived, reduced
@@ -34,13 +28,6 @@ _HEALTH: Final = pa.schema(
     [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int32()), *HEALTH, ("writer", pa.string())]
 )
 Read = tuple[Segment, SoundRows]
-# Statement → what reads the newest times there are, and the column that, beside run and time, is the same for the same
-# record.
-_PLACES: Final = {
-    "find_doubled_training": ("newest_training", "rank"),
-    "find_doubled_rollout": ("newest_rollout", "replica"),
-}
-_Key = tuple[str, Any]  # run, and rank or replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +75,12 @@ def reduce_parts(read: Sequence[Read]) -> list[Part]:
     ]
 
 
-def write_batch(store: Store, live: Live, parts: Sequence[Part], newest: NewestTimes) -> None:
+def write_batch(store: Store, live: Live, parts: Sequence[Part]) -> None:
     """Makes segments count, or leaves no trace of them. Raises `StoreError`; `RunDeletedError` when a run of theirs was
     deleted meanwhile.
 
-    `live`, `newest`: of this store, one for all batches. Nobody writes meanwhile: what is read back of a run is what
-    the store has when the batch counts.
+    `live`: of this store, one for all batches. Nobody writes meanwhile: what is read back of a run is what the store
+    has when the batch counts.
     """
     runs = {part.run for part in parts}
     with store.standing_still():
@@ -105,7 +92,7 @@ def write_batch(store: Store, live: Live, parts: Sequence[Part], newest: NewestT
                 for run in runs:  # in here: a deletion is complete before or begins after
                     store.archive.tombstones.refuse(run)
                 to.execute("append", _ledger(store, parts, datetime.now(UTC)), table="segments")
-                write(to, outcome, newest)
+                write(to, outcome)
                 if outcome.late and parts[0].place is None:
                     late = _late_records(outcome.late).drop_columns(["segment_id", "row"])
                     to.execute("append", late, table="health_records")
@@ -210,52 +197,3 @@ def _ledger(store: Store, parts: Sequence[Part], now: datetime) -> pa.Table:
         + [("ingested_at", pa.timestamp("us", "UTC")), ("bad_rows", pa.list_(pa.int32()))]
     )
     return pa.Table.from_pylist([row(part) for part in parts], schema=schema)
-
-
-class NewestTimes:
-    """Times of the newest records of each run, by rank or replica, of a store that nothing else brings sequences
-    into."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._newest: dict[str, dict[_Key, datetime]] = {name: {} for name in _PLACES}
-        self._runs: dict[str, set[str]] = {name: set() for name in _PLACES}  # of which these are known
-
-    def needs(self, name: str, arriving: pa.Table) -> bool:
-        """Whether the statement `name` can find anything about the rows of `arriving`, which from now on count as being
-        in the store.
-
-        A batch that is not committed after all leaves times that are too new: then the statement runs once more than it
-        need. Raises `StoreError`.
-        """
-        if name not in _PLACES:
-            return True
-        statement, column = _PLACES[name]
-        self._learn(name, statement, set(arriving["run"].unique().to_pylist()))
-        keys = ["run", column, "segment_id"]
-        spans = arriving.select([*keys, "time"]).group_by(keys).aggregate([("time", "min"), ("time", "max")])
-        rows = zip(*(spans[key].to_pylist() for key in ("run", column, "time_min", "time_max")), strict=True)
-        return self._advance(self._newest[name], (row for row in rows if row[2] is not None))
-
-    def _learn(self, name: str, statement: str, runs: set[str]) -> None:
-        unknown = runs - self._runs[name]
-        if not unknown:
-            return
-        try:
-            rows = self._store.read(statement, runs=sorted(unknown)).to_pylist()
-        except QueryError as error:  # of the store, not of what arrives
-            raise StoreError(f"{self._store.home.database}: the newest times cannot be read ({error})") from error
-        for row in rows:
-            if row["newest"] is not None:
-                self._newest[name][row["run"], row["place"]] = row["newest"]
-        self._runs[name] |= unknown
-
-    @staticmethod
-    def _advance(newest: dict[_Key, datetime], spans: Iterable[tuple[str, Any, datetime, datetime]]) -> bool:
-        """Whether any span of time, of one segment each, does not lie behind all before it."""
-        overlaps = False
-        for run, place, first, last in sorted(spans, key=lambda span: span[2]):
-            before = newest.get((run, place))
-            overlaps |= before is not None and first <= before
-            newest[run, place] = last if before is None else max(before, last)
-        return overlaps

@@ -33,7 +33,7 @@ from logprobe.collectors.errors import QueryError, RunDeletedError, SegmentError
 from logprobe.collectors.files import remove_tree
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
 from logprobe.monitor import queries
-from logprobe.monitor.live.batch import NewestTimes, Part, sound_parts, write_batch
+from logprobe.monitor.live.batch import Part, sound_parts, write_batch
 from logprobe.monitor.live.delays import Delays
 from logprobe.monitor.live.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.live.restoring import StepKey, compute, restore_frozen, restore_sequences
@@ -92,7 +92,6 @@ class Ingester:
         self._batch_bytes = batch_bytes
         self.delays = Delays()
         self._deleted = store.archive.tombstones
-        self._newest = NewestTimes(store)
         self._live = live_of(store)
         forget_the_lost(store)
         self._begun = False
@@ -139,7 +138,7 @@ class Ingester:
             for file in archive.new_files():
                 steps |= self._take_in(file, report)
                 beat()
-            compute(self._store, self._live, steps, self._newest)
+            compute(self._store, self._live, steps)
             archive.note()
             for problem in archive.problems():
                 LOGGER.warning("%s", problem)
@@ -260,7 +259,7 @@ class Ingester:
     def _commit(self, parts: Sequence[Part], report: IngestReport) -> None:
         """Commits a batch; when something in it cannot be stored, finds out what by parting it."""
         try:
-            write_batch(self._store, self._live, parts, self._newest)
+            write_batch(self._store, self._live, parts)
         except RunDeletedError:  # this very moment: the next run removes what is of it
             return
         except Exception as error:

@@ -197,6 +197,7 @@ class Memory:
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
         self.placed: dict[str, list[tuple[Step, range]]] = {}  # record kind → training records that `add` took in last
+        self.sampled: list[tuple[Run, range]] = []  # rollout records that it took in
         self.runs: dict[str, Run] = {}
         self.training_lists = Lists()
         self.rollout_lists = Lists()
@@ -210,7 +211,7 @@ class Memory:
     def add(self, arrived: Mapping[str, Arrived]) -> set[StepKey]:
         """Take in usable rows by record kind; return the steps with news."""
         dirty: set[StepKey] = set()
-        self.placed = {}
+        self.placed, self.sampled = {}, []
         for kind, take_in in (
             ("weights", self._weights),
             ("rollout", self._rollout),
@@ -288,10 +289,12 @@ class Memory:
             run = self.run(name)
             some = {row - rows.start: decided[row] for row in _numbers(rows) if row in decided}
             numbers = take_sampled(run, {key: column[rows] for key, column in columns.items()}, spans[rows], some)
+            self.sampled.append((run, numbers))
             self.resolve(run, numbers)
             dirty |= {(name, number) for number in index(run, numbers)}
             if run.past is not None:
                 run.recall |= run.past.trained.steps(names_of(run, numbers))
+                run.asked += run.sampled["sample"][numbers.start :].tolist()  # one may be there already
         return dirty
 
     def resolve(self, run: Run, numbers: Iterator[int] | Sequence[int]) -> set[int]:

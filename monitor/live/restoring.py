@@ -13,7 +13,7 @@ from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor import ragged
 from logprobe.monitor.live.store import Within
 from logprobe.monitor.live.tick import STEPS_PER_BATCH, Live
-from logprobe.monitor.live.writing import Doubles, write
+from logprobe.monitor.live.writing import write
 from logprobe.monitor.store.archive_file import Merged
 from logprobe.monitor.store.store import Store
 
@@ -64,7 +64,7 @@ def restore_frozen(store: Store, file: Merged, unknown: Collection[str]) -> None
     store.archive.take_in_frozen(file, _ledger(store, file, unknown))
 
 
-def compute(store: Store, live: Live, steps: Iterable[StepKey], doubles: Doubles) -> None:
+def compute(store: Store, live: Live, steps: Iterable[StepKey]) -> None:
     """Compute the metrics of steps from what the store has of their sequences. Raises `StoreError`."""
     wanted = sorted(steps)
     for first in range(0, len(wanted), STEPS_PER_BATCH):
@@ -72,7 +72,7 @@ def compute(store: Store, live: Live, steps: Iterable[StepKey], doubles: Doubles
             live.forget(store.rewritten.take())
             outcome = live.again(wanted[first : first + STEPS_PER_BATCH])
             with store.transaction() as cursor:
-                write(Within(store, cursor), outcome, doubles)
+                write(Within(store, cursor), outcome)
             outcome.written()
             live.keep()
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS, PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.schema import SPAN
+from logprobe.monitor.live import doubled
 from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
 from logprobe.monitor.live.rows import NONE
@@ -63,13 +64,6 @@ class Transaction(Protocol):
         """Return the rows of one, with what was written before."""
 
 
-class Doubles(Protocol):
-    """Which statements that look for records that came twice can find any."""
-
-    def needs(self, name: str, arriving: pa.Table) -> bool:
-        """Return whether one can."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Training records of a step."""
@@ -83,26 +77,28 @@ class _Rows:
         return column
 
 
-def write(to: Transaction, outcome: Outcome, doubles: Doubles, *, now: datetime | None = None) -> None:
+def write(to: Transaction, outcome: Outcome, *, now: datetime | None = None) -> None:
     """Write what a tick has brought and found out; see `Outcome.written`."""
     if outcome.thawed:
         keys = pa.table([pa.array(column) for column in zip(*outcome.thawed, strict=True)], ["run", "step"])
         for table in _THAWED:
             to.execute("forget_steps", keys, table=table)
-    _rollouts(to, outcome, doubles)
-    _trained(to, outcome, doubles)
+    at = now or datetime.now(UTC)
+    _rollouts(to, outcome)
+    _trained(to, outcome)
     for kind, (table, left_out) in _PLAIN.items():
         if (some := outcome.arrived.get(kind)) is not None and some.stored.num_rows:
             to.execute("append", some.stored.drop_columns(list(left_out)), table=table)
     _links(to, outcome.steps)
     _parts(to, outcome)
     _attempts(to, outcome.steps)
-    at = now or datetime.now(UTC)
+    if outcome.doubled:
+        to.execute("append", doubled.table(outcome.doubled, at), table="doubled")
     for computed in outcome.computed:
         write_computed(to, computed, at)
 
 
-def _trained(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
+def _trained(to: Transaction, outcome: Outcome) -> None:
     """Insert training records, those of one kind after the other, as `Memory.add` has taken them in."""
     for kind in _TRAINED:
         if (arrived := outcome.arrived.get(kind)) is None or not arrived.stored.num_rows:
@@ -114,8 +110,6 @@ def _trained(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
             table = table.append_column(name, column)
         table = table.combine_chunks()
         to.execute("append", table, table="all_sequences")
-        if doubles.needs("find_doubled_training", table):
-            to.execute("find_doubled_training", table)
         if (statistics := _statistics(some, PAIRS)).num_rows:
             to.execute("append", statistics, table="all_statistics")
 
@@ -213,13 +207,11 @@ def _links(to: Transaction, steps: Sequence[Step]) -> None:
             to.execute("append", statistics, table="all_statistics")
 
 
-def _rollouts(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
+def _rollouts(to: Transaction, outcome: Outcome) -> None:
     """Insert rollout records, and write over the versions that marks decide otherwise."""
     changed = [(run, number) for run in outcome.runs for number in sorted(run.respanned)]
     if (arrived := outcome.arrived.get("rollout")) is not None and arrived.stored.num_rows:
         to.execute("append", arrived.stored.drop_columns("writer"), table="rollout_sequences")
-        if doubles.needs("find_doubled_rollout", arrived.stored):
-            to.execute("find_doubled_rollout", arrived.stored)
     if changed:
         rows = [
             {

@@ -93,28 +93,10 @@ def test_an_engines_records(filled: Filled):
     assert filled.doubled() == [{"kind": "rollout", "sequences": 1, "tokens": 4, "first_step": None, "last_step": None}]
 
 
-def test_what_is_newer_than_all_before_is_not_searched_for(filled: Filled, monkeypatch: pytest.MonkeyPatch):
-    searched: list[str] = []
-    execute = Store.execute
-
-    def noted(store: Store, cursor: Any, name: str, *args: Any, **params: Any) -> None:
-        if name.startswith("find_doubled"):
-            searched.append(name)
-        execute(store, cursor, name, *args, **params)
-
-    monkeypatch.setattr(Store, "execute", noted)
-    filled.bring(("training", [A]), ("training", [B]), ("rollout", [sampled("a", time=at(5))]))
-    filled.bring(
-        ("statistics", reduced(C)), ("rollout", [sampled("b", time=at(6)), sampled("c", time=at(4), replica="r1")])
-    )
-    assert searched == []
-    filled.bring(("training", [trained("d", 1, rank=3, time=at(2))]))  # the first of its rank
-    assert searched == []
-    filled.bring(("training", [trained("e", 1, time=at(2))]))
-    assert searched == ["find_doubled_training"]
+def test_a_copy_that_comes_after_a_restart(filled: Filled):
+    filled.bring(("training", [A, B]), ("rollout", [sampled("a"), sampled("b")]))
     filled.ingester = Ingester(filled.store)  # another service
-    filled.bring(("rollout", [sampled("b", time=at(6))]), ("training", [A, trained("f", 4, time=at(9))]))
-    assert searched == ["find_doubled_training", "find_doubled_rollout", "find_doubled_training"]
+    filled.bring(("rollout", [sampled("b")]), ("training", [trained("f", 4, time=at(9)), A]))
     assert [(row["kind"], row["sequences"]) for row in filled.doubled()] == [("rollout", 1), ("training", 1)]
 
 

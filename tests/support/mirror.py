@@ -76,9 +76,6 @@ class Mirror:
             self.connection.register("incoming", incoming)
         return self.connection.execute(statement(name), params or None).to_arrow_table()
 
-    def needs(self, name: str, arriving: pa.Table) -> bool:
-        return True
-
     def lists(self, kind: str, keys: pa.Table) -> pa.Table:
         found = []
         for row in keys.to_pylist():
@@ -91,7 +88,7 @@ class Mirror:
         """Writes what a tick found out, its segments, and its raw tokens."""
         for kind, arrived in outcome.arrived.items():
             self._note(kind, arrived)
-        write(self, outcome, self)
+        write(self, outcome)
         outcome.written()
 
     def _note(self, kind: str, arrived: Arrived) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from logprobe.monitor.live.batch import NewestTimes
 from logprobe.monitor.live.restoring import compute
 from logprobe.monitor.live.store import live_of
 from logprobe.monitor.service.pipeline import Pipeline
@@ -32,7 +31,7 @@ def freeze(store: Store, *, protected: int = KEPT) -> FreezeReport:
 def compute_again(store: Store, sql: str = "SELECT run, step FROM step_summaries ORDER BY ALL") -> None:
     """Computes steps once more from what the tables have."""
     steps = [(row["run"], row["step"]) for row in store.query(sql).to_pylist()]
-    compute(store, live_of(store), steps, NewestTimes(store))
+    compute(store, live_of(store), steps)
     store.rewritten.note({run for run, _ in steps})
 
 
