@@ -47,8 +47,8 @@ LEFT JOIN step_summaries AS s USING (run, step)
 -- Columns are stated, not looked up: one damaged file would keep a home from opening. An earlier logprobe wrote fewer; those are null.
 -- `run` is the name of its folder: DuckDB leaves out the files of runs that a statement does not ask for, and a damaged one keeps it from no other run.
 SELECT * EXCLUDE (filename) REPLACE (TRY(url_decode(split_part(filename, '/', -3))) AS run)
-FROM read_parquet({files}, schema = {columns}, filename = true, hive_partitioning = false) ANTI JOIN bad_rows USING (segment_id, row)
-WHERE filename IN (SELECT {home} || path FROM raw_files WHERE kind = {kind}) AND logprobe_same_bytes(filename)
+FROM read_parquet(getvariable('logprobe_raw_' || {kind}), schema = {columns}, filename = true, hive_partitioning = false) ANTI JOIN bad_rows USING (segment_id, row)
+WHERE filename IN (SELECT getvariable('logprobe_home') || path FROM raw_files WHERE kind = {kind}) AND logprobe_same_bytes(filename)
 
 -- view_rollouts: What the engines sampled. Grain: one row per rollout record; what was made of several is left out. Input: rollout_sequences.
 SELECT * EXCLUDE (logprobs, parts, decisions, clock_offset, engine_started) FROM rollout_sequences WHERE parts IS NULL

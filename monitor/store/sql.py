@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 # DESCRIBE, SHOW and SUMMARIZE are SELECTs to DuckDB's parser.
 _READING_NODES: Final = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
-_ASK: Final = "use SELECT, EXPLAIN, DESCRIBE or SHOW"
-_OPTION_TOKENS: Final = ("(", ")", ",")
+_ASK: Final = "use SELECT, DESCRIBE or SHOW"
 # Table functions that read nothing but their arguments and the catalog. All others are refused, but for the store's own
 # macros: they read files, write logs, or run text as SQL.
 TABLE_FUNCTIONS: Final = frozenset(
@@ -103,7 +102,7 @@ class Desk:
         """Return the rows of one statement, seen on one snapshot.
 
         Args:
-            sql: one statement: SELECT, EXPLAIN, DESCRIBE, SHOW or SUMMARIZE.
+            sql: one statement: SELECT, DESCRIBE, SHOW or SUMMARIZE.
             params: a sequence for ``?``, a mapping for ``$name``.
             first: only so many rows, see `queries.beginning`.
             stop: ends the statement when set.
@@ -199,18 +198,11 @@ def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
     Raises `QueryError`, and `duckdb.Error` if it is no statement.
     """
-    statement = _only(connection, sql)
-    if statement.type == duckdb.StatementType.EXPLAIN:
-        return _explained(connection, statement.query)
-    _check_reads(connection, statement)
-    return statement.query
-
-
-def _only(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise QueryError(f"one statement at a time, not {len(statements)}")
-    return statements[0]
+    _check_reads(connection, statements[0])
+    return statements[0].query
 
 
 def _check_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
@@ -264,46 +256,3 @@ def _check_table_function(connection: duckdb.DuckDBPyConnection, name: str) -> N
     if not name.endswith("_in") and connection.execute(ours, [name]).fetchall():
         return
     raise QueryError(f"the table function {name} is refused: query tables and views; SHOW TABLES lists them")
-
-
-def _explained(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Put an EXPLAIN together from its options and a statement that was judged by itself: EXPLAIN ANALYZE runs what it
-    explains."""
-    why: Exception | None = None
-    for options, inner in _splits(sql):
-        try:
-            statement = _only(connection, inner)
-            _check_reads(connection, statement)
-        except (duckdb.Error, QueryError) as error:
-            why = why or error
-            continue
-        whole = f"EXPLAIN {options}\n{statement.query}"
-        if _only(connection, whole).type == duckdb.StatementType.EXPLAIN:
-            return whole
-    raise why or QueryError(f"nothing to explain; {_ASK}")
-
-
-def _splits(sql: str) -> Iterator[tuple[str, str]]:
-    """Yield where the explained statement may begin: after ANALYZE, after options in brackets, or at once."""
-    content = sql.encode()
-    tokens = [(start, kind) for start, kind in duckdb.tokenize(sql) if kind != duckdb.token_type.comment]
-    ends = [*(start for start, _ in tokens[1:]), len(content)]
-    words = [
-        content[start:end].decode(errors="replace").split(maxsplit=1)[0] if content[start:end].strip() else ""
-        for (start, _), end in zip(tokens, ends, strict=True)
-    ]
-    begins = [start for start, _ in tokens]
-    for count in _option_counts(words[1:]):
-        if len(begins) > count + 1:
-            yield " ".join(words[1 : count + 1]), content[begins[count + 1] :].decode()
-
-
-def _option_counts(words: list[str]) -> Iterator[int]:
-    """Yield how many tokens may be options, the most likely first."""
-    if words and words[0].upper() in {"ANALYZE", "ANALYSE"}:
-        yield 1
-    if words and words[0] == "(" and ")" in words:
-        closing = words.index(")") + 1
-        if all(word in _OPTION_TOKENS or word.isalnum() for word in words[:closing]):
-            yield closing
-    yield 0

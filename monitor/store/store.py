@@ -10,7 +10,6 @@ later.
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 import warnings
@@ -31,7 +30,6 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.store import raw_places, schema, views
 from logprobe.monitor.store.archiving import Archiving, reads_tokens
-from logprobe.monitor.store.copies import copy_of
 from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.queries import one_line
@@ -94,7 +92,6 @@ class Store:
         self.said = Said(home, schema.VERSION)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
-        self._folder: tempfile.TemporaryDirectory[str] | None = None  # of a copy
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
 
     @classmethod
@@ -103,32 +100,13 @@ class Store:
 
         Args:
             home: which home; its owner's lock is the caller's business.
-            read_only: nothing is created or changed, and no service may be running; that of a home that was moved, or
-                whose views are of other code, is read from a temporary copy.
+            read_only: nothing is created or changed, and no service may be running.
 
         Raises:
-            StoreError: the file is missing (`read_only`), in use, damaged, or has another schema.
+            StoreError: the file is missing (`read_only`), in use, damaged, or has another schema; or (`read_only`) its
+                views are those of other code.
         """
-        store = cls(home, read_only=read_only)
-        if read_only and not store._has_own_views():
-            with store:  # nobody can open the file for writing while it is open here
-                return cls._of_copy(home)
-        return store
-
-    @classmethod
-    def _of_copy(cls, home: Home) -> Self:
-        """A temporary copy with this code's views, beside the home's own raw tokens: reading changes nothing in a
-        home."""
-        folder = tempfile.TemporaryDirectory(prefix="logprobe-", ignore_cleanup_errors=True)
-        try:
-            copy = copy_of(home, Path(folder.name) / "home")
-            cls(copy, read_only=False).close()
-            store = cls(copy, read_only=True)
-        except BaseException:
-            folder.cleanup()
-            raise
-        store._folder = folder
-        return store
+        return cls(home, read_only=read_only)
 
     @contextmanager
     def transaction(self, *, news: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -339,8 +317,6 @@ class Store:
         with self._writing, self._state:
             self._closed = True
             self._close()
-        if self._folder is not None:
-            self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self
@@ -352,10 +328,6 @@ class Store:
         """Which store this is: the moment it was made. Copies and backups of it are the same one."""
         made = self.query("SELECT epoch_us(min(applied_at)) AS made FROM schema_versions")["made"][0].as_py()
         return f"{made:x}"
-
-    def _has_own_views(self) -> bool:
-        """Whether the views are this code's, and look for raw files where the home is now: it may have been moved."""
-        return bool(self.query(views.MARK)["comment"].to_pylist() == [views.mark(self.home)])
 
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None = None) -> T:
         """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
@@ -405,6 +377,7 @@ class Store:
         if self._connection is None:  # an earlier attempt to reopen it has failed
             self._connection = self._connect(first=False)
         cursor = self._connection.cursor()
+        views.place(cursor, self.home)
         self._cursors.add(cursor)
         return cursor
 
@@ -472,9 +445,15 @@ class Store:
             _register_comparison(connection, self.home, self.archive.damaged.compared)
             if self.read_only:
                 schema.check(connection, self.home)
+                if not views.are_current(connection):
+                    raise StoreError(
+                        f"{self.home.database} was last served by other code, and reading does not adapt it. Start its "
+                        f"service once: logprobe up --home {self.home.path}"
+                    )
             elif first:  # later, on a full disk, nothing needs to be written
                 schema.create(connection, self.home, self.said)
-                views.create(connection, self.home)
+                views.place(connection, self.home)
+                views.create(connection)
             _confine(connection, self.home)
         except duckdb.Error as error:
             raise StoreError(f"cannot prepare {self.home.database}: {one_line(error)}") from error

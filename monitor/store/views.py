@@ -1,7 +1,8 @@
 """The views of the store: what plain SQL sees.
 
 Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``, as are expressions
-with parameters. They are compared at every start, so they follow the code and a home that was moved.
+with parameters. They are compared at every start, so they follow the code. Where the files of the home lie, each
+cursor says (`places`): a home that was moved is read as it is.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ EXPRESSIONS: Final = {
 }
 # `parts`: one of so many equal parts of the sequences is enough.
 _TOKENS_IN: Final = ("training_files", "rollout_files", "parts := 1")
-MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
+_MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
 
 _SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
     "bool": "BOOLEAN",
@@ -67,32 +68,42 @@ _SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
 }
 
 
-def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
+def place(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Have the views of a cursor read the files of a home."""
+    cursor.execute(f"SET VARIABLE logprobe_home = {literal(f'{home.path}/')}")
+    for kind in RAW_KINDS:
+        files = f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"
+        cursor.execute(f"SET VARIABLE logprobe_raw_{kind} = {literal(files)}")
+
+
+def create(cursor: duckdb.DuckDBPyConnection) -> None:
     """Creates or replaces every view, in one transaction; does nothing, and needs no disk space, if all are up to
-    date."""
-    wanted = mark(home)
-    if wanted == _mark(cursor):
+    date.
+
+    `cursor`: with its files in their places, see `place`.
+    """
+    wanted = mark()
+    if are_current(cursor):
         return
     cursor.execute("BEGIN TRANSACTION")
-    for definition in _definitions(home):
+    for definition in _definitions():
         cursor.execute(f"CREATE OR REPLACE {definition}")
     cursor.execute(f"COMMENT ON VIEW steps IS {literal(wanted)}")
     cursor.execute("COMMIT")
 
 
-def mark(home: Home) -> str:
-    """Fingerprint of the views' definitions, which name the folder of the home; the answer to `MARK` if all are up to
-    date."""
+def mark() -> str:
+    """Fingerprint of the views' definitions; the comment on one of them if all are up to date."""
     # A view with "*" is bound to the columns of the day it was made, so the schemas are part of what it says.
     columns = [str(schema.names) for schema in RAW_SCHEMAS.values()]
-    return hashlib.sha256("".join([*_definitions(home), *columns]).encode()).hexdigest()
+    return hashlib.sha256("".join([*_definitions(), *columns]).encode()).hexdigest()
 
 
-def _definitions(home: Home) -> list[str]:
+def _definitions() -> list[str]:
     """What to create, in the order of dependencies."""
     return [
         *(f"MACRO {name}({', '.join(given)}) AS ({statement(f'macro_{name}')})" for name, given in EXPRESSIONS.items()),
-        *(f"VIEW raw_{kind} AS {_raw_rows(home, kind)}" for kind in RAW_KINDS),
+        *(f"VIEW raw_{kind} AS {_raw_rows(kind)}" for kind in RAW_KINDS),
         *(f"VIEW {name} AS {statement(f'view_{name}')}" for name in VIEWS),
         *(f"MACRO {name}({', '.join(given)}) AS TABLE {statement(f'macro_{name}')}" for name, given in MACROS.items()),
         *(f"MACRO raw_{kind}_in(files) AS TABLE {statement('macro_raw_in')}" for kind in RAW_KINDS),
@@ -108,21 +119,13 @@ def _in_files(sql: str) -> str:
     )
 
 
-def _mark(cursor: duckdb.DuckDBPyConnection) -> str:
-    """Fingerprint of the definitions that the store's views were created from; empty: there are none."""
-    rows = cursor.execute(MARK).fetchall()
-    return str(rows[0][0]) if rows else ""
+def are_current(cursor: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the store's views are this code's."""
+    return bool(cursor.execute(_MARK).fetchall() == [(mark(),)])
 
 
-def _raw_rows(home: Home, kind: str) -> str:
-    files = f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"
-    return (
-        statement("view_raw")
-        .replace("{files}", literal(files))
-        .replace("{columns}", _stated_columns(kind))
-        .replace("{home}", literal(f"{home.path}/"))
-        .replace("{kind}", literal(kind))
-    )
+def _raw_rows(kind: str) -> str:
+    return statement("view_raw").replace("{columns}", _stated_columns(kind)).replace("{kind}", literal(kind))
 
 
 def _stated_columns(kind: str) -> str:

@@ -95,7 +95,7 @@ def test_a_moved_home_opens_without_it(home: Path, tmp_path: Path) -> None:
 
 def test_a_moved_home_is_read_without_it(home: Path) -> None:
     moved, damaged = moved_and_damaged(Home(home), _flip_footer)
-    with Store.open(moved, read_only=True) as store:  # from a copy, whose views have to be made, too
+    with Store.open(moved, read_only=True) as store:
         assert store.query(STEPS)["n"].to_pylist() == [2]
         with pytest.raises(QueryError, match=refusal(damaged)):
             store.query(TOKENS)

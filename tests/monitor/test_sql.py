@@ -41,6 +41,7 @@ STATEMENTS = (
     "PRAGMA profiling_output = '{home}/archive/profile.json'",
     "PRAGMA database_list",
     "SET enable_external_access = true",
+    "SET VARIABLE logprobe_raw_training = '{outside}'",
     "SET GLOBAL temp_directory = '{home}/archive'",
     "SET allowed_directories = ['/']",
     "SET threads = 1",
@@ -135,9 +136,6 @@ HARMLESS = (
     "SHOW ALL TABLES",
     "DESCRIBE runs",
     "SUMMARIZE runs",
-    "EXPLAIN SELECT 1",
-    "EXPLAIN ANALYZE SELECT 1",
-    "EXPLAIN (FORMAT json) SELECT 1",
     "FROM range(3), unnest([1, 2])",
     "FROM steps_on_their_way('run', now()::TIMESTAMPTZ)",
     "FROM duckdb_columns()",
@@ -151,10 +149,7 @@ HARMLESS = (
 DRESSINGS = (
     "{}",
     "EXPLAIN {}",
-    "EXPLAIN ANALYZE {}",
-    "EXPLAIN (ANALYZE) {}",
-    "EXPLAIN ANALYZE /* /* */ SELECT 1 -- */ {}",  # DuckDB's comments nest: what is explained, and so run, is the rest
-    "EXPLAIN /* ( */ ANALYZE {}",
+    "EXPLAIN ANALYZE /* /* */ SELECT 1 -- */ {}",  # DuckDB's comments nest
     "DESCRIBE {}",
     "WITH w AS ({} RETURNING *) SELECT * FROM w",
     "SELECT * FROM ({})",
@@ -236,7 +231,7 @@ def test_every_function_that_is_not_only_a_value_is_known() -> None:
 def test_it_is_the_same_through_a_service_and_on_the_command_line(tmp_path: Path) -> None:
     home = tmp_path / "home"
     record(home, steps=range(2))
-    attack = filled_home(home, f"EXPLAIN ANALYZE /* /* */ SELECT 1 -- */ {STATEMENTS[0]}")
+    attack = filled_home(home, STATEMENTS[0])
     with service(home) as reader:
         reader.ingest()
         with pytest.raises(QueryError, match="COPY is refused"):

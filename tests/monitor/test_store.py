@@ -100,6 +100,16 @@ def test_a_home_that_was_moved_finds_its_raw_files_again(tmp_path: Path):
             assert values(store, "SELECT count(*) FROM tokens") == [(4,)]
 
 
+def test_views_of_other_code_are_not_read(store: Store):
+    with store.transaction() as cursor:
+        cursor.execute("COMMENT ON VIEW steps IS 'other'")
+    store.close()
+    with pytest.raises(StoreError, match=r"by other code.*logprobe up"):
+        Store.open(store.home, read_only=True)
+    Store.open(store.home).close()
+    Store.open(store.home, read_only=True).close()
+
+
 def test_a_closed_store_says_so(store: Store):
     store.close()
     with pytest.raises(StoreError, match="is closed"):
