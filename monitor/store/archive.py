@@ -122,15 +122,18 @@ class Archive:
         deleted: Callable[[str], bool] = lambda _: False,
         disk: Disk = DISK,
         time: Time = TIME,
+        left: dict[str, str] | None = None,
     ) -> None:
-        """`deleted`: tells whether a run was deleted; nothing of it is read or kept."""
+        """`deleted`: tells whether a run was deleted; nothing of it is read or kept. `left`: a record that others keep,
+        too, see the attribute."""
         self.folder = home / FOLDER
         self._home = home
         self._deleted = deleted
         self._disk = disk
         self._time = time
         self._identity = ""
-        self.left: dict[str, str] = {}  # path → reason, for files that are damaged or foreign
+        # Path → reason, for files that are damaged or foreign. No other file goes because of them.
+        self.left: dict[str, str] = {} if left is None else left
         self._listed: set[str] = set()  # paths that the index knows
         self._gone: set[str] = set()  # of these, those that cannot be read
         self._changed: set[str] = set()  # runs with other files than the index knows, or with copies
@@ -177,10 +180,10 @@ class Archive:
 
     def reexamine(self) -> None:
         """Examine files that were damaged or foreign, of those that are still there one: reading costs."""
-        for path in [path for path in self.left if is_gone(self.folder / path)]:
-            del self.left[path]
+        for path in [path for path in list(self.left) if is_gone(self.folder / path)]:
+            self.left.pop(path, None)
         if self.left:
-            path = next(iter(self.left))
+            path = next(iter(list(self.left)))
             why = self.left.pop(path)
             try:
                 self._read(path)
@@ -435,6 +438,8 @@ class Archive:
         return content, stated
 
     def _is_whole(self, files: _Files, path: str) -> bool:
+        if path in self.left:  # it was read since, by whomever
+            return False
         if path not in self._verified:
             try:
                 self._read(path)

@@ -29,7 +29,7 @@ from logprobe.monitor.store.archive import Archive, Changes, Counts, MergeReport
 from logprobe.monitor.store.archive_file import FROZEN, Merged
 from logprobe.monitor.store.archive_identity import MARK
 from logprobe.monitor.store.merging import Merger, Refused, TakenIn
-from logprobe.monitor.store.raw_damage import DamagedFiles
+from logprobe.monitor.store.raw_damage import Damaged
 from logprobe.monitor.store.readers import Readers
 from logprobe.monitor.store.tombstone import Deletion, Tombstone, Tombstones
 
@@ -40,6 +40,7 @@ FOLDER: Final = "archive/"  # in front of the paths of its files in the index, w
 SPOOL: Final = "spool/"
 _FORGET_SECONDS: Final = 600.0  # after which the files of a run that nobody merges are no longer in memory
 _MOST_NAMED: Final = 10
+_LEFT: Final = "{place} cannot be read ({why}): restore that file, or move it away"
 Forget = Callable[[str], object]
 Others = Callable[[str], Iterable[Path]]
 _TOKENS: Final = re.compile(r"\b(raw_training|raw_rollout|raw_files|tokens)\b", re.IGNORECASE)
@@ -67,7 +68,8 @@ class Archiving:
         self._readers = readers
         self._turn = threading.RLock()
         self.tombstones = Tombstones(home.path)
-        self._archive = Archive(home.path, deleted=self.tombstones.__contains__)
+        self.damaged = Damaged(home)
+        self._archive = Archive(home.path, deleted=self.tombstones.__contains__, left=self.damaged.left)
         self._merger = Merger(self._archive)
         self._opened = False
         self._lock: FileLock | None = None
@@ -80,7 +82,6 @@ class Archiving:
         self._waiting: dict[str, str] = {}  # place → why it could not be read or written by the last merge
         self._unread: dict[str, str] = {}  # folder or file → why it cannot be read since the start
         self.problem: str | None = None  # why nothing is written or removed, as seen last
-        self.damaged = DamagedFiles(home)
 
     def open(self) -> bool:
         """Compare the files with the index, once; then see that the folder is still there.
@@ -174,19 +175,16 @@ class Archiving:
         the whole disk.
         """
         waiting = {place: why for place, why in self.waiting().items() if not any(words in why for words in told)}
-        left = {path: why for path, why in list(self._archive.left.items()) if FOLDER + path not in self.damaged}
+        left = {f"{self._archive.folder}/{path}": why for path, why in list(self.damaged.left.items())}
         return [
             *([self.problem] if self.problem else []),
+            *_said(left, _LEFT, "are damaged or foreign", named=named),
             *_said(
-                left, "{place}: {why}; put the right file back, or move it away", "are damaged or foreign", named=named
-            ),
-            *_said(
-                waiting,
+                {FOLDER + place: why for place, why in waiting.items()},
                 "{place}: cannot be read or written ({why})",
                 "wait to be read or written",
                 named=named,
             ),
-            *self.damaged.problems(named=named),
         ]
 
     # Segments
@@ -284,7 +282,7 @@ class Archiving:
                     self._used |= dict.fromkeys((file.run for file in noted.new), time.monotonic())
                     for file in noted.new:
                         if self._archive.is_verified(file.path):
-                            self.damaged.compared.trust(self._archive.folder / file.path)
+                            self.damaged.trust(self._archive.folder / file.path)
                 if noted.gone:
                     self._swept_after = self._readers.now()
             self._noted = merged
@@ -446,7 +444,7 @@ class Archiving:
 def _said(places: Mapping[str, str], words: str, several: str, *, named: bool) -> Iterator[str]:
     """Sentences about some files and folders of the archive, each by its name if `named`."""
     shown = list(places.items())[: _MOST_NAMED if named else 0]
-    yield from (words.format(place=FOLDER + place, why=why) for place, why in shown)
+    yield from (words.format(place=place, why=why) for place, why in shown)
     if more := len(places) - len(shown):
         yield f"{more:,} {'more ' if shown else ''}files or folders of the archive {several}"
 

@@ -1,16 +1,16 @@
-"""Raw files that cannot be read: which they are, and what is said when a statement needs one.
+"""Files of the archive that cannot be read: which they are, and what is said when a statement needs one.
 
-One damaged file keeps no one from anything else. It stays where it is and in the ledger: only a person can tell whether
-it can be put back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped
+One record of them is shared by the archive, by whoever reads tokens, and by retention, which looks at all files in
+turns. One damaged file keeps no one from anything else. It stays where it is: only a person can tell whether it can be
+put back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped
 bytes without a word, so the first reader of a file compares it with the checksum in its name.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,6 @@ from logprobe.monitor.store.raw_files import OTHER_BYTES, has_its_bytes
 
 _FIRST_SECONDS: Final = 5.0  # of the first look, which should find what a start finds; a footer takes 0.2 ms
 _SECONDS: Final = 0.1
-_MOST_NAMED: Final = 10
 SAME_BYTES: Final = "logprobe_same_bytes"  # SQL function of a file's path, see `store._register_comparison`
 _UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, MemoryError)
 # What DuckDB says of a damaged footer without naming the file.
@@ -35,12 +34,15 @@ UNREADABLE: Final = "raw tokens cannot be read: "  # begins what is said then
 _REFUSALS: Final = ("Invalid Input Error", "IO Error")
 
 
-class Compared:
-    """Raw files that were compared with the checksum in their names. Safe to share between threads: at worst two read
-    one file."""
+class Damaged:
+    """Files of the archive that are not what was written, and those that are known to be. Safe to share between
+    threads: at worst two read one file."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.left: dict[str, str] = {}  # path below the archive → why it is damaged or foreign, as seen last
         self._same: dict[str, tuple[int, int, int]] = {}  # file → as it was when its bytes were those that were written
+        self._last: str | None = None  # the file that was looked at last: the next look begins after it
 
     def fault(self, path: Path) -> str | None:
         """Why the bytes of a file are not those that were written; None: they are, or it is gone. Raises `OSError`.
@@ -60,33 +62,12 @@ class Compared:
         if (stamp := stamp_of(path)) is not None:
             self._same[str(path)] = stamp
 
-    def forget(self, path: Path) -> None:
-        """Has a file compared again."""
-        self._same.pop(str(path), None)
-
-    def keep_only(self, paths: Iterable[Path]) -> None:
-        """Forgets all others."""
-        kept = set(map(str, paths))
-        self._same = {path: stamp for path, stamp in list(self._same.items()) if path in kept}
-
-
-class DamagedFiles:
-    """Which files on the disk are not as the ledger says, as far as they were looked at. Safe to share between
-    threads."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._last: str | None = None  # the file that was looked at last: the next look begins after it
-        self._faults: dict[str, str] = {}
-        self._turn = threading.Lock()
-        self.compared = Compared()
-
     def require(self, paths: Iterable[str]) -> None:
         """Raises `QueryError` when one of these (relative to the home), which are about to be read, is not what was
         written."""
         for path in paths:
             try:
-                fault = self.compared.fault(self._home.path / path)
+                fault = self.fault(self._home.path / path)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -95,72 +76,40 @@ class DamagedFiles:
                 self._note(path, fault)
                 raise QueryError(_advice(f"{self._home.path / path}: {fault}"))
 
-    def __contains__(self, path: str) -> bool:
-        """Whether the last look at this file found it damaged."""
-        return path in self._faults
-
     def look(self, files: Mapping[str, tuple[int, int]]) -> None:
-        """Looks at some of these (path, relative to the home → bytes and rows): damaged ones first, as they may have
-        been put back."""
-        with self._turn:
-            self._faults = {path: fault for path, fault in self._faults.items() if path in files}
-        self.compared.keep_only(self._home.path / path for path in files)
-        deadline = time.monotonic() + (_FIRST_SECONDS if self._last is None else _SECONDS)
+        """Looks at some of these (path, relative to the home → bytes and rows). Those that are `left` are examined by
+        the archive: a person may have put the right file back."""
+        kept = {str(self._home.path / path) for path in files}
+        self._same = {path: stamp for path, stamp in list(self._same.items()) if path in kept}
+        first = self._last is None
+        deadline = time.monotonic() + (_FIRST_SECONDS if first else _SECONDS)
         paths = sorted(files)
         start = bisect_right(paths, self._last or "")
-        first = self._last is None
-        for path in [*self._faults, *paths[start:], *paths[:start]]:
-            fault = self.look_at(path, *files[path], whole=path in self._faults)
-            if fault is None and not first:
+        for path in (*paths[start:], *paths[:start]):
+            if (fault := fault_of(self._home.path / path, *files[path])) is not None:
+                self._note(path, fault)
+            elif not first:
                 self._compare(path)
             self._last = path
             if time.monotonic() > deadline:
                 return
 
-    def look_at(self, path: str, nbytes: int, rows: int, *, whole: bool) -> str | None:
-        """What is wrong with one of them, which from now on is said of it; arguments as of `fault_of`."""
-        fault = fault_of(self._home.path / path, nbytes, rows, whole=whole)
-        self._note(path, fault)
-        return fault
-
     def _compare(self, path: str) -> None:
         """Once more, as bytes change on disks, too."""
-        self.compared.forget(self._home.path / path)
+        self._same.pop(str(self._home.path / path), None)
         with suppress(QueryError):
             self.require([path])
 
-    def _note(self, path: str, fault: str | None) -> None:
-        with self._turn:
-            if fault is None and path not in self._faults:
-                return
-            others = {other: why for other, why in self._faults.items() if other != path}
-            self._faults = others if fault is None else {**others, path: fault}
-
-    def problems(self, *, named: bool) -> Iterator[str]:
-        """Sentences that say what to do, without names of files (which name runs) unless `named`."""
-        faults = self._faults
-        if faults and not named:
-            yield f"{len(faults):,} files with tokens cannot be read"
-            return
-        for path, fault in list(faults.items())[:_MOST_NAMED]:
-            yield (
-                f"{self._home.path / path} cannot be read ({fault}), and what needs its tokens is refused, or wrong: "
-                "restore that "
-                "file, or move it away"
-            )
-        if len(faults) > _MOST_NAMED:
-            yield f"{len(faults) - _MOST_NAMED:,} more files with tokens cannot be read"
+    def _note(self, path: str, fault: str) -> None:
+        self.left[(self._home.path / path).relative_to(self._home.raw).as_posix()] = fault
 
 
-def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str | None:
-    """What is wrong with a file of so many bytes and rows by its size and footer, or all of it; None: nothing, or it is
-    gone."""
+def fault_of(path: Path, nbytes: int, rows: int) -> str | None:
+    """What is wrong with a file of so many bytes and rows by its size and footer; None: nothing, or it is gone."""
     try:
         size = path.stat().st_size
         if size != nbytes:
             return f"{size:,} bytes, the store says {nbytes:,}"
-        if whole and not has_its_bytes(path):
-            return OTHER_BYTES
         rows_there = pq.read_metadata(path).num_rows
     except FileNotFoundError:
         return None
@@ -169,31 +118,31 @@ def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str 
     return None if rows_there == rows else f"{rows_there:,} rows, the store says {rows:,}"
 
 
-def said_of(error: BaseException, raw: Path, compared: Compared) -> str:
+def said_of(error: BaseException, raw: Path, damaged: Damaged) -> str:
     """A failure of a statement in one line; of one that read a damaged raw file, which one and what to do.
 
-    Of the files below `raw`, those that were `compared` are not read again, and the look ends after some seconds.
+    Of the files below `raw`, those that were compared are not read again, and the look ends after some seconds.
     """
     text = one_line(error)
     if "No such file" in text:
         return text
     if ".parquet" in text:
         return _advice(text) if text.startswith(_REFUSALS) else text
-    damaged = _first_damaged(raw, compared) if any(sign in text for sign in _SIGNS) else None
-    return text if damaged is None else _advice(f"{damaged}: {text}")
+    found = _first_damaged(raw, damaged) if any(sign in text for sign in _SIGNS) else None
+    return text if found is None else _advice(f"{found}: {text}")
 
 
 def _advice(words: str) -> str:
     return f"{UNREADABLE}{words}; restore that file, or move it away"
 
 
-def _first_damaged(raw: Path, compared: Compared) -> Path | None:
+def _first_damaged(raw: Path, damaged: Damaged) -> Path | None:
     """DuckDB does not say which one."""
     deadline = time.monotonic() + _FIRST_SECONDS
     for path in sorted(raw.glob("[!!]*/*/*.parquet")):
         try:
             pq.read_metadata(path)
-            if compared.fault(path):
+            if damaged.fault(path):
                 return path
         except _UNREADABLE:
             return path

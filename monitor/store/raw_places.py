@@ -10,7 +10,7 @@ import duckdb
 
 from logprobe.collectors.files import is_gone
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.raw_damage import DamagedFiles
+from logprobe.monitor.store.raw_damage import Damaged
 from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file
 from logprobe.monitor.store.sql_files import statement
 
@@ -25,7 +25,7 @@ def files_of(
     home: Home,
     names: Iterable[str],
     params: Mapping[str, Any],
-    damaged: DamagedFiles,
+    damaged: Damaged,
 ) -> dict[str, list[str]]:
     """Values of the parameters `names`: the files that may hold what `params` ask for, by the ledger.
 

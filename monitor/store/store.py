@@ -33,7 +33,7 @@ from logprobe.monitor.store.archiving import Archiving, reads_tokens
 from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.queries import one_line
-from logprobe.monitor.store.raw_damage import SAME_BYTES, Compared, said_of
+from logprobe.monitor.store.raw_damage import SAME_BYTES, Damaged, said_of
 from logprobe.monitor.store.raw_files import empty_file, write_empty_files
 from logprobe.monitor.store.readers import Readers
 from logprobe.monitor.store.said import Said
@@ -357,7 +357,7 @@ class Store:
                 gone = isinstance(error, duckdb.IOException | OSError) and "No such file" in str(error)
                 if self._recover(cursor) or gone:
                     raise _MovedError(one_line(error)) from None
-                raise QueryError(said_of(error, self.home.raw, self.archive.damaged.compared)) from None
+                raise QueryError(said_of(error, self.home.raw, self.archive.damaged)) from None
             finally:
                 rollback(cursor)
 
@@ -442,7 +442,7 @@ class Store:
 
     def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
         try:
-            _register_comparison(connection, self.home, self.archive.damaged.compared)
+            _register_comparison(connection, self.home, self.archive.damaged)
             if self.read_only:
                 schema.check(connection, self.home)
                 if not views.are_current(connection):
@@ -545,7 +545,7 @@ def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters) -> p
         return reader.read_all()
 
 
-def _register_comparison(connection: duckdb.DuckDBPyConnection, home: Home, compared: Compared) -> None:
+def _register_comparison(connection: duckdb.DuckDBPyConnection, home: Home, damaged: Damaged) -> None:
     """Have statements fail on raw files whose bytes are not those that were written.
 
     The views of raw records ask of each file that a statement needs.
@@ -553,7 +553,7 @@ def _register_comparison(connection: duckdb.DuckDBPyConnection, home: Home, comp
 
     def same_bytes(files: pa.ChunkedArray) -> pa.Array:
         for file in files.unique().to_pylist():
-            if file.startswith(f"{home.raw}/") and (fault := compared.fault(Path(file))):
+            if file.startswith(f"{home.raw}/") and (fault := damaged.fault(Path(file))):
                 raise ValueError(f"{file}: {fault}")
         return pa.repeat(True, len(files))
 

@@ -32,7 +32,6 @@ from logprobe.monitor.judging.weight_readings import Mismatch
 from logprobe.monitor.live.delays import SHOWN, Delays
 from logprobe.monitor.liveness import Writer
 from logprobe.monitor.service import healthz
-from logprobe.monitor.store.raw_damage import DamagedFiles
 from logprobe.monitor.store.store import Store
 
 PRODUCT = ("collectors", "monitor", "alerts", "app")
@@ -64,7 +63,6 @@ SAID = {
     "monitor/live/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
     "monitor/service/healthz.py _MOST_NAMED": "tests/contracts/test_limits.py::test_late_runs",
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
-    "monitor/store/raw_damage.py _MOST_NAMED": "tests/contracts/test_limits.py::test_damaged_files",
     "monitor/sql/alert.sql alert_audit $count": "tests/contracts/test_limits.py::test_what_people_did",
     "monitor/sql/app_data.sql app_data_quarantine $limit": "tests/app/dashboard/test_words.py::test_a_file_set_aside",
     "monitor/sql/app_mismatch.sql app_mismatch_tags $most": "tests/app/dashboard/test_words.py::test_slices_and_tags_beyond",
@@ -159,7 +157,6 @@ GUARDS = {
     "monitor/shipped/pulling.py _TOGETHER": "batch",
     "monitor/store/archive.py SMALL_FILES": "batch",
     "monitor/store/kept.py _MOST": "forgotten",  # and asked again
-    "monitor/store/raw_damage.py _MOST_NAMED": "said",
     "monitor/yaml_text.py limits.SETTINGS.value": "refused",
 }
 
@@ -265,20 +262,9 @@ def test_files_that_wait() -> None:
     assert (len(delays), len(delays.document())) == (SHOWN + 1, SHOWN)
 
 
-def test_damaged_files(tmp_path: Path) -> None:
-    damaged = DamagedFiles(Home(tmp_path))
-    for number in range(11):
-        place = tmp_path / f"{number}.parquet"
-        place.write_bytes(b"PAR1")
-        assert damaged.look_at(place.name, 400, 1, whole=False) is not None
-    *named, more = damaged.problems(named=True)
-    assert len(named) == 10
-    assert more == "1 more files with tokens cannot be read"
-
-
 def test_files_of_the_archive(tmp_path: Path) -> None:
     with Store.open(Home(tmp_path / "home")) as store:
-        store.archive._archive.left = {f"run/training/{number}": "foreign" for number in range(11)}
+        store.archive.damaged.left.update({f"run/training/{number}": "foreign" for number in range(11)})
         *named, more = store.archive.problems()
         assert len(named) == 10
         assert more == "1 more files or folders of the archive are damaged or foreign"

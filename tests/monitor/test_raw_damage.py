@@ -25,7 +25,7 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_damage
-from logprobe.monitor.store.raw_damage import Compared, said_of
+from logprobe.monitor.store.raw_damage import Damaged, said_of
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS, empty_file, has_its_bytes
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.sql import Desk
@@ -223,12 +223,12 @@ def test_a_failure_that_names_no_file_has_each_file_read_once(home: Path, monkey
         feed(store, training=[trained("a", 0)])
         feed(store, training=[trained("b", 1)])
         files = sorted((store.home.raw / RUN / "training").glob("*.parquet"))
-        error, compared = duckdb.InvalidInputException("TProtocolException: Invalid data"), Compared()
+        error, damaged = duckdb.InvalidInputException("TProtocolException: Invalid data"), Damaged(store.home)
         for _ in range(2):
-            assert said_of(error, store.home.raw, compared) == "TProtocolException: Invalid data"
+            assert said_of(error, store.home.raw, damaged) == "TProtocolException: Invalid data"
         assert sorted(name for name in read if name in {file.name for file in files}) == [file.name for file in files]
         _flip_a_token(files[1])
-        assert files[1].name in said_of(error, store.home.raw, compared)
+        assert files[1].name in said_of(error, store.home.raw, damaged)
 
 
 def test_the_file_without_rows_is_ours_to_write_again(home: Path) -> None:
