@@ -9,7 +9,6 @@ written, the store closed. What it keeps and where it listens is the section `se
 from __future__ import annotations
 
 import argparse
-import logging
 import math
 import signal
 import sys
@@ -80,8 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     heap.settle()
     arguments = _parser().parse_args(argv)
     log_to_stderr()
-    # Every tick is logged at INFO, a tick that finds its job still running at WARNING: neither is news here.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     try:
         apply_umask()
         service = service_of(arguments)

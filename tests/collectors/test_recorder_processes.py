@@ -61,7 +61,6 @@ def test_importing_and_recording_loads_nothing_heavy(home: Path):
         "torch",
         "pandas",
         "numpy.ma",
-        "apscheduler",
     ]
     code = f"""
 import logprobe.collectors
