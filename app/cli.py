@@ -25,6 +25,7 @@ from logprobe.collectors.plain_text import complain, harmless
 
 # Packages that come with an extra, by the name that is imported.
 _EXTRAS: Final[dict[str, str]] = {
+    "apscheduler": "serve",
     "obstore": "bucket",
     "duckdb": "serve",
     "plotly": "serve",

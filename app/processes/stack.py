@@ -39,7 +39,7 @@ _ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 
 def require_extras(*, app: bool = True) -> None:
     """Raise `MissingExtraError` when the service, or with `app` the dashboard, could not run here."""
-    for package in ("duckdb", *(["streamlit", "plotly"] if app else [])):
+    for package in ("duckdb", "apscheduler", *(["streamlit", "plotly"] if app else [])):
         _require(package, "serve", "`logprobe up`")
 
 

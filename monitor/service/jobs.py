@@ -1,7 +1,8 @@
 """The jobs of the service: what runs in the background, how often, and an account of every run.
 
 One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in its `Account`,
-and the next tick tries again. A tick that comes while a run is under way is that run's.
+and the next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed
+ones coalesce.
 
 A `Part` is what a higher layer, or a larger piece of this one, adds to the service: jobs and actions. The service knows
 nothing of alerts; the process that starts it does, and hands it parts. A part is made once the store is open:
@@ -17,9 +18,15 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
+
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
+from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.service.action import Action
@@ -34,6 +41,7 @@ PATIENCE: Final = 600.0  # seconds without a sign of progress after which a job 
 # In what a job did: something is left undone for a reason that only a person can remove.
 INCOMPLETE: Final = "incomplete"
 _MOST_ERRORS: Final = 64  # distinct errors remembered per job
+_WATCH_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -102,14 +110,15 @@ class Job:
         self._account = Account(name)
         self._seen: set[str] = set()
 
-    def run(self) -> None:
-        """One tick; never raises. While a run is under way, or the job rests, it does nothing.
+    def run(self, *, wait: bool = False) -> None:
+        """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is
+        queued.
 
         A run that is asked for (`ask`) while one is under way comes after it.
         """
-        if time.monotonic() < self._rest_until:
+        if not wait and time.monotonic() < self._rest_until:
             return
-        if self._turn.acquire(blocking=False):
+        if self._turn.acquire(blocking=wait):
             begun = time.monotonic()
             try:
                 self._run_as_asked()
@@ -198,43 +207,67 @@ class Job:
 
 
 class Schedule:
-    """Runs jobs, each at its own pace in a thread of its own, until stopped. It goes by the monotonic clock."""
+    """Runs jobs, each at its own pace, until stopped.
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
-        """Starts nothing yet."""
-        jobs = list(jobs)
+    The scheduler goes by the wall clock: one that is set back by an hour would let it sleep for that hour. A thread
+    that goes by the monotonic clock notices, and has all jobs run at once.
+    """
+
+    def __init__(self, jobs: Iterable[Job], *, wall_clock: Callable[[], float] = time.time) -> None:
+        """Starts nothing yet. `wall_clock`: seconds since any point in time, as the system's clock has them."""
+        self.missed = 0
+        self._wall_clock = wall_clock
         self._stopped = threading.Event()
-        self._news = {job.name: threading.Event() for job in jobs}  # each wakes its job
-        self._threads = [
-            threading.Thread(target=self._work, args=(job,), name=f"logprobe-{job.name}", daemon=True) for job in jobs
-        ]
+        self._watcher = threading.Thread(target=self._watch, name="logprobe-clock", daemon=True)
+        jobs = list(jobs)
+        self._threads = ThreadPoolExecutor(max(1, len(jobs)))  # a job that hangs takes no other's thread
+        self._scheduler = BackgroundScheduler(
+            timezone=UTC,
+            executors={"default": self._threads},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )
+        self._scheduler.add_listener(self._listen, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
+        for job in jobs:
+            self._scheduler.add_job(
+                job.run, "interval", seconds=job.seconds, id=job.name, name=job.name, next_run_time=datetime.now(UTC)
+            )
 
     def start(self) -> None:
         """Every job runs once at once, then at its pace."""
-        for thread in self._threads:
-            thread.start()
+        self._scheduler.start()
+        self._watcher.start()
 
     def soon(self, job: Job) -> None:
         """`job` runs at once, or again after the run under way; safe from any thread."""
         job.ask()
-        self._news[job.name].set()
+        with suppress(JobLookupError):  # the schedule is stopping
+            self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC))
 
     def stop(self) -> None:
         """No new runs; returns when the runs under way have ended."""
         self._stopped.set()
-        for news in self._news.values():
-            news.set()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+        if self._scheduler.running:
+            # While it waits for its jobs the scheduler holds a lock that a job which calls `soon` waits for: so it does
+            # not wait.
+            self._scheduler.shutdown(wait=False)
+            self._threads.shutdown(wait=True)
 
-    def _work(self, job: Job) -> None:
-        news = self._news[job.name]
-        while not self._stopped.is_set():
-            begun = time.monotonic()
-            job.run()
-            news.wait(max(0.0, begun + job.seconds - time.monotonic()))
-            news.clear()
+    def _watch(self) -> None:
+        ahead = self._wall_clock() - time.monotonic()
+        while not self._stopped.wait(_WATCH_SECONDS):
+            before, ahead = ahead, self._wall_clock() - time.monotonic()
+            if before - ahead > _WATCH_SECONDS:
+                LOGGER.warning("the clock was set back by %.0f s; the jobs continue", before - ahead)
+                self._run_all_now()
+
+    def _run_all_now(self) -> None:
+        for job in self._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC))
+
+    def _listen(self, event: JobExecutionEvent) -> None:
+        self.missed += event.code == EVENT_JOB_MISSED
+        outcome = "was missed" if event.code == EVENT_JOB_MISSED else f"failed: {event.exception}"
+        LOGGER.error("the scheduled run of job %s %s", event.job_id, outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ BARE = """
 import sys
 class Bare:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"duckdb", "polars", "streamlit", "plotly", "tsdownsample", "torch", "vllm"}:
+        if name.partition(".")[0] in {"duckdb", "polars", "streamlit", "plotly", "apscheduler", "tsdownsample", "torch", "vllm"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Bare())
 from logprobe.app.cli import main
@@ -124,7 +124,7 @@ def test_a_list_of_runs_loads_no_rules() -> None:
     """Nor what reads settings or compute functions: these made the command twice as slow."""
     loaded = "import sys; import logprobe.app.commands.runs; print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    for heavy in ("pydantic", "pyarrow.compute", "polars", "logprobe.monitor.judging.judge"):
+    for heavy in ("pydantic", "pyarrow.compute", "polars", "apscheduler", "logprobe.monitor.judging.judge"):
         assert f"'{heavy}'" not in done.stdout
 
 

@@ -61,6 +61,7 @@ def test_importing_and_recording_loads_nothing_heavy(home: Path):
         "torch",
         "pandas",
         "numpy.ma",
+        "apscheduler",
     ]
     code = f"""
 import logprobe.collectors

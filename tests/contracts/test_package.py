@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("duckdb", "polars", "streamlit", "plotly", "vllm", "transformers", "torch", "pandas", "obstore")
+HEAVY = ("duckdb", "polars", "streamlit", "plotly", "vllm", "transformers", "torch", "pandas", "apscheduler", "obstore")
 
 
 @pytest.fixture(scope="session")

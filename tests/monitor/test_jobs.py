@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import pytest
+from apscheduler.schedulers import base
 from processes import eventually
 
 from logprobe.collectors.errors import StoreError
@@ -148,13 +151,42 @@ def test_stop_waits_for_the_run_under_way() -> None:
     schedule.stop()  # twice is fine
 
 
+def test_a_clock_that_is_set_back_stops_no_job(monkeypatch, caplog) -> None:
+    back = timedelta(0)
+
+    class Clock(datetime):
+        """The system's clock, as the scheduler and we see it."""
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Any:
+            return datetime.now(tz) - back
+
+    monkeypatch.setattr(base, "datetime", Clock)
+    monkeypatch.setattr(jobs, "datetime", Clock)
+    monkeypatch.setattr(jobs, "_WATCH_SECONDS", 0.1)
+    job = Job("toy", 0.2, failing())
+    schedule = Schedule([job], wall_clock=lambda: time.time() - back.total_seconds())
+    schedule.start()
+    try:
+        eventually(lambda: job.account().runs >= 2, "the job runs")
+        back = timedelta(hours=1)
+        seen = job.account().runs
+        eventually(lambda: job.account().runs >= seen + 4, "the job runs on, at its pace")
+    finally:
+        schedule.stop()
+    told = re.findall(r"the clock was set back by (\d+) s; the jobs continue", caplog.text)
+    # A pause of the machine counts, too.
+    assert any(int(seconds) == pytest.approx(3600, abs=60) for seconds in told), told
+
+
 def test_after_a_long_run_ticks_are_left_out() -> None:
     job = Job("toy", 1.0, lambda: time.sleep(0.01) or {}, rest=1e6, most_rest=3600.0)
     job.run()
     job.run()
     assert job.account().runs == 1
-    job.run_now()  # asked for
-    assert job.account().runs == 2
+    job.run(wait=True)  # asked for
+    job.run_now()
+    assert job.account().runs == 3
 
 
 def test_news_that_come_during_a_run_are_looked_at_by_another_one() -> None:
@@ -182,7 +214,7 @@ def test_a_job_that_asks_for_another_one_while_all_are_stopped_ends_like_any_oth
     def ask() -> dict[str, Any]:
         begun.set()
         schedule._stopped.wait()
-        for _ in range(100):  # until `stop` has gone on
+        for _ in range(100):  # until `stop` has gone on to end the scheduler
             schedule.soon(other)
             time.sleep(0.01)
         return {}

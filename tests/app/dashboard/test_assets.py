@@ -83,6 +83,8 @@ def test_the_first_page_is_loaded_before_anybody_asks_and_nothing_heavy_with_it(
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120)
     found = json.loads(done.stdout.splitlines()[-1])
     assert "logprobe.app.dashboard.pages.overview" in found["pages"]
-    assert {"duckdb", "matplotlib", "scipy", "slack_sdk", "torch", "transformers", "vllm"}.isdisjoint(found["loaded"])
+    assert {"apscheduler", "duckdb", "matplotlib", "scipy", "slack_sdk", "torch", "transformers", "vllm"}.isdisjoint(
+        found["loaded"]
+    )
     assert found["frozen"] > 0  # collecting garbage after every run of a page passes over it
     assert found["ready"] > 1  # modules and plotly.js are compressed
