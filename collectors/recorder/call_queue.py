@@ -13,8 +13,8 @@ from typing import Final
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.health import Health
-from logprobe.collectors.recorder.buffers import Budget
 from logprobe.collectors.recorder.capture import Captured, Capturer
+from logprobe.collectors.recorder.ring import Ring
 
 # The thread is woken early once this part of the queue is filled, and not before: while a trainer hands over the
 # micro-batches of a step, a thread that already works on them only takes memory bandwidth and the GIL away from it.
@@ -122,8 +122,8 @@ class CallQueue:
     """The queue. Host threads `offer`, the recorder's thread `drain`s; neither waits for the other."""
 
     def __init__(self, queue_bytes: int) -> None:
-        self.budget = Budget(queue_bytes)
-        self.capturer = Capturer(self.budget)
+        self.ring = Ring(queue_bytes)
+        self.capturer = Capturer(self.ring)
         self.health = Health()
         self.at_work = AtWork()
         self.wake = threading.Event()
@@ -146,7 +146,7 @@ class CallQueue:
     @property
     def crowded(self) -> bool:
         """Whether more than half the queue's memory is in use."""
-        return self.budget.in_use > self.budget.limit // 2
+        return self.ring.in_use > self.ring.limit // 2
 
     def offer(self, item: Captured) -> bool:
         """Copy its arrays and append it; False, counted, when there is no room."""
@@ -162,9 +162,9 @@ class CallQueue:
             message = f"Recorder.{item.kind}: {type(error).__name__}: {error}"
             return self._refuse("internal_error", message, item)
         if not self._append(item):
-            item.release()
+            self.capturer.release(item)
             return self.offer(item)
-        if self.budget.in_use > self._wake_bytes and not self.wake.is_set():
+        if self.ring.in_use > self._wake_bytes and not self.wake.is_set():
             self.wake.set()
         return True
 
@@ -216,7 +216,7 @@ class CallQueue:
 
     def _refuse_full(self, item: Captured) -> bool:
         self.wake.set()
-        limit = self.budget.limit / 2**20
+        limit = self.ring.limit / 2**20
         message = f"the recorder's queue ({limit:.0f} MiB) is full; raise queue_bytes or record less per step"
         return self._refuse("queue_full", message, item)
 

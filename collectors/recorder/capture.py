@@ -1,6 +1,6 @@
 """What happens in the host's thread: look at the shapes, copy the arrays, nothing else.
 
-A captured call owns one block of the pool with a copy of every array, so the host may change its own at once.
+A captured call owns a piece of the ring with a copy of every array, so the host may change its own at once.
 Converting, trimming and writing are the recorder's thread's work. This is the path the host waits for, and between two
 of its steps every cache has gone cold: fewer instructions count for more here than anywhere else in logprobe.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays, torch_bridge
 from logprobe.collectors.recorder.arrays import Layout, Piece
-from logprobe.collectors.recorder.buffers import Block, BlockPool, Budget
 from logprobe.collectors.recorder.labels import part_names, trajectory_name
-from logprobe.collectors.recorder.torch_bridge import DeviceCopies, pinned_block
+from logprobe.collectors.recorder.ring import Claim, Ring
+from logprobe.collectors.recorder.torch_bridge import Block, DeviceCopies, PinnedBlocks
 
+Bytes: TypeAlias = NDArray[np.uint8]
 _ALIGNMENT: Final = 64
 # numpy lets go of the GIL while it copies, and to get it back from a busy thread costs a thousand times the copy. A
 # copy through a memoryview keeps it; beyond this size that would hold up the host's other threads.
@@ -51,24 +52,21 @@ class Part:
         """Where the first of its tensors lies; of what is `on_device`."""
         return next(piece.device for piece in self.pieces if not isinstance(piece, np.ndarray))
 
-    def copy_to(self, block: Block) -> None:
-        """Copy what lies on the host."""
+    def copy_to(self, memory: Bytes, view: memoryview) -> None:
+        """Copy what lies on the host into uint8 [size]; `view` is the same as bytes."""
         piece: Piece = self.pieces[0] if len(self.pieces) == 1 else None
         as_it_is = isinstance(piece, np.ndarray) and piece.dtype is self.dtype and piece.flags.c_contiguous
         if as_it_is and 0 < self.nbytes <= _HELD_BYTES:
             plain = piece if piece.dtype.kind != "V" else piece.view(np.uint16)
-            block.view[self.offset : self.offset + self.nbytes] = plain.data.cast("B")
+            view[self.offset : self.offset + self.nbytes] = plain.data.cast("B")
         elif isinstance(piece, np.ndarray):
-            self.at(block)[...] = piece
+            self.at(memory)[...] = piece
         elif piece is None:
-            self._copy_pieces(self.at(block))
-
-    def _copy_pieces(self, target: NDArray[Any]) -> None:
-        start = 0
-        for piece in self.pieces:
-            if isinstance(piece, np.ndarray):
-                target[start : start + len(piece)] = piece
-            start += len(piece)
+            target, start = self.at(memory), 0
+            for piece in self.pieces:
+                if isinstance(piece, np.ndarray):
+                    target[start : start + len(piece)] = piece
+                start += len(piece)
 
     def has_nan(self) -> bool:
         """Whether a number that lies on the host is NaN; what a device has is looked at later."""
@@ -84,9 +82,9 @@ class Part:
                 yield piece, start
             start += arrays.elements(piece.shape) * self.dtype.itemsize
 
-    def at(self, block: Block) -> NDArray[Any]:
+    def at(self, memory: Bytes) -> NDArray[Any]:
         """The copy as an array."""
-        return block.memory[self.offset : self.offset + self.nbytes].view(self.dtype).reshape(self.shape)
+        return memory[self.offset : self.offset + self.nbytes].view(self.dtype).reshape(self.shape)
 
 
 def array_part(name: str, piece: Piece, *, per_token: bool = False) -> Part:
@@ -196,9 +194,10 @@ class Captured:
     tokens = 0  # padding included
     lengths: list[int] | None = None  # of the list layout
     missing: dict[str, NDArray[np.bool_]] | None = None  # of the list layout: where values were None
-    block: Block | None = None
-    pool: BlockPool | None = None
-    events: list[Any] | None = None  # of copies still under way on a device
+    claim: Claim | None = None
+    pinned: Block | None = None  # where some of the arrays lie on a device
+    memory: Bytes | None = None  # of the ring or the block: the parts' offsets are in it
+    events: Sequence[Any] = ()  # of copies still under way on a device
     extra_bytes = _RECORD_BYTES
     number = 0  # in the order of acceptance
 
@@ -210,60 +209,69 @@ class Captured:
         self.parts: list[Part] = []
 
     def arrays(self) -> dict[str, Any]:
-        """The copies, once those from devices are complete; valid until `release`. For the recorder's thread."""
+        """The copies, once those from devices are complete; valid until they are released. For the recorder's
+        thread."""
         if self.events:
             torch_bridge.beside_captures()
-        for event in self.events or ():
+        for event in self.events:
             event.synchronize()
-        return {} if self.block is None else {part.name: part.at(self.block) for part in self.parts}
-
-    def release(self) -> None:
-        """Give the block back; its arrays must not be used any more."""
-        if self.block is not None and self.pool is not None:
-            self.pool.give_back(self.block, self.extra_bytes)
-            self.block = None
+        return {} if self.memory is None else {part.name: part.at(self.memory) for part in self.parts}
 
 
 class Capturer:
-    """Copies the arrays of calls into pooled memory. Used by every thread of the host."""
+    """Copies the arrays of calls into the ring, or into pinned memory. Used by every thread of the host."""
 
-    def __init__(self, budget: Budget) -> None:
-        self._pool = BlockPool(budget)
-        self._pinned = BlockPool(budget, pinned_block)
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._pinned = PinnedBlocks()
         self._copies = DeviceCopies()
 
     def copy(self, call: Captured) -> bool:
-        """Give `call` a block with a copy of all its parts; False when the budget does not allow it."""
-        end, on_device = 0, False
+        """Give `call` memory with a copy of all its parts; False when the limit does not allow it."""
+        size, devices = 0, None
         for part in call.parts:
-            part.offset = end
-            end += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
-            on_device = on_device or part.on_device
-        if on_device:
-            torch_bridge.refuse_capture({part.device for part in call.parts if part.on_device})
-        pool = self._pinned if on_device else self._pool
-        block = pool.take(end, call.extra_bytes)
-        if block is None:
+            size += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
+            if part.on_device:
+                devices = {*(devices or ()), part.device}
+        if devices:
+            torch_bridge.refuse_capture(devices)
+        claim = self._ring.claim(0 if devices else size, call.extra_bytes + (size if devices else 0))
+        if claim is None:
             return False
+        call.claim = claim
         try:
-            self._fill(block, call, on_device=on_device)
+            if devices:
+                self._fill_pinned(call, size)
+            elif call.parts:
+                self._fill(call, self._ring.memory, self._ring.view, claim.start)
         except BaseException:
-            pool.give_back(block, call.extra_bytes)
+            self.release(call)
             raise
-        call.block, call.pool = block, pool
-        return True
-
-    def _fill(self, block: Block, call: Captured, *, on_device: bool) -> None:
-        for part in call.parts:
-            part.copy_to(block)
-        if on_device:
-            call.events = self._copies.copy([piece for part in call.parts for piece in part.device_pieces()], block)
         for part in call.parts:
             part.pieces = ()  # `record_stream` keeps device memory alive; the host's arrays are the host's again
+        return True
 
-    def tend(self) -> None:
-        """Housekeeping of the memory, from the recorder's thread."""
-        self._pool.tend()
+    def _fill_pinned(self, call: Captured, size: int) -> None:
+        block = call.pinned = self._pinned.take(size)
+        self._fill(call, block.memory, block.memory.data, 0)
+        call.events = self._copies.copy([piece for part in call.parts for piece in part.device_pieces()], block)
+
+    @staticmethod
+    def _fill(call: Captured, memory: Bytes, view: memoryview, start: int) -> None:
+        call.memory = memory
+        for part in call.parts:
+            part.offset = start
+            part.copy_to(memory, view)
+            start += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+    def release(self, call: Captured) -> None:
+        """Take the memory of a call back; its arrays must not be used any more."""
+        claim, call.claim, call.memory = call.claim, None, None
+        block, call.pinned = call.pinned, None
+        if block is not None:
+            self._pinned.give_back(block)
+        if claim is not None:
+            self._ring.give_back(claim)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,9 @@ from logprobe.collectors.health import Guard, RecorderHealth
 from logprobe.collectors.recorder.announcing import announce
 from logprobe.collectors.recorder.call_queue import AtWork, CallQueue
 from logprobe.collectors.recorder.capture import Captured
-from logprobe.collectors.recorder.sampling import RawSample
 from logprobe.collectors.recorder.settings import Settings
 from logprobe.collectors.recorder.writer import Writer
 from logprobe.collectors.shipping.autostart import ShipperAutostart
-from logprobe.collectors.spool.segment_writer import SegmentWriter
 from logprobe.collectors.spool.segments import SpoolWriter
 
 EXIT_SECONDS: Final = 5.0  # a host that wants to end is held up by at most this
@@ -54,25 +52,18 @@ class Runtime:
     def _reset(self) -> None:
         settings = self._settings
         self.writer_id = new_writer_id(settings.component)
-        raw_sample = RawSample(settings.raw_fraction, settings.worst_sequences)
         self.call_queue = CallQueue(settings.queue_bytes)
-        interrupted = self.call_queue.at_work.interrupted
         folder = settings.folder
-        self._spool = SpoolWriter(
-            folder,
-            settings.run,
-            self.writer_id,
-            at_the_disk=interrupted,
-            keep_free=0 if address_of(folder) is None else _KEEP_FREE,
-        )
-        self._segment_writer = SegmentWriter(self._spool, self.call_queue.health)
         self._writer = Writer(
+            settings,
             self.call_queue,
-            self._segment_writer,
-            rank=settings.rank,
-            component=settings.component,
-            segment_tokens=settings.segment_tokens,
-            raw_sample=raw_sample,
+            SpoolWriter(
+                folder,
+                settings.run,
+                self.writer_id,
+                at_the_disk=self.call_queue.at_work.interrupted,
+                keep_free=0 if address_of(folder) is None else _KEEP_FREE,
+            ),
             snapshot=self.snapshot,
             shipper=ShipperAutostart(folder, self.call_queue.health),
             began=partial(announce, settings),
@@ -145,7 +136,7 @@ class Runtime:
 
     def _last_words(self, timeout: float) -> float:
         """Seconds kept of a last wait to write down what was not written."""
-        return min(timeout / 2, max(timeout / 10, _LAST_WRITES * self._segment_writer.slowest))
+        return min(timeout / 2, max(timeout / 10, _LAST_WRITES * self._writer.outbox.slowest))
 
     def host_failed(self, error: str) -> None:
         """The host did not come to its end: an orderly close alone would make its run look finished."""
@@ -164,28 +155,28 @@ class Runtime:
 
     def snapshot(self) -> RecorderHealth:
         """See `Recorder.health`."""
-        call_queue, writer, segment_writer = self.call_queue, self._writer, self._segment_writer
+        call_queue, writer, outbox = self.call_queue, self._writer, self._writer.outbox
         return {
             "component": self._settings.component,
             "run": self._settings.run,
             "writer": self.writer_id,
             "accepted": {"calls": call_queue.accepted_calls, "sequences": call_queue.accepted_sequences},
             "written": {
-                "segments": segment_writer.segments,
-                "rows": segment_writer.rows,
-                "bytes": segment_writer.bytes,
+                "segments": outbox.segments,
+                "rows": outbox.rows,
+                "bytes": outbox.spool.nbytes,
                 "sequences": writer.sequences_written,
                 "tokens": writer.tokens_written,
-                "last": self._spool.number,  # of these segments
+                "last": outbox.spool.number,  # of these segments
             },
             "reduced": {"sequences": writer.sequences_reduced, "tokens": writer.tokens_reduced},
             **call_queue.health.counts(),
             "queue": {
                 "calls": call_queue.waiting,
-                "bytes": call_queue.budget.in_use,
-                "limit_bytes": call_queue.budget.limit,
+                "bytes": call_queue.ring.in_use,
+                "limit_bytes": call_queue.ring.limit,
             },
-            "disk": segment_writer.refusal or "ok",
+            "disk": outbox.refusal or "ok",
             "cost": {
                 "calls": call_queue.health.calls,
                 "caller_seconds": call_queue.health.caller_seconds,

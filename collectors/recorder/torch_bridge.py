@@ -8,17 +8,27 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.recorder.buffers import Block
 
 # numpy has no bfloat16; its bits travel as two opaque bytes and are widened in the recorder's thread.
 BFLOAT16 = np.dtype("V2")
 _THREAD_LOCAL: Final = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_IDLE_BYTES: Final = 64 << 20  # of pinned memory that waits to be used again
 _beside: Final = threading.local()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Memory that a device can write to on its own: `memory` is uint8 [size], `owner` the tensor that keeps it."""
+
+    memory: NDArray[np.uint8]
+    owner: Any
 
 
 def is_tensor(value: object) -> bool:
@@ -64,8 +74,32 @@ def numpy_dtype(tensor: Any) -> np.dtype[Any]:
 def pinned_block(size: int) -> Block:
     """A block the device can write to on its own."""
     memory = sys.modules["torch"].empty(size, dtype=sys.modules["torch"].uint8, pin_memory=True)
-    array = memory.numpy()
-    return Block(array, memory, array.data)
+    return Block(memory.numpy(), memory)
+
+
+class PinnedBlocks:
+    """Pinned memory that is used again: asking torch for it each time could end the graph capture of another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[Block] = []
+
+    def take(self, size: int) -> Block:
+        """Return a block of at least `size` bytes."""
+        with self._lock:
+            fitting = [block for block in self._free if size <= block.memory.nbytes <= 2 * size]
+            if fitting:
+                block = min(fitting, key=lambda block: block.memory.nbytes)
+                self._free.remove(block)
+                return block
+        return pinned_block(size)
+
+    def give_back(self, block: Block) -> None:
+        """Take a block back; its content may be overwritten from now on."""
+        with self._lock:
+            self._free.append(block)
+            while sum(block.memory.nbytes for block in self._free) > _IDLE_BYTES:
+                self._free.pop(0)
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -10,8 +10,7 @@ a name: its directory is its own, and the sequence number grows.
 Who a segment is lies in its content, not in its place: run, kind, writer and number are in the file's metadata, and
 with the checksum of the bytes they are its id, the key of exactly-once ingest. So it counts once, under whatever name
 it comes again; and a writer that does not know what became of a segment (it was renamed into place, and then the disk
-refused) keeps its bytes and brings these to an end before anything else, instead of writing the same rows as another
-segment.
+refused) writes the same bytes under the same name before anything else, and not the same rows as another segment.
 
 Compressed buffers say themselves how much memory they take once they are read, so a file of a kilobyte could ask for a
 gigabyte. Collectors do not compress, and a segment that does is refused before it is read.
@@ -241,7 +240,7 @@ def _name(number: int, kind: str, crc: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _Finished:
     """The bytes of a segment and where they belong."""
 
     where: SegmentPath
@@ -265,7 +264,7 @@ class SpoolWriter:
         at_the_disk: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
         disk: Disk = DISK,
     ) -> None:
-        """An empty writer.
+        """Touch nothing yet.
 
         Args:
             home: of logprobe.
@@ -278,117 +277,82 @@ class SpoolWriter:
             disk: file layer.
         """
         self.directory = run_dir(home, run) / writer
+        self.number = after  # of the last segment that is durable
         self.nbytes = 0  # of segments that are durable
         self._run = run
-        self._sequence = after
         self._at_the_disk = at_the_disk
         self._disk = disk
         self._keep_free = keep_free
         self._ready = False
-        self._doubtful: _Written | None = None
-        self._in_place = False  # the doubtful one has its name, and only the directory is not on the disk yet
-
-    @property
-    def number(self) -> int:
-        """Of the last segment that is in the spool."""
-        return self._sequence
+        self._owed: _Finished | None = None  # others may have seen it, and it may not be durable
 
     @property
     def settled(self) -> bool:
-        """Whether it is known of every segment what became of it."""
-        return self._doubtful is None
+        """True when every segment that others may have seen is durable."""
+        return self._owed is None
 
     def write(self, kind: str, table: pa.Table) -> SegmentPath:
-        """Makes `table` durable as one segment; when this returns, a crash of process or machine cannot lose it.
+        """Make `table` durable as one segment; when this returns, a crash of process or machine cannot lose it.
 
-        An earlier segment that is not settled is settled first.
+        A segment that is owed is brought to its end first.
 
         Raises:
-            OSError: when `settled`, nothing of it is in the spool and never was. When not, it is there or may be, and
-                others may have seen it: do not write its rows again, but call `settle` until that returns.
+            OSError: when `settled`, nothing of it is in the spool and never was. When not, others may have seen it: do
+                not write its rows again, but call `settle` until that returns.
         """
         self.settle()
-        segment = self._serialize(kind, table)
+        segment = self._serialized(kind, table)
         with self._at_the_disk():
-            self._prepare()
             self._put(segment)
         return segment.where
 
     def place(self, kind: str, table: pa.Table) -> SegmentPath:
         """Return where `write` would put `table` next."""
-        return self._serialize(kind, table).where
+        return self._serialized(kind, table).where
 
     def settle(self) -> None:
-        """Brings a segment whose fate is unknown to its end: same name, same bytes. Nothing to do when there is
-        none."""
-        if self._doubtful is None:
-            return
-        with self._at_the_disk():
-            if self._in_place:
-                with contextlib.suppress(FileNotFoundError):  # the directory is gone: then so may be the segment
-                    self._keep_name()
-                    return
-            self._prepare()
-            self._put(self._doubtful)
+        """Write the segment that is owed once more: the same bytes under the same name, so that it counts once."""
+        if self._owed is not None:
+            with self._at_the_disk():
+                self._put(self._owed)
 
-    def _serialize(self, kind: str, table: pa.Table) -> _Written:
-        number = self._sequence + 1
+    def _serialized(self, kind: str, table: pa.Table) -> _Finished:
+        number = self.number + 1
         metadata = segment_metadata(kind=kind, run=self._run, writer=self.directory.name, number=number)
-        schema = table.schema.with_metadata(metadata)
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, schema) as writer:
+        with pa.ipc.new_file(sink, table.schema.with_metadata(metadata)) as writer:
             writer.write_table(table.replace_schema_metadata(metadata))
         data = sink.getvalue()
         crc = zlib.crc32(data)
         path = self.directory / _name(number, kind, crc)
-        return _Written(SegmentPath(path, self._run, self.directory.name, number, kind, crc), data)
+        return _Finished(SegmentPath(path, self._run, self.directory.name, number, kind, crc), data)
 
-    def _put(self, segment: _Written) -> None:
+    def _put(self, segment: _Finished) -> None:
+        where = segment.where
+        if not self._ready or not self._disk.is_folder(self.directory):
+            make_durable(self.directory, self._disk)
+            self._ready = True
         if self._keep_free:
-            _require_room(segment.where.temporary, segment.data.size, self._keep_free)
+            _require_room(where.temporary, segment.data.size, self._keep_free)
         try:
-            self._write(segment.where.temporary, memoryview(segment.data))
+            self._write(where.temporary, memoryview(segment.data))
         except OSError:
             with contextlib.suppress(OSError):  # a full disk must get its space back
-                self._disk.unlink(segment.where.temporary)
+                self._disk.unlink(where.temporary)
             raise
-        self._rename(segment)
-        self._keep_name()
+        self._owed = segment  # a network file system may have renamed it although it says that it has not
+        self._disk.rename(where.temporary, where.path)
+        self._disk.sync(self.directory)
+        self._owed = None
+        self.number = where.sequence
+        self.nbytes += segment.data.size
 
     def _write(self, path: Path, data: memoryview) -> None:
         try:
             self._disk.write(path, data, mode=None)
-        except FileExistsError:  # an attempt that failed could not remove it
+        except FileExistsError:  # of an attempt that failed
             self._disk.unlink(path)
             self._disk.write(path, data, mode=None)
-
-    def _rename(self, segment: _Written) -> None:
-        """From here on the service may take it, at any moment."""
-        again = self._doubtful is segment
-        self._doubtful, self._in_place = segment, False
-        try:
-            self._disk.rename(segment.where.temporary, segment.where.path)
-        except OSError:
-            # A network file system may have done it all the same. What can be removed under its old name has never had
-            # the new one.
-            with contextlib.suppress(OSError):
-                if self._disk.size(segment.where.temporary) is not None:
-                    self._disk.unlink(segment.where.temporary)
-                    self._doubtful = segment if again else None
-            raise
-        self._sequence = max(self._sequence, segment.where.sequence)
-        self._in_place = True
-
-    def _keep_name(self) -> None:
-        self._disk.sync(self.directory)
-        if self._doubtful is not None:
-            self.nbytes += self._doubtful.data.size
-        self._doubtful = None
-
-    def _prepare(self) -> None:
-        if not self._ready or not self._disk.is_folder(self.directory):
-            make_durable(self.directory, self._disk)
-            self._ready = True
 
 
 def _require_room(path: Path, size: int, keep_free: int) -> None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays
 from logprobe.collectors.recorder.batches import Batch, decode
-from logprobe.collectors.recorder.buffers import Budget
 from logprobe.collectors.recorder.capture import Call, Capturer
+from logprobe.collectors.recorder.ring import Ring
 from logprobe.collectors.recorder.token_hash import token_hash
 
 
 def captured(call: Call) -> Batch:
-    assert Capturer(Budget(1 << 26)).copy(call)
+    assert Capturer(Ring(1 << 26)).copy(call)
     return decode(call)
 
 

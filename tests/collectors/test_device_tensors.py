@@ -18,7 +18,7 @@ from training_calls import call
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.recorder import torch_bridge
-from logprobe.collectors.recorder.buffers import Block
+from logprobe.collectors.recorder.torch_bridge import Block
 
 FLOATS = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
 PER_TOKEN = (*FLOATS, "token_ids", "mask")
@@ -151,14 +151,14 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     """In place of the GPU that is not there."""
     stand_in = Accelerator()
     monkeypatch.setattr("logprobe.collectors.recorder.torch_bridge._backend", lambda _: stand_in)
-    monkeypatch.setattr("logprobe.collectors.recorder.capture.pinned_block", pageable_block)
+    monkeypatch.setattr("logprobe.collectors.recorder.torch_bridge.pinned_block", pageable_block)
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     return stand_in
 
 
 def pageable_block(size: int) -> Block:
     memory = torch.empty(size, dtype=torch.uint8)
-    return Block(memory.numpy(), memory, memory.numpy().data)
+    return Block(memory.numpy(), memory)
 
 
 def moved(accelerator: Accelerator, value: Any) -> Any:

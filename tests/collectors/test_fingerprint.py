@@ -14,7 +14,7 @@ from accelerator import Accelerator, Event
 from torch import nn
 
 from logprobe.collectors.fingerprint import Fingerprint, fingerprint, hashes, rounded
-from logprobe.collectors.recorder.buffers import Block
+from logprobe.collectors.recorder.torch_bridge import Block
 from logprobe.collectors.vllm.weights.exchange import Exchange
 from logprobe.collectors.vllm.weights.pieces import pieces
 from logprobe.collectors.vllm.weights.worker import WeightReader
@@ -200,7 +200,7 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
 
 def _block(size: int) -> Block:
     memory = torch.empty(size, dtype=torch.uint8)
-    return Block(memory.numpy(), memory, memory.numpy().data)
+    return Block(memory.numpy(), memory)
 
 
 def on_accelerator(model: Engine, accelerator: Accelerator) -> Engine:

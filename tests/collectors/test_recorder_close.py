@@ -30,7 +30,7 @@ with recorder._runtime.call_queue.at_work:  # nothing is written before it is cl
         assert recorder.step(step, loss=0.5)
 closed = recorder.close(float(sys.argv[2]))
 print(json.dumps([closed, recorder.health["accepted"]]), flush=True)
-while not recorder._runtime._segment_writer.slowest:  # by the first write it knows how much time to keep for its last words
+while not recorder._runtime._writer.outbox.slowest:  # by the first write it knows how much time to keep for its last words
     time.sleep(0.02)
 """
 

@@ -19,8 +19,8 @@ from spool_contents import by_sample, health_events, rows, segments
 from logprobe.collectors import Recorder
 from logprobe.collectors.files import Disk
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
+from logprobe.collectors.recorder.outbox import Outbox
 from logprobe.collectors.recorder.token_hash import token_hash
-from logprobe.collectors.spool.segment_writer import SegmentWriter
 
 PROGRAM = Path(full_disk_program.__file__)
 
@@ -129,8 +129,8 @@ def batch(step: int, rows_: int = 4, time_: int = 50, **changes) -> dict:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry after a tenth of the usual pauses; what repeats is said once, however slow the machine."""
     monkeypatch.setattr("logprobe.collectors.health.REPEAT_SECONDS", 3600.0)
-    monkeypatch.setattr("logprobe.collectors.spool.segment_writer._FIRST_PAUSE", 0.05)
-    monkeypatch.setattr("logprobe.collectors.spool.segment_writer._LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr("logprobe.collectors.recorder.outbox._FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("logprobe.collectors.recorder.outbox._LONGEST_PAUSE", 0.2)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -203,16 +203,15 @@ def test_one_failure_of_a_network_disk_costs_nothing(home: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("hurried")
 def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("logprobe.collectors.recorder.writer.RETAINED_BYTES", 400_000)
-    monkeypatch.setattr("logprobe.collectors.recorder.writer._RETAINED_ROWS", 100)
+    monkeypatch.setattr("logprobe.collectors.recorder.outbox.KEPT_BYTES", 400_000)
     blocker = tmp_path / "blocker"
     blocker.write_text("")
     home = blocker / "home"
     with Recorder(home, "run", flush_interval=0.01) as recorder:
         for step in range(300):
             recorder.training(**batch(step, rows_=16, time_=2))
-            recorder.step(step, loss=0.0)
-            if step % 4 == 0:  # statistics are dropped by the piece, and a piece has the steps between two flushes
+            recorder.config({"step": step, "long": "x" * 2000})
+            if step % 4 == 0:
                 recorder.flush()
         recorder.flush()
         dropped = recorder.health["dropped"]
@@ -222,7 +221,10 @@ def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch
     assert dropped["statistics_dropped"]["sequences"] + len(kept) == 300 * 16
     assert 50 < len(kept) < 1000
     assert {f"299/{row}" for row in range(16)} <= set(kept)  # the newest are kept
-    assert dropped["retained_full"]["calls"] >= 200
+    documents = [json.loads(row["document"])["step"] for row in rows(home, "config")]
+    assert dropped["retained_full"]["calls"] + len(documents) == 300
+    assert 20 < len(documents) < 250
+    assert documents[-1] == 299
     assert health_events(home)["statistics_dropped"][0]["step"] == 0
 
 
@@ -232,13 +234,13 @@ def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """A disk that takes nothing until this is set."""
-    write, ready = SegmentWriter.write, threading.Event()
+    write, ready = Outbox.write, threading.Event()
 
     def slow(self, kind, table):
         ready.wait()
         return write(self, kind, table)
 
-    monkeypatch.setattr(SegmentWriter, "write", slow)
+    monkeypatch.setattr(Outbox, "write", slow)
     return ready
 
 

@@ -201,7 +201,7 @@ def test_locks_held_while_forking_do_not_stop_the_child(home: Path):
 runtime._FORK_SECONDS = 2.0  # its thread may wait for one of the locks
 recorder = Recorder(home, "run")
 runtime = recorder._runtime
-locks = [runtime._starting, runtime.call_queue._lock, runtime.call_queue.budget.lock, runtime.call_queue.health._lock]
+locks = [runtime._starting, runtime.call_queue._lock, runtime.call_queue.ring._lock, runtime.call_queue.health._lock]
 for lock in locks:
     lock.acquire()
 child = os.fork()

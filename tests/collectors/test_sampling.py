@@ -181,8 +181,8 @@ def test_sampling_is_said_and_is_no_loss(home: Path):
 
 
 def test_of_a_refusing_disk_only_the_sample_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("logprobe.collectors.spool.segment_writer._FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("logprobe.collectors.spool.segment_writer._LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr("logprobe.collectors.recorder.outbox._FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("logprobe.collectors.recorder.outbox._LONGEST_PAUSE", 0.01)
     blocker = tmp_path / "blocker"
     blocker.write_text("a file where a directory is needed")
     with Recorder(blocker / "home", "run", raw_fraction=0.25, worst_sequences=0) as recorder:

@@ -177,7 +177,7 @@ def test_a_write_that_fails_leaves_nothing_behind(home: Path, monkeypatch: pytes
     assert read_segment(writer.write("step", steps(2))).table.num_rows == 1
 
 
-def test_what_was_renamed_and_not_made_durable_is_settled_and_never_written_again(
+def test_what_was_renamed_and_not_made_durable_comes_again_as_the_same_segment(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ):
     writer = SpoolWriter(home, "run", "writer")
@@ -191,12 +191,14 @@ def test_what_was_renamed_and_not_made_durable_is_settled_and_never_written_agai
         with pytest.raises(OSError, match="Input/output"):
             writer.write("step", steps(2))
         (taken,) = writer.directory.glob("00000002.step.*.arrow")
-        taken.unlink()  # the service has ingested it
+        content = taken.read_bytes()
+        taken.unlink()  # the service has ingested it, and recognises it by its name and checksum
         with pytest.raises(OSError, match="Input/output"):
             writer.write("step", steps(3))  # nothing is written before it is settled
         assert not writer.settled
     assert writer.write("step", steps(3)).sequence == 3
-    assert sorted(path.name[:8] for path in writer.directory.iterdir()) == ["00000001", "00000003"]
+    assert taken.read_bytes() == content
+    assert sorted(path.name[:8] for path in writer.directory.iterdir()) == ["00000001", "00000002", "00000003"]
 
 
 def test_who_a_segment_is_lies_in_its_content(home: Path):

@@ -129,8 +129,6 @@ GUARDS = {
     "app/proof_setup.py _NAMED": "said",
     "app/view/changes.py _MOST": "said",
     "app/text/comparison.py _SHOWN": "said",
-    "collectors/recorder/writer.py _RETAINED_ROWS": "counted",  # as lost records, which health reports
-    "collectors/recorder/writer.py _ROWS": "batch",
     "collectors/versions.py _MOST_CHANGES": "oldest",  # a time before them has an unknown version
     "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
     "collectors/vllm/capture.py _MOST_FINISHED": "counted",

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logprobe.collectors.recorder import batches
-from logprobe.collectors.recorder.buffers import Budget
 from logprobe.collectors.recorder.capture import Call, Capturer
+from logprobe.collectors.recorder.ring import Ring
 from logprobe.monitor import metrics
 
 law = settings(deadline=None, max_examples=60)
@@ -75,7 +75,7 @@ def captured(batch: list, dtype: torch.dtype, layout: str, **shape: bool) -> bat
     for name, column in floats.items():
         call.tokens_of(name, laid_out(column.requires_grad_(gradients), offsets, layout, **shape))
     call.mask(laid_out(mask, offsets, layout, **shape))
-    assert Capturer(Budget(1 << 26)).copy(call)
+    assert Capturer(Ring(1 << 26)).copy(call)
     return batches.decode(call)
 
 

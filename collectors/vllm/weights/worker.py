@@ -30,7 +30,7 @@ from logprobe.collectors.clock import machine
 from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder import torch_bridge
-from logprobe.collectors.recorder.buffers import Block
+from logprobe.collectors.recorder.torch_bridge import Block
 from logprobe.collectors.vllm.effective import effective
 from logprobe.collectors.vllm.weights.adapter_loads import AdapterLoads, watch_adapters
 from logprobe.collectors.vllm.weights.exchange import Answer, Exchange, folder_of, worker_name

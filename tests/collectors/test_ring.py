@@ -1,0 +1,60 @@
+"""The memory of a recorder's copies: no piece is given twice, and a peak does not stay with the process."""
+
+from __future__ import annotations
+
+import random
+import resource
+
+import numpy as np
+import pytest
+
+from logprobe.collectors.recorder.ring import Claim, Ring
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_two_claims_share_a_byte_in_whatever_order_they_are_given_back(seed: int):
+    chance, ring = random.Random(seed), Ring(1000)
+    held: list[tuple[Claim, int]] = []
+    taken = 0
+    for number in range(600):
+        nbytes = chance.choice((0, 1, 7, 100, 260, 999))
+        if chance.random() < 0.55 and (claim := ring.claim(nbytes, chance.choice((0, 5)))) is not None:
+            ring.memory[claim.start : claim.start + nbytes] = number % 251
+            held.append((claim, number % 251))
+            taken += 1
+        elif held:
+            ring.give_back(held.pop(chance.choice((0, 0, chance.randrange(len(held)))))[0])
+        for claim, mark in held:
+            assert (ring.memory[claim.start : claim.start + claim.nbytes] == mark).all()
+        assert ring.in_use == sum(claim.nbytes + claim.elsewhere for claim, _ in held) <= ring.limit
+    assert taken > 100
+    for claim, _ in held:
+        ring.give_back(claim)
+    assert (whole := ring.claim(1000)) is not None, "an empty ring has all its memory in one piece"
+    assert whole.start == 0
+
+
+def test_what_lies_elsewhere_counts_against_the_limit():
+    ring = Ring(100)
+    assert (claim := ring.claim(0, 90)) is not None
+    assert ring.claim(11) is None
+    ring.give_back(claim)
+    assert ring.claim(11) is not None
+
+
+def resident() -> float:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def test_the_memory_of_a_peak_goes_back_to_the_system():
+    ring, before = Ring(128 << 20), resident()
+    assert (claim := ring.claim(100 << 20)) is not None
+    ring.memory[: 100 << 20] = np.uint8(1)
+    assert resident() > before + 90
+    ring.tend()
+    assert ring.memory[(100 << 20) - 1] == 1, "what is in use stays"
+    ring.give_back(claim)
+    for _ in range(60):
+        ring.tend()
+    assert resident() < before + 30
