@@ -10,19 +10,11 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.monitor.home import Home
 from logprobe.monitor.plain_text import file_name, printable
 from logprobe.monitor.store.store import Store
-
-_INSERT = """
-INSERT INTO quarantine (path, origin, run, reason, message, bytes, moved_at)
-SELECT $path, $origin, $run, $reason, $message, $bytes, $moved_at
-WHERE NOT EXISTS (FROM quarantine WHERE path = $path)
-"""
-_FORGET: Final = "DELETE FROM quarantine WHERE path = $path"
 
 
 def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -> bool:
@@ -36,17 +28,16 @@ def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -
     except FileNotFoundError:
         return False
     with store.transaction() as cursor:
-        cursor.execute(
-            _INSERT,
-            {
-                "path": store.home.relative(target),
-                "origin": store.home.relative(path),
-                "run": None if run is None else printable(run),
-                "reason": error.reason,
-                "message": printable(str(error)),
-                "bytes": size,
-                "moved_at": datetime.now(UTC),
-            },
+        store.execute(
+            cursor,
+            "quarantine_add",
+            path=store.home.relative(target),
+            origin=store.home.relative(path),
+            run=None if run is None else printable(run),
+            reason=error.reason,
+            message=printable(str(error)),
+            bytes=size,
+            moved_at=datetime.now(UTC),
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     path.rename(target)
@@ -64,7 +55,7 @@ def forget_the_lost(store: Store) -> None:
     if lost:
         with store.transaction() as cursor:
             for path in lost:
-                cursor.execute(_FORGET, {"path": path})
+                store.execute(cursor, "quarantine_forget", path=path)
 
 
 def _free_place(home: Home, path: Path) -> Path:

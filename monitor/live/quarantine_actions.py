@@ -28,7 +28,6 @@ from logprobe.monitor.store.store import Store
 RETRY: Final = "quarantine.retry"
 DROP: Final = "quarantine.drop"
 
-_FORGET: Final = "DELETE FROM quarantine WHERE path = $path"
 _PLACE: Final = "quarantine/"
 _DEPTH: Final = 3  # <run>/<writer>/<file>
 
@@ -97,7 +96,7 @@ def _handle(
             status, words = "gone", "removed from the list: the file no longer exists"
         except OSError as error:
             raise StoreError(f"{name}: cannot be moved or removed ({error}); it stays in quarantine") from error
-        cursor.execute(_FORGET, {"path": name})
+        store.execute(cursor, "quarantine_forget", path=name)
         about = f"{rows[0]['reason']}, {rows[0]['bytes']:,} bytes: {rows[0]['message']}"
         store.execute(cursor, "alert_audit_write", time=now, author=author, action=words, subject=name, words=about)
     return {"file": name, "status": status}

@@ -227,6 +227,7 @@ class Service:
                 patience=self._patience or PATIENCE,
                 problems=[
                     *self._store.archive.problems(named=True, told=_REFUSED),
+                    *self._store.said.problems(),
                     *self._full_disk(),
                 ],
             ),

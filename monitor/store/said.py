@@ -1,4 +1,5 @@
-"""What the store knows of itself alone: what users and the controller did, and which messages were sent.
+"""What the store knows of itself alone: what users and the controller did, which messages were sent, and why files are
+in quarantine.
 
 Records are in files, and bring their rows again. The statements named here follow from no record: each transaction that
 runs some is an entry of the journal, durable before it is committed. A new store begins with them, in their order.
@@ -29,6 +30,7 @@ STATEMENTS: Final = frozenset(
         "alert_unsilence",
         "controller_act",
         "controller_save",
+        "experiments_write",
         "incident_adopt",
         "incident_close",
         "incident_open",
@@ -40,12 +42,22 @@ STATEMENTS: Final = frozenset(
         "outbox_finish",
         "outbox_route",
         "outbox_routed",
+        "quarantine_add",
+        "quarantine_forget",
     }
 )
 KIND: Final = "statements"
 _FORGET: Final = "forget"
 # With a column `run`. Acknowledgements name an episode of it, and say nothing without that.
-_OF_A_RUN: Final = ("acceptances", "controller_actions", "controllers", "incidents", "notifications")
+_OF_A_RUN: Final = (
+    "acceptances",
+    "controller_actions",
+    "controllers",
+    "experiments",
+    "incidents",
+    "notifications",
+    "quarantine",
+)
 _TIME, _FLOAT = "time", "float"  # keys of objects that stand for what JSON has no word for
 Statement = tuple[str, Mapping[str, Any], list[dict[str, Any]] | None]  # name, parameters, rows of `incoming`
 
@@ -64,6 +76,13 @@ class Said:
         entries = self._journal.open()
         for entry in entries if empty else ():
             self._run(connection, entry)
+
+    def problems(self) -> list[str]:
+        """Say which lines of the journal could not be read, and what to do."""
+        if not (lines := self._journal.damaged):
+            return []
+        words = f"{self._journal.path}: {len(lines)} lines are damaged, the first of them line {lines[0]}; a new store would "
+        return [words + "not have what they say. Restore the file, or remove these lines"]
 
     def note(self, name: str, params: Mapping[str, Any], incoming: pa.Table | None) -> None:
         """Note a statement of the open transaction, if it is one of `STATEMENTS`."""

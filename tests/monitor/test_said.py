@@ -23,7 +23,7 @@ from logprobe.monitor.store.store import Store
 NOW = datetime(2026, 1, 1, 12, 0, 0, 123456, UTC)
 TABLES = (
     "acceptances", "alert_acknowledgements", "alert_audit", "alert_silences", "controller_actions", "controllers",
-    "deliveries", "incidents", "notifications",
+    "deliveries", "experiments", "incidents", "notifications", "quarantine",
 )  # fmt: skip
 
 
@@ -70,6 +70,15 @@ def act(store: Store, run: str) -> None:
     do(("controller_save", {"run": run, "control": '{"on": true}', "directives": "{}", "now": NOW}))
     do(("controller_act", {"run": run, "number": 1, "step": 7, "now": NOW, "name": "switched_on", "reason": "r", "words": "w", "severity": "info", "details": "{}"}))  # fmt: skip
     do(("incident_close", {"id": f"{run}#1", "now": NOW, "step": 9}))
+    do(
+        (
+            "experiments_write",
+            {"run": run, "kind": "bisect", "now": NOW, "author": "a", "departs": "d", "document": "{}"},
+        )
+    )
+    for file in ("one", "two"):
+        do(("quarantine_add", {"path": f"quarantine/{run}/{file}", "origin": f"spool/{run}/{file}", "run": run, "reason": "checksum", "message": "ü", "bytes": 7, "moved_at": NOW}))  # fmt: skip
+    do(("quarantine_forget", {"path": f"quarantine/{run}/one"}))
 
 
 def deleted(store: Store) -> Store:
@@ -157,21 +166,22 @@ def test_what_was_not_done_is_not_kept(store: Store, how: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("spoil", "actions"),
+    ("spoil", "actions", "damaged"),
     [
-        (lambda text: text[:-3], ["one"]),  # cut short: it was never confirmed
-        (lambda text: text[:50] + b"?" + text[51:], ["two"]),
-        (lambda _: b"", []),
+        (lambda text: text[:-3], ["one"], 0),  # cut short: it was never confirmed
+        (lambda text: text[:50] + b"?" + text[51:], ["two"], 1),
+        (lambda _: b"", [], 0),
     ],
 )
 def test_of_a_damaged_journal_the_rest_counts(
-    store: Store, spoil: Callable[[bytes], bytes], actions: list[str]
+    store: Store, spoil: Callable[[bytes], bytes], actions: list[str], damaged: int
 ) -> None:
     two_actions(store)
     path = store.home.path / "journal.jsonl"
     path.write_bytes(spoil(path.read_bytes()))
     with deleted(store) as again:
         assert [row["action"] for row in rows(again, "FROM alert_audit ORDER BY number")] == actions
+        assert ["the first of them line 1" in said for said in again.said.problems()] == [True] * damaged
 
 
 def test_a_journal_of_another_schema_is_refused_and_nothing_is_made(
