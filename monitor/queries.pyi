@@ -805,11 +805,12 @@ class DiagnosisJoins(TypedDict):
 def diagnosis_joins(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisJoins]: ...
 
 class DiagnosisKept(TypedDict):
+    run: Any  # VARCHAR
     revision: Any  # BIGINT
     document: Any  # VARCHAR
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
 
-def diagnosis_kept(source: Source, /, *, run: Any) -> Rows[DiagnosisKept]: ...
+def diagnosis_kept(source: Source, /, *, runs: Any) -> Rows[DiagnosisKept]: ...
 
 class DiagnosisLatest(TypedDict):
     run: Any  # VARCHAR
@@ -857,6 +858,7 @@ def diagnosis_sample(
 ) -> Rows[DiagnosisSample]: ...
 
 class DiagnosisSlices(TypedDict):
+    run: Any  # VARCHAR
     step: Any  # BIGINT
     version: Any  # DOUBLE
     replica: Any  # VARCHAR
@@ -872,9 +874,12 @@ class DiagnosisSlices(TypedDict):
     c_aa: Any  # DOUBLE
     c_an: Any  # DOUBLE
 
-def diagnosis_slices(source: Source, /, *, first: Any, last: Any, run: Any, steps: Any) -> Rows[DiagnosisSlices]: ...
+def diagnosis_slices(
+    source: Source, /, *, highest: Any, lowest: Any, runs: Any, steps: Any
+) -> Rows[DiagnosisSlices]: ...
 
 class DiagnosisSteps(TypedDict):
+    run: Any  # VARCHAR
     step: Any  # BIGINT
     sequences: Any  # BIGINT
     compared: Any  # BIGINT
@@ -911,7 +916,7 @@ class DiagnosisSteps(TypedDict):
     c_qq: Any  # DOUBLE
     c_qn: Any  # DOUBLE
 
-def diagnosis_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisSteps]: ...
+def diagnosis_steps(source: Source, /, *, firsts: Any, lasts: Any, lowest: Any, runs: Any) -> Rows[DiagnosisSteps]: ...
 
 class DiagnosisTokens(TypedDict):
     sequence: Any  # BIGINT
@@ -938,9 +943,10 @@ def diagnosis_tokens(
 ) -> Rows[DiagnosisTokens]: ...
 
 class DiagnosisTouched(TypedDict):
+    run: Any  # VARCHAR
     step: Any  # BIGINT
 
-def diagnosis_touched(source: Source, /, *, revision: Any, run: Any) -> Rows[DiagnosisTouched]: ...
+def diagnosis_touched(source: Source, /, *, revisions: Any, runs: Any) -> Rows[DiagnosisTouched]: ...
 
 class DiagnosisWeightReadings(TypedDict):
     source: Any  # VARCHAR

@@ -142,7 +142,7 @@ def _remember(home: Home, run: str) -> None:
     except ServiceUnavailableError:
         pass
     with home.lock(), Store.open(home) as store:
-        stage = DiagnosisStage(store, accepted=lambda name: accepted(store, name))
+        stage = DiagnosisStage(store)
         stage.run([row for row in stage.rows() if row["run"] == run])
 
 

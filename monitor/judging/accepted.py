@@ -40,6 +40,14 @@ def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
     return tuple(_acceptance(row) for row in queries.acceptances_read(source, run=run).to_pylist())
 
 
+def accepted_by_run(source: Source) -> dict[str, tuple[Acceptance, ...]]:
+    """Return what is accepted, by run. Raises `QueryError`."""
+    found: dict[str, list[Acceptance]] = {}
+    for row in queries.acceptances_read(source, run=None).to_pylist():
+        found.setdefault(row["run"], []).append(_acceptance(row))
+    return {run: tuple(some) for run, some in found.items()}
+
+
 def _acceptance(row: Mapping[str, Any]) -> Acceptance:
     return Acceptance(
         cause=row["cause"],

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from logprobe.monitor import queries
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, leading
+from logprobe.monitor.judging.gather import slices_of
 from logprobe.monitor.judging.signatures import SIGNATURES, kind_of
 from logprobe.monitor.queries import Source
 
@@ -67,7 +67,7 @@ def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[
     if finding is None or (cause is not None and cause.masked) or not len(steps):
         return None
     chosen = np.unique(np.asarray(steps)[np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int)]).tolist()
-    rows = queries.diagnosis_slices(source, run=run, first=chosen[0], last=chosen[-1], steps=chosen).to_pylist()
+    rows = slices_of(source, {run: chosen}).to_pylist()
     limit, limit_name = _limit(finding["cause"], document)
     return Picture(
         finding["cause"],

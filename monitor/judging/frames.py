@@ -9,7 +9,7 @@ does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,11 +17,12 @@ from logprobe.monitor import queries
 from logprobe.monitor.judging.diagnosing import named
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import explained
-from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.gather import begun, gather_sums, series_of, strata_of_run, with_tokens
+from logprobe.monitor.judging.frame import Frame, Strata
+from logprobe.monitor.judging.gather import begun, gather_sums, series_of_runs, strata_of_runs, with_tokens
 from logprobe.monitor.judging.growth import Change, Tracker
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Acceptance, Judgement
+from logprobe.monitor.judging.records import Series
 from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.queries import Source
 
@@ -53,6 +54,23 @@ class _Kept:
     settled: int
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """At a run that has news.
+
+    Attributes:
+        run: its name.
+        revision: of its newest step, as read before.
+        accepted: causes that the operator accepts.
+        whole: read everything again.
+    """
+
+    run: str
+    revision: int
+    accepted: Sequence[Acceptance] = ()
+    whole: bool = False
+
+
 class Frames:
     """Frames of the live runs of one store. A run belongs to one thread at a time."""
 
@@ -62,34 +80,35 @@ class Frames:
         self._kept: dict[str, _Kept] = {}
         self._turn = threading.Lock()
 
-    def diagnose(
-        self, source: Source, run: str, revision: int, accepted: Sequence[Acceptance], *, whole: bool = False
-    ) -> tuple[Frame, DiagnosisDocument]:
-        """Return the frame of a run as of its newest step, and what is wrong with it.
+    def diagnose(self, source: Source, looks: Sequence[Look]) -> list[tuple[Frame, DiagnosisDocument]]:
+        """Return the frame of each run as of its newest step, and what is wrong with it.
 
         Args:
             source: a `Reader` or a `Store`.
-            run: name of the run.
-            revision: of its newest step, as read before.
-            accepted: causes that the operator accepts.
-            whole: read everything again.
+            looks: at different runs; what is new of all of them is read together.
 
         Raises:
             QueryError: the store refused; see `Reader.read`.
         """
-        known = None if whole else self._kept.get(run)
-        frame = None if known is None else _advanced(source, known)
+        known = {look.run: kept for look in looks if not look.whole and (kept := self._kept.get(look.run)) is not None}
+        frames = _advanced(source, known)
+        return [self._diagnose(source, look, known.get(look.run), frames.get(look.run)) for look in looks]
+
+    def _diagnose(
+        self, source: Source, look: Look, known: _Kept | None, frame: Frame | None
+    ) -> tuple[Frame, DiagnosisDocument]:
+        run = look.run
         if known is not None and frame is not None:
-            plain = judge(frame, accepted)
-            if len(frame.series) - known.whole < AGAIN and _essence(plain) == known.essence:
-                self._keep(run, replace(known, frame=frame, revision=revision))
+            plain = judge(frame, look.accepted)
+            if not _is_longer(len(frame.series), known.whole) and _essence(plain) == known.essence:
+                self._keep(run, replace(known, frame=frame, revision=look.revision))
                 return frame, _carried(known.diagnosis, explained(plain, frame))
         frame = gather_sums(source, run)
-        essence = _essence(judge(frame, accepted))
+        essence = _essence(judge(frame, look.accepted))
         full = with_tokens(source, frame, self._samples)
-        diagnosis = named(source, explained(judge(full, accepted), full), full)
+        diagnosis = named(source, explained(judge(full, look.accepted), full), full)
         growth, settled = _settled(frame)
-        self._keep(run, _Kept(frame, revision, len(frame.series), essence, diagnosis, growth, settled))
+        self._keep(run, _Kept(frame, look.revision, len(frame.series), essence, diagnosis, growth, settled))
         return full, diagnosis
 
     def _keep(self, run: str, kept: _Kept) -> None:
@@ -98,6 +117,11 @@ class Frames:
             self._kept[run] = kept
             while len(self._kept) > _RUNS:
                 self._kept.pop(next(iter(self._kept)))
+
+
+def _is_longer(steps: int, whole: int) -> bool:
+    """Return whether a run has grown enough since it was looked at whole: by a tenth, and by `AGAIN` steps at least."""
+    return steps - whole >= max(AGAIN, whole // AGAIN)
 
 
 def _essence(judgement: Judgement) -> object:
@@ -120,19 +144,31 @@ def _carried(full: DiagnosisDocument, plain: DiagnosisDocument) -> DiagnosisDocu
     return {**full, "growth": plain["growth"], "doubling_steps": plain["doubling_steps"], "level": level}
 
 
-def _advanced(source: Source, known: _Kept) -> Frame | None:
-    """Return the frame with the steps that were computed since; None if one is from before the last few steps."""
-    frame, series = known.frame, known.frame.series
-    (row,) = queries.diagnosis_touched(source, run=frame.run, revision=known.revision).to_pylist()
-    first = row["step"]
-    if first is None:
-        return frame
-    before = series.step < first
-    if int(before.sum()) < known.settled:
-        return None
-    news = series_of(source, frame.run, first)
-    strata = strata_of_run(source, frame.run, news.step[news["n"] > 0].tolist())
-    series = series.within(series.step[before]).and_later(news)
+def _advanced(source: Source, known: Mapping[str, _Kept]) -> dict[str, Frame]:
+    """Return frames with the steps that were computed since; none of a run of which one is from before the last few
+    steps."""
+    if not known:
+        return {}
+    revisions = [kept.revision for kept in known.values()]
+    rows = queries.diagnosis_touched(source, runs=list(known), revisions=revisions).to_pylist()
+    touched = {row["run"]: row["step"] for row in rows}
+    frames = {run: kept.frame for run, kept in known.items() if run not in touched}
+    ahead = {run: first for run, first in touched.items() if _steps_before(known[run], first) >= known[run].settled}
+    if not ahead:
+        return frames
+    series = series_of_runs(source, {run: (first, None) for run, first in ahead.items()})
+    strata = strata_of_runs(source, {run: some.step[some["n"] > 0].tolist() for run, some in series.items()})
+    return frames | {run: _with(known[run], first, series[run], strata[run]) for run, first in ahead.items()}
+
+
+def _steps_before(known: _Kept, first: int) -> int:
+    return int((known.frame.series.step < first).sum())
+
+
+def _with(known: _Kept, first: int, news: Series, strata: Strata) -> Frame:
+    """Return the frame with all that is known of the steps from `first` on."""
+    frame = known.frame
+    series = frame.series.within(frame.series.step[frame.series.step < first]).and_later(news)
     growth = known.growth.copy()
     growth.follow(
         series.step[known.settled :].tolist(), series.k3[known.settled :].tolist(), _ahead(frame, known.settled)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypedDict
 
@@ -132,7 +133,30 @@ def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
 
 def series_of(source: Source, run: str, first: int | None = None, last: int | None = None) -> Series:
     """Read sums by step, both ends included; None for no bound."""
-    return Series(_columns(queries.diagnosis_steps(source, run=run, first=first, last=last)))
+    return series_of_runs(source, {run: (first, last)})[run]
+
+
+def series_of_runs(source: Source, wanted: Mapping[str, Steps]) -> dict[str, Series]:
+    """Read sums by step of several runs, of each the steps of a window: one statement costs as much as all."""
+    firsts = [first for first, _ in wanted.values()]
+    known = [first for first in firsts if first is not None]
+    table = queries.diagnosis_steps(
+        source,
+        runs=list(wanted),
+        firsts=firsts,
+        lasts=[last for _, last in wanted.values()],
+        lowest=min(known) if len(known) == len(firsts) else None,
+    )
+    return {run: Series(_columns(rows)) for run, rows in _by_run(table, wanted)}
+
+
+def _by_run(table: pa.Table, runs: Iterable[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Part a table that is sorted by run: the rows of each of some runs, without that column."""
+    names = table["run"].to_pylist()
+    table = table.drop_columns(["run"])
+    for run in runs:
+        first = bisect_left(names, run)
+        yield run, table.slice(first, bisect_right(names, run) - first)
 
 
 def _setups(source: Source, run: str, configs: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
@@ -179,8 +203,28 @@ def _strata(source: Source, run: str, series: Series) -> Strata:
 
 def strata_of_run(source: Source, run: str, steps: Sequence[int]) -> Strata:
     """Read sums of some steps by replica, cache, requests in flight, lag and version."""
-    ends = (steps[0], steps[-1]) if steps else (0, -1)
-    table = queries.diagnosis_slices(source, run=run, first=ends[0], last=ends[1], steps=list(steps))
+    return strata_of_runs(source, {run: steps})[run]
+
+
+def strata_of_runs(source: Source, wanted: Mapping[str, Sequence[int]]) -> dict[str, Strata]:
+    """Read sums of some steps of each of several runs."""
+    table = slices_of(source, wanted)
+    return {run: _strata_of(rows) for run, rows in _by_run(table, wanted)}
+
+
+def slices_of(source: Source, wanted: Mapping[str, Sequence[int]]) -> pa.Table:
+    """Read the rows of ``diagnosis_slices`` of some steps of each of several runs."""
+    steps = [step for some in wanted.values() for step in some]
+    return queries.diagnosis_slices(
+        source,
+        runs=[run for run, some in wanted.items() for _ in some],
+        steps=steps,
+        lowest=min(steps, default=0),
+        highest=max(steps, default=-1),
+    )
+
+
+def _strata_of(table: pa.Table) -> Strata:
     groups = {name: Column.of(np.array(table[name].to_pylist(), np.object_)) for name in _GROUPS}
     return Strata(
         step=table["step"].to_numpy().astype(np.int64),

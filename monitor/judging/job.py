@@ -9,28 +9,33 @@ accepted, an experiment. Whose turn it is, is decided in `monitor.service.turns`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.monitor import queries
+from logprobe.monitor.judging.accepted import accepted_by_run
 from logprobe.monitor.judging.diagnosing import look
 from logprobe.monitor.judging.document import CREDIBLE, DiagnosisDocument, leading
-from logprobe.monitor.judging.frames import Frames
-from logprobe.monitor.judging.judgement import Acceptance
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.frames import Frames, Look
 from logprobe.monitor.judging.memory import known_level
 from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.service.turns import Pace, Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store
 
+_TOGETHER: Final = 32  # live runs of one turn: one statement reads what is new of all of them
 # Shares of a core, so that ingest has the rest.
 PACES: Final = {
-    Priority.ARMED: Pace(share=0.5),
+    Priority.ARMED: Pace(share=0.5, together=_TOGETHER),
     Priority.AWAITED: Pace(share=0.25),
-    Priority.LIVE: Pace(share=0.5),
+    Priority.LIVE: Pace(share=0.5, together=_TOGETHER),
     Priority.FIRST: Pace(share=0.1),
     Priority.ENDED: Pace(share=0.05, rest=20),
 }
+
+
+Essence = tuple[str, str, frozenset[tuple[str, bool]]]
 
 
 class DiagnosisStage:
@@ -46,13 +51,11 @@ class DiagnosisStage:
         store: Store,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        accepted: Callable[[str], Sequence[Acceptance]] = lambda _run: (),
         armed: Callable[[str], bool] = lambda _run: False,
     ) -> None:
-        """`accepted`: what people have accepted of a run; `armed`: whether a correction of it may be switched."""
+        """`armed`: whether a correction of a run may be switched."""
         self._store = store
         self._now = now
-        self._accepted = accepted
         self._armed = armed
         self._frames = Frames()
 
@@ -68,27 +71,41 @@ class DiagnosisStage:
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """Diagnoses and writes; → how many diagnoses are other ones than before, and how many are of armed runs. Raises
         `StoreError` and `QueryError`."""
-        changes = sum(self._diagnose(row) for row in rows)
-        return {"changes": changes, "armed": sum(self._armed(row["run"]) for row in rows)}
-
-    def _diagnose(self, row: Row) -> bool:
-        run, at = row["run"], self._now()  # what is accepted from now on is not in it
-        accepted = self._accepted(run)
-        if row["live"]:
-            frame, document = self._frames.diagnose(self._store, run, row["revision"], accepted, whole=row["awaited"])
-        else:
-            frame, document = look(self._store, run, accepted=accepted)
+        at = self._now()  # what is accepted from now on is not in it
+        found = list(self._look(rows))
+        before = self._essences_of([row["run"] for row in rows])
+        changed = 0
         with self._store.transaction() as cursor:
-            kept = self._kept(run)
-            changed = not kept or essence(json.loads(kept["document"])) != essence(document)
-            self._write(cursor, row, document, at)
-            if (level := known_level(frame, document)) is None:
-                self._store.execute(cursor, "known_levels_forget", run=run)
+            for row, (frame, document) in zip(rows, found, strict=True):
+                run, now = row["run"], essence(document)
+                self._write(cursor, row, document, at)
+                if (level := known_level(frame, document)) is not None:
+                    self._store.execute(cursor, "known_levels_note", run=run, noted_at=at, **level)
+                else:
+                    self._store.execute(cursor, "known_levels_forget", run=run)
+                if now != before.get(run):
+                    self._store.execute(cursor, "diagnosis_write_change", run=run)
+                    changed += 1
+        return {"changes": changed, "armed": sum(self._armed(row["run"]) for row in rows)}
+
+    def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
+        """At live runs together, from what is kept of them; at others whole, one by one."""
+        accepted = accepted_by_run(self._store)
+        looks = [
+            Look(row["run"], row["revision"], accepted.get(row["run"], ()), whole=row["awaited"])
+            for row in rows
+            if row["live"]
+        ]
+        live = dict(zip((look.run for look in looks), self._frames.diagnose(self._store, looks), strict=True))
+        for row in rows:
+            if (known := live.get(row["run"])) is not None:
+                yield known
             else:
-                self._store.execute(cursor, "known_levels_note", run=run, noted_at=at, **level)
-            if changed:
-                self._store.execute(cursor, "diagnosis_write_change", run=run)
-        return changed
+                yield look(self._store, row["run"], accepted=accepted.get(row["run"], ()))
+
+    def _essences_of(self, runs: Sequence[str]) -> dict[str, Essence]:
+        kept = queries.diagnosis_kept(self._store, runs=list(runs)).to_pylist()
+        return {row["run"]: essence(json.loads(row["document"])) for row in kept}
 
     def _write(self, cursor: Any, row: Row, document: DiagnosisDocument, at: datetime) -> None:
         first = leading(document)
@@ -110,11 +127,8 @@ class DiagnosisStage:
             advice=document["correction"]["advice"],
         )
 
-    def _kept(self, run: str) -> Row | None:
-        return next(iter(queries.diagnosis_kept(self._store, run=run).to_pylist()), None)
 
-
-def essence(document: DiagnosisDocument) -> tuple[str, str, frozenset[tuple[str, bool]]]:
+def essence(document: DiagnosisDocument) -> Essence:
     """What makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move with
     every step."""
     causes = ((f["cause"], f["accepted"] is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)

@@ -19,7 +19,6 @@ from typing import Final
 
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.accepted import accepted
 from logprobe.monitor.judging.job import PACES, DiagnosisStage
 from logprobe.monitor.judging.judged import SECONDS
 from logprobe.monitor.live.delays import Delays
@@ -62,7 +61,7 @@ class Pipeline:
         self._store = store
         self._ingester = Ingester(store)
         self._profiles = ProfileJob(store)
-        stage = DiagnosisStage(store, accepted=lambda run: accepted(store, run), armed=armed)
+        stage = DiagnosisStage(store, armed=armed)
         self._diagnosis = Turns(stage, stopping, paces=PACES if paced else None)
         self._retention = Retention(store, policy)
         self.clock = SteadyClock()

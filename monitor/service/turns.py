@@ -14,6 +14,7 @@ the report, and is tried again.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import threading
@@ -37,6 +38,7 @@ BURST: Final = 10.0  # seconds of processor time that a priority may have before
 _LONGEST_WAITING: Final = 10  # every so many turns it is that of whoever has waited longest, whatever its priority
 _AFTER_FAILURE: Final = 15.0  # seconds that a run rests
 _LOOK: Final = 1.0  # seconds for which a look at the runs holds: with many it costs as much as a short turn
+_TOGETHER: Final = 0.5  # seconds of processor time of a turn of several runs: so long an armed one may wait
 _TICK: Final = 5.0  # seconds after which a tick ends, so that its account is seen; the next goes on
 
 
@@ -52,10 +54,12 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Limits of one priority: its share of a core, and how many times as long as its last turn cost a run rests."""
+    """Limits of one priority: its share of a core, how many times as long as its last turn cost a run rests, and how
+    many runs may have a short turn together (None: as many as the stage says)."""
 
     share: float
     rest: float = 0.0
+    together: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +137,11 @@ class Turns:
         self._clock = clock
         self._processor = processor
         self._served: dict[str, float] = {}  # when the last turn ended
+        self._order: dict[str, int] = {}  # place among all turns: those of one turn end at one time
         self._cost: dict[str, float] = {}  # of the last turn
         self._paid_until: dict[Priority, float] = {}  # when what it has had is its share again
         self._failing: dict[str, _Failure] = {}  # runs whose last turn failed
+        self._places = itertools.count()
         self._turns = 0
         self._works = False  # whether some run's turn has succeeded
         self._logged: set[tuple[str, str]] = set()
@@ -180,9 +186,25 @@ class Turns:
         now = self._clock()
         ready = [entry for entry in due if self._may(entry[0], entry[1]["run"], now)]
         every = self._turns % _LONGEST_WAITING == _LONGEST_WAITING - 1
-        ready.sort(key=lambda entry: (not every and entry[0], self._served.get(entry[1]["run"], -math.inf)))
+        ready.sort(key=lambda entry: (not every and entry[0], self._order.get(entry[1]["run"], -1)))
         self._turns += 1
-        return ready[: self._stage.together], len(ready), len(due)
+        return self._together(ready), len(ready), len(due)
+
+    def _together(self, ready: Sequence[tuple[Priority, Row]]) -> list[tuple[Priority, Row]]:
+        """The first, and those after it with the same priority, as long as their last turns say that it is short."""
+        if not ready:
+            return []
+        first, row = ready[0]
+        pace = self._paces.get(first)
+        if pace is None or pace.together is None:
+            return list(ready[: self._stage.together])
+        chosen, spent = [ready[0]], self._cost.get(row["run"], math.inf)
+        for entry in ready[1 : pace.together]:
+            spent += self._cost.get(entry[1]["run"], math.inf)
+            if entry[0] is not first or spent > _TOGETHER:
+                break
+            chosen.append(entry)
+        return chosen
 
     def _may(self, matters: Priority, run: str, now: float) -> bool:
         if run in self._failing and self._failing[run].rests_until > now:
@@ -216,6 +238,7 @@ class Turns:
         now = self._clock()
         for matters, row in chosen:
             self._served[row["run"]] = now
+            self._order[row["run"]] = next(self._places)
             self._cost[row["run"]] = cost / len(chosen)
             if (pace := self._paces.get(matters)) is not None:
                 paid = max(self._paid_until.get(matters, now), now)

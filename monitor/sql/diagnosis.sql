@@ -38,8 +38,8 @@ FROM news
 WHERE computed OR awaited
 ORDER BY revision DESC
 
--- diagnosis_kept: The diagnosis of $run that there is. Grain: at most one row. Inputs: diagnoses.
-SELECT revision, document, diagnosed_at FROM diagnoses WHERE run = $run
+-- diagnosis_kept: The diagnoses of $runs that there are. Grain: run. Inputs: diagnoses.
+SELECT run, revision, document, diagnosed_at FROM diagnoses WHERE list_contains($runs::VARCHAR[], run)
 
 -- diagnosis_latest: The latest diagnosis of each run, or of $run alone (null: of all). Grain: run. Input: diagnoses.
 SELECT run, step, verdict, layer, since_step, causes, document, diagnosed_at
@@ -55,8 +55,12 @@ WHERE run = $run AND pair IN ('update', 'reference') AND n > 0
     AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
 ORDER BY pair, step
 
--- diagnosis_touched: First step of $run that was computed since $revision; null: none. Grain: one row. Input: step_summaries.
-SELECT min(step) AS step FROM step_summaries WHERE run = $run AND revision > $revision
+-- diagnosis_touched: First step of each of $runs that was computed since the revision at its place in $revisions. Grain: run with any. Input: step_summaries.
+WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($revisions::BIGINT[]) AS since)
+SELECT s.run, min(s.step) AS step
+FROM step_summaries AS s JOIN wanted AS w ON w.run = s.run
+WHERE s.revision > list_min($revisions::BIGINT[]) AND s.revision > w.since
+GROUP BY s.run
 
 -- diagnosis_weight_readings: Fingerprints of weights in $run, oldest first: the newest 4,000, and of the versions among them the newest of each process and adapter. Grain: reading. `step`: optimizer step whose result the version is.
 -- Inputs: weight_readings, weight_records.

@@ -38,6 +38,7 @@ RUNS, MOST_RUNS = 64, 256
 SCALARS = 50
 PERIOD = 10.0  # seconds from one step of a run to its next
 WARM_UP, SECONDS = 90.0, 20.0  # after the first, diagnoses have had what they may have at once
+AGES = 10  # runs begin with so many steps or fewer: what is done every few steps is spread evenly
 MANY = 60, 6  # runs, steps of each
 DERIVE_SECONDS = 5.0
 PARTS = (acceptance_part, alerts_part(), controller_part, delivery_part)
@@ -119,10 +120,12 @@ def live(runs: int) -> float:
     """Cores that runs take which bring a step per `PERIOD`."""
     with tempfile.TemporaryDirectory() as stage, tempfile.TemporaryDirectory() as folder:
         number = int((WARM_UP + SECONDS) / PERIOD) + 1
-        recorded = [record(Path(stage), f"run-{run:02d}", number) for run in range(runs)]
-        coming = [
-            (step * PERIOD + run * PERIOD / runs, recorded[run][step]) for step in range(number) for run in range(runs)
-        ]
+        recorded = [record(Path(stage), f"run-{run:02d}", number + run % AGES) for run in range(runs)]
+        coming = sorted(
+            (max(0, step - run % AGES) * PERIOD + run * PERIOD / runs, run, segments)
+            for run, steps in enumerate(recorded)
+            for step, segments in enumerate(steps)
+        )
         with jobs(Path(folder)) as due:
             run_until(WARM_UP, due, coming, Path(stage), Path(folder))
             begun = time.process_time()
@@ -149,7 +152,7 @@ def jobs(home: Path) -> Iterator[list[Due]]:
             raise RuntimeError(f"ingest failed: {look.account().last_error}")
 
 
-def run_until(end: float, due: list[Due], coming: list[tuple[float, list[Path]]], stage: Path, home: Path) -> None:
+def run_until(end: float, due: list[Due], coming: list[tuple[float, int, list[Path]]], stage: Path, home: Path) -> None:
     """Runs jobs in the order in which they are due, no sooner than they are."""
     heapq.heapify(due)
     begun = time.monotonic() - due[0].at
@@ -157,7 +160,7 @@ def run_until(end: float, due: list[Due], coming: list[tuple[float, list[Path]]]
         job = heapq.heappop(due)
         time.sleep(max(0.0, begun + job.at - time.monotonic()))
         while coming and coming[0][0] <= job.at:
-            for segment in coming.pop(0)[1]:
+            for segment in coming.pop(0)[-1]:
                 place = home / segment.relative_to(stage)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 segment.rename(place)

@@ -99,7 +99,7 @@ def window(**more: Any) -> dict[str, Any]:
 # What is read of a run's whole past, and must not notice that it was frozen.
 READS: dict[str, dict[str, Any]] = {
     "slice_identity": {"runs": [RUN], "first": [None], "last": [None]},
-    "diagnosis_steps": window(),
+    "diagnosis_steps": {"runs": [RUN], "firsts": [None], "lasts": [None], "lowest": None},
     "diagnosis_pairs": window(),
     "diagnosis_config_changes": {"run": RUN},
     "alert_pulse": {"runs": [RUN]},

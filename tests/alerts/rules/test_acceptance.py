@@ -50,7 +50,7 @@ def record(home: Path, run: str, *, spread: float = 0.03, setup: dict[str, str] 
         assert recorder.flush(120)
     with Store.open(Home(home)) as store:
         take_in(store)
-        Turns(DiagnosisStage(store, accepted=lambda name: accepted(store, name))).run_once()
+        Turns(DiagnosisStage(store)).run_once()
 
 
 def command(home: Path, *words: str, by: str = "ann") -> tuple[int, str, str]:
@@ -108,7 +108,7 @@ def test_accepting_makes_the_run_due_for_a_diagnosis(home: Path) -> None:
     command(home, RUN, "low_precision", "--reason", "b", "--up-to", "1e-2")
     with Store.open(Home(home)) as store:
         assert store.read("diagnosis_due")["run"].to_pylist() == [RUN]
-        Turns(DiagnosisStage(store, accepted=lambda name: accepted(store, name))).run_once()
+        Turns(DiagnosisStage(store)).run_once()
         assert store.read("diagnosis_due").num_rows == 0
 
 
@@ -117,7 +117,7 @@ def test_whoever_accepts_does_not_wait_for_the_next_turn(home: Path) -> None:
     command(home, RUN, "low_precision", "--reason", "b", "--up-to", "1e-2")
     seconds = itertools.count()
     with Store.open(Home(home)) as store:
-        stage = DiagnosisStage(store, accepted=lambda name: accepted(store, name))
+        stage = DiagnosisStage(store)
         job = Turns(stage, paces=PACES, processor=lambda: float(next(seconds)))
         assert job.run_once()["runs"] == 1  # and now it rests
         request = {"run": RUN, "cause": "staleness", "because": "b", "up_to": 1e-3, "author": "ann"}

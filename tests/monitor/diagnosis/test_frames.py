@@ -14,7 +14,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.judging import frames as frames_module
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.frame import Column
-from logprobe.monitor.judging.frames import AGAIN, Frames
+from logprobe.monitor.judging.frames import AGAIN, Frames, Look
 from logprobe.monitor.store.store import Store
 
 RUN = "v0-reference"
@@ -35,7 +35,7 @@ def look(frames: Frames, home: Path, run: str = RUN) -> tuple[dict[str, Any], di
     with Counted.open(Home(home)) as store:
         (row,) = store.query(f"SELECT max(revision) AS newest FROM step_summaries WHERE run = '{run}'").to_pylist()
         store.asked = []
-        _, found = frames.diagnose(store, run, row["newest"], ())
+        ((_, found),) = frames.diagnose(store, [Look(run, row["newest"])])
         return found, diagnose(store, run), store.asked[: _count(store.asked)]
 
 
