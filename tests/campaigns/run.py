@@ -273,7 +273,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         "do the settings that remedies name exist in each framework's configuration?", (), program=_settings
     ),
     "soak": Campaign(
-        "hours of recording, ingest and reading: slopes of memory, files, store ('--minutes 10')",
+        "hours of recording and ingest: what must not grow does not: memory, threads, files, spool ('--minutes 10')",
         (("tests/soak/run.py",),),
     ),
     "trace": Campaign(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.reader import FlightReader
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -55,19 +54,14 @@ def home(folder: Path) -> dict[str, float]:
 
 
 _STORE = """
-SELECT (SELECT sum(memory_usage_bytes) FROM duckdb_memory()) / 1048576.0 AS duckdb_mib,
-       (SELECT sum(temporary_storage_bytes) FROM duckdb_memory()) / 1048576.0 AS spilled_mib,
-       (SELECT count(*) FROM statistics) AS statistics_rows,
-       (SELECT count(*) FROM step_summaries) AS steps,
-       (SELECT coalesce(sum(sequences), 0) FROM step_summaries) AS sequences
+SELECT (SELECT count(*) FROM statistics) AS statistics_rows, count(*) AS steps, coalesce(sum(sequences), 0) AS sequences FROM step_summaries
 """
-_BLOCKS = "SELECT used_blocks * block_size / 1048576.0 AS used_mib FROM pragma_database_size()"
 
 
 def store(reader: FlightReader) -> dict[str, float]:
-    """What the service says of its store; nothing while it does not answer."""
+    """Rows of the service's store; nothing while it does not answer."""
     try:
-        row = reader.query(_STORE).to_pylist()[0] | reader.query(_BLOCKS).to_pylist()[0]
-    except LogprobeError:
+        row = reader.query(_STORE).to_pylist()[0]
+    except ConnectionError:
         return {}
     return {name: float(value) for name, value in row.items()}

@@ -1,9 +1,9 @@
-"""The soak: a real Recorder process per run, the real service and an open page for hours, and slopes of what they take at the end.
+"""The soak: a real Recorder process per run and the real service for hours, and whether what must not grow has grown at the end.
 
-    make campaign NAME=soak ARGS="--minutes 10"
+    make campaign NAME=soak ARGS="--minutes 120"
 
-Samples go to a CSV every few seconds; the report is printed, and written beside it. Exit code 1 when memory, threads, open files, or
-what a budget bounds still grow.
+Samples go to a CSV every few seconds. Of each column the medians of the first and of the last third after the warm-up are printed; exit
+code 1 when memory, threads, open files or the spool have grown by more than a tenth.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,74 +19,86 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
+
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
 
 import measuring  # noqa: E402
 import processes  # noqa: E402
-from report import write_report  # noqa: E402
 
 from logprobe.app.processes.stack import SERVICE_ENVIRONMENT  # noqa: E402
 
-# What is written of each sample, in this order.
-COLUMNS = (
-    "seconds", "rss_mib", "pss_mib", "anonymous_mib", "arenas", "threads", "fds", "cpu_s", "duckdb_mib", "spilled_mib", "store_mib",
-    "used_mib", "wal_mib", "raw_mib", "spool_mib", "quarantine_mib", "files", "steps", "sequences", "statistics_rows", "load",
-    "recorder_rss_mib", "recorder_threads", "recorder_fds", "restarts",
-)  # fmt: skip
+# Column → by how much it may grow besides a tenth; None: it may grow.
+COLUMNS: dict[str, float | None] = {
+    **dict.fromkeys(("rss_mib", "pss_mib", "anonymous_mib", "recorder_rss_mib"), 16.0),
+    **dict.fromkeys(("threads", "fds", "arenas", "recorder_threads", "recorder_fds"), 2.0),
+    **dict.fromkeys(("wal_mib", "spool_mib"), 8.0),
+    **dict.fromkeys(("store_mib", "raw_mib", "files", "statistics_rows", "steps", "sequences", "cpu_s", "load")),
+}
 
 
 def main() -> int:
+    """Soak, then say what has grown."""
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # so that nothing it started outlives it
-    if not options.report_only:
-        soak(options)
-    grown = write_report(options)
-    print(options.report.read_text())
-    return int(bool(grown))
-
-
-def soak(options) -> None:
     with ExitStack() as stack:
         home = Path(options.home or stack.enter_context(tempfile.TemporaryDirectory(prefix="logprobe-soak-")))
-        options.csv.parent.mkdir(parents=True, exist_ok=True)
-        service = stack.enter_context(
-            started(service_command(home, options), options.log.open("w"), options.nice, **SERVICE_ENVIRONMENT)
-        )
+        command = [sys.executable, "-m", "logprobe.app.processes.service", "--home", str(home), *options.service]
+        service = stack.enter_context(started(command, **SERVICE_ENVIRONMENT))
+        sizes = [str(options.steps_per_second / options.runs), str(options.sequences), str(options.tokens)]
         recorders = [
-            stack.enter_context(started(recorder_command(home, number, options), subprocess.DEVNULL, options.nice))
+            stack.enter_context(
+                started([sys.executable, str(FOLDER / "recording.py"), str(home), f"soak-{number}", *sizes])
+            )
             for number in range(options.runs)
         ]
-        if not options.no_page:
-            page = [sys.executable, str(FOLDER / "looking.py"), str(home)]
-            stack.enter_context(started(page, options.log.with_suffix(".page.log").open("w"), options.nice))
-        sample(home, service, recorders, options)
+        rows = sample(home, service, recorders, options)
+    return int(report(rows, 60 * options.warm_up))
 
 
-def sample(home: Path, service: subprocess.Popen[bytes], recorders: list[subprocess.Popen[bytes]], options) -> None:
-    begun = time.monotonic()
+def sample(
+    home: Path, service: subprocess.Popen[bytes], recorders: list[subprocess.Popen[bytes]], options: argparse.Namespace
+) -> list[dict[str, float]]:
+    """What was measured, also written to the CSV as it comes."""
+    begun, rows = time.monotonic(), []
     with processes.connected(home) as reader, options.csv.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
+        writer = csv.DictWriter(file, ["seconds", *COLUMNS], restval="", extrasaction="ignore")
         writer.writeheader()
-        number = 0
         while (seconds := time.monotonic() - begun) < 60 * options.minutes:
-            dead = [p.args for p in (service, *recorders) if p.poll() is not None]
+            dead = [process.args for process in (service, *recorders) if process.poll() is not None]
             if dead:
-                raise SystemExit(f"ended by itself after {seconds:.0f} s: {dead}; see {options.log}")
+                raise SystemExit(f"ended by itself after {seconds:.0f} s: {dead}")
             row = measuring.process(service.pid) | measuring.home(home) | measuring.store(reader)
             row |= {f"recorder_{name}": value for name, value in measuring.process(recorders[0].pid).items()}
-            row |= {"seconds": seconds, "load": os.getloadavg()[0]}
-            writer.writerow({name: f"{value:.3f}" for name, value in row.items() if name in COLUMNS})
+            rows.append(row | {"seconds": seconds, "load": os.getloadavg()[0]})
+            writer.writerow(rows[-1])
             file.flush()
-            number += 1
-            time.sleep(max(0.0, begun + number * options.every - time.monotonic()))
+            time.sleep(max(0.0, begun + len(rows) * options.every - time.monotonic()))
+    return rows
+
+
+def report(rows: list[dict[str, float]], warm: float) -> bool:
+    """Print a line per column; whether one that must not grow has grown, or was never measured."""
+    kept = [row for row in rows if row["seconds"] >= warm]
+    third, wrong = max(1, len(kept) // 3), False
+    for name, slack in COLUMNS.items():
+        values = np.array([row.get(name, np.nan) for row in kept])
+        known = [part[~np.isnan(part)] for part in (values[:third], values[-third:])]
+        if not all(map(len, known)):
+            print(f"{name:18} not measured")
+            wrong = wrong or slack is not None
+            continue
+        first, last = map(float, map(np.median, known))
+        grows = slack is not None and last > 1.1 * first + slack
+        print(f"{name:18} {first:12,.1f} {last:12,.1f}{'  GROWS' if grows else ''}")
+        wrong = wrong or grows
+    return wrong
 
 
 @contextmanager
-def started(command: list[str], log, nice: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: list[str], **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is asked to end, and then killed, when the block ends."""
-    settings = {**os.environ, **environment}
-    process = subprocess.Popen(["nice", "-n", str(nice), *command], stdout=log, stderr=log, env=settings)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, **environment})
     try:
         yield process
     finally:
@@ -99,41 +110,19 @@ def started(command: list[str], log, nice: int, **environment: str) -> Iterator[
             process.wait()
 
 
-def service_command(home: Path, options) -> list[str]:
-    program = ["-m", "logprobe.app.processes.service"] if options.program is None else [options.program]
-    return [sys.executable, *program, "--home", str(home), *options.service]
-
-
-def recorder_command(home: Path, number: int, options) -> list[str]:
-    name = f"soak-{number}"
-    sizes = [str(options.steps_per_second / options.runs), str(options.sequences), str(options.tokens)]
-    return [sys.executable, str(FOLDER / "recording.py"), str(home), name, *sizes]
-
-
-def arguments():
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=120.0, help="how long (default: %(default)s)")
-    parser.add_argument(
-        "--steps-per-second", type=float, default=20.0, help="of all runs together (default: %(default)s)"
-    )
-    parser.add_argument("--runs", type=int, default=1, help="runs at once (default: %(default)s)")
-    parser.add_argument("--sequences", type=int, default=8, help="of a step (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=64, help="of a sequence (default: %(default)s)")
-    parser.add_argument("--every", type=float, default=10.0, help="seconds between samples (default: %(default)s)")
-    parser.add_argument(
-        "--warm-up", type=float, default=5.0, help="minutes left out of the slopes (default: %(default)s)"
-    )
-    parser.add_argument("--nice", type=int, default=0, help="of all processes (default: %(default)s)")
-    parser.add_argument("--no-page", action="store_true", help="nobody looks")
-    parser.add_argument("--home", help="a folder to record to, kept (default: a temporary one)")
-    parser.add_argument("--csv", type=Path, default=Path("soak.csv"), help="samples (default: %(default)s)")
-    parser.add_argument("--report", type=Path, default=Path("soak.md"), help="slopes (default: %(default)s)")
-    parser.add_argument(
-        "--report-only", action="store_true", help="slopes of the samples there are, also while a soak runs"
-    )
-    parser.add_argument("--log", type=Path, default=Path("soak.log"), help="of the service (default: %(default)s)")
-    parser.add_argument("--program", help=argparse.SUPPRESS)
-    parser.add_argument("service", nargs="*", help="after --: further arguments of the service, e.g. --bucket=ADDRESS")
+    parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--steps-per-second", type=float, default=20.0, help="of all runs together")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between samples")
+    parser.add_argument("--warm-up", type=float, default=5.0, help="minutes that are left out")
+    parser.add_argument("--home", help="a folder to record to, kept")
+    parser.add_argument("--csv", type=Path, default=Path("soak.csv"))
+    parser.add_argument("service", nargs="*", help="after --: further arguments of the service")
     options = parser.parse_args()
     options.warm_up = min(options.warm_up, options.minutes / 3)
     return options

@@ -208,28 +208,3 @@ def test_a_finding_comes_back_above_what_was_accepted() -> None:
 
 
 # --- False alarms ---
-
-
-def healthy(seed: int) -> Frame:
-    """A healthy run: rounding, or calibrated noise of what is reported for bfloat16, on few or many tokens, with or without raw ones."""
-    rng = np.random.default_rng(seed)
-    noise = float(rng.choice([1e-6, 1e-3, 5e-3, 0.02, 0.03]))
-    return Simulation(
-        seed=seed,
-        steps=int(rng.integers(4, 24)),
-        prompts=int(rng.integers(2, 6)),
-        length=int(rng.integers(4, 12)),
-        vocabulary=32,
-        spread=float(rng.uniform(1, 5)),
-        trained=noisy(noise, seed + 10_000),
-        keep_tokens=bool(rng.integers(4)),
-    ).frame()
-
-
-def test_of_200_healthy_runs_at_most_two_have_a_finding() -> None:
-    alarms = {
-        seed: names
-        for seed in range(200)
-        if (names := [finding["cause"] for finding in diagnosed(healthy(seed))["findings"]])
-    }
-    assert len(alarms) <= 2, alarms
