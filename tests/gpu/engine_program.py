@@ -276,42 +276,6 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-# --- A run to be scored ---
-
-
-def rollout(models: Path, *, engine: dict[str, Any]) -> Any:
-    """A run whose prompts are kept; the trainer's side is exact. As `tests/proof/recorded_run.py`, with an engine as in production."""
-    from vllm import LLM, SamplingParams
-    from vllm.sampling_params import RequestOutputKind
-
-    from logprobe.collectors import Recorder, weights
-    from logprobe.monitor.proof.forward import score
-
-    llm = LLM(**arguments(models, logprobs_mode="processed_logprobs", **engine))
-    params = SamplingParams(
-        n=4, max_tokens=40, output_kind=RequestOutputKind.FINAL_ONLY, **{**FREE, "temperature": 0.7}
-    )
-    draw = random.Random(3)
-    prompts = [{"prompt_token_ids": [draw.randrange(2, 500) for _ in range(20)]} for _ in range(16)]
-    with Recorder(component="trainer") as recorder:
-        weights.mark("7", 0, recorder=recorder)
-        rows = [row for output in llm.generate(prompts, params, use_tqdm=False) for row in described(output)]
-        asked = [
-            {"prompt_ids": row["prompt_token_ids"], "response_ids": row["token_ids"], "temperature": 0.7}
-            for row in rows
-        ]
-        recorder.training(
-            step=0,
-            sample_ids=[row["sample_id"] for row in rows],
-            token_ids=[row["token_ids"] for row in rows],
-            trainer_logprobs=score(asked, models / "old"),
-            weight_version="7",
-        )
-    until_recorded(len(rows))
-    end(llm)
-    return {"tokens": sum(len(row["token_ids"]) for row in rows)}
-
-
 # --- What the plugin costs ---
 
 
