@@ -74,7 +74,6 @@ def correct(
     trainer_logprobs: Any,
     mask: Any = None,
     *,
-    current_logprobs: Any = None,
     advantages: Any = None,
     group: Any = None,
 ) -> Correction:
@@ -90,7 +89,6 @@ def correct(
         rollout_logprobs: r, of the policy that sampled.
         trainer_logprobs: t, the trainer's of the same tokens; in bypass mode those of the policy of now.
         mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
-        current_logprobs: c, of the policy of now, for off-policy sequence masking; None: t is used.
         advantages: per token, or one per sequence; for what needs them, and for `masked_advantage_frac` in the report.
         group: torch.distributed process group over whose ranks weights are normalized; None: this process alone. Every
             rank must call.
@@ -100,11 +98,7 @@ def correct(
     """
     if config.needs_advantages and advantages is None:
         raise InputError(f"advantages: the correction ({config}) needs them")
-    logprobs = {
-        "rollout_logprobs": rollout_logprobs,
-        "trainer_logprobs": trainer_logprobs,
-        "current_logprobs": current_logprobs,
-    }
+    logprobs = {"rollout_logprobs": rollout_logprobs, "trainer_logprobs": trainer_logprobs}
     batch = batch_of(logprobs, mask, advantages)
     tokens = tokens_of(config, batch)
     outcome = outcome_of(config, tokens, group)
@@ -127,9 +121,9 @@ def outcome_of(config: CorrectionConfig, tokens: Tokens, group: Any = None) -> O
     below, above = arithmetic.outside(xp, ratio, *bounds)
     bounded, normalizer = _weights(config, tokens, ratio, below | above, group)
     rs_below, rs_above = _rejected(config, tokens)
-    veto, off_policy = _vetoed(config, tokens), _off_policy(config, tokens)
+    veto = _vetoed(config, tokens)
     keep = tokens.usable & ~rs_below & ~rs_above
-    for dropped in (veto, off_policy, below | above if config.is_mode == "mask" else None):
+    for dropped in (veto, below | above if config.is_mode == "mask" else None):
         keep = keep if dropped is None else keep & ~dropped
     return Outcome(
         tokens=tokens,
@@ -139,7 +133,6 @@ def outcome_of(config: CorrectionConfig, tokens: Tokens, group: Any = None) -> O
         rs_below=rs_below,
         rs_above=rs_above,
         veto=veto,
-        off_policy=off_policy,
         keep=keep,
         weights=arithmetic.where(xp, keep, bounded / normalizer),
         normalizer=normalizer,
@@ -217,17 +210,6 @@ def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
     impossible = tokens.mask & ~tokens.valid & (tokens.trainer <= SENTINEL) & (tokens.rollout > SENTINEL)
     absurd = tokens.valid & (tokens.exact < math.log(config.veto))
     return arithmetic.row_any(tokens.xp, absurd | impossible)
-
-
-def _off_policy(config: CorrectionConfig, tokens: Tokens) -> Array | None:
-    """Sequences of negative advantage that the policy has left behind [B, 1] (DeepSeek-V3.2, section 3.1)."""
-    if config.sequence_mask_delta is None or tokens.advantages is None:
-        return None
-    xp, valid = tokens.xp, tokens.valid
-    newest = tokens.trainer if tokens.current is None else tokens.current
-    drift = arithmetic.row_mean(xp, arithmetic.difference(xp, tokens.rollout, newest, valid), valid)
-    advantage = arithmetic.row_mean(xp, arithmetic.where(xp, valid, tokens.advantages), valid)
-    return (drift > config.sequence_mask_delta) & (advantage < 0)
 
 
 def _summed(values: Array, group: Any) -> Array:

@@ -219,7 +219,6 @@ class Tokens:
     xp: Namespace
     rollout: Array
     trainer: Array
-    current: Array | None
     advantages: Array | None
     mask: Array  # bool, before the correction
     valid: Array  # under the mask and not broken
@@ -236,10 +235,8 @@ def tokens_of(config: CorrectionConfig, batch: Batch) -> Tokens:
     """The tokens of a batch as `config` needs them."""
     xp = batch.xp
     sides = {name: arithmetic.detached(values) for name, values in batch.logprobs.items()}
-    rollout, trainer, current = sides["rollout_logprobs"], sides["trainer_logprobs"], sides.get("current_logprobs")
+    rollout, trainer = sides["rollout_logprobs"], sides["trainer_logprobs"]
     good = arithmetic.sound(rollout, trainer)
-    if current is not None:
-        good = good & arithmetic.sound(rollout, current)
     valid = usable = batch.mask & good
     if "sequence" in {config.is_level, config.rs_level}:
         usable = valid & ~arithmetic.row_any(xp, batch.mask & ~good)
@@ -248,7 +245,6 @@ def tokens_of(config: CorrectionConfig, batch: Batch) -> Tokens:
         xp=xp,
         rollout=rollout,
         trainer=trainer,
-        current=current,
         advantages=None if batch.advantages is None else arithmetic.detached(batch.advantages),
         mask=batch.mask,
         valid=valid,

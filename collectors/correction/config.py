@@ -58,8 +58,6 @@ class CorrectionConfig:
             ``prob_diff`` e^t − e^r (its lower bound is below 0).
         rs_by_advantage: the upper bound holds for tokens of positive advantage, the lower one for all others (DPPO).
         veto: a sequence is dropped when ρ of any of its tokens is below.
-        sequence_mask_delta: a sequence of negative mean advantage is dropped when mean(rollout − current) is above:
-            off-policy sequence masking (DeepSeek-V3.2).
         normalize: divide the weights by their mean over the batch, and over all ranks where a group is given: over
             tokens at level ``token``, over sequences at the others. Bounds hold before it.
         normalize_by: in mode ``mask``: whether that mean is of the ratios before masking (slime) or of the weights,
@@ -82,7 +80,6 @@ class CorrectionConfig:
     rs_measure: Measure = "ratio"
     rs_by_advantage: bool = False
     veto: float | None = None
-    sequence_mask_delta: float | None = None
     normalize: bool = False
     normalize_by: NormalizeBy = "ratios"
     denominator: Denominator = "keep"
@@ -122,7 +119,7 @@ class CorrectionConfig:
     @property
     def needs_advantages(self) -> bool:
         """True if the correction cannot be computed without advantages."""
-        return self.sequence_mask_delta is not None or (self.rs_level is not None and self.rs_by_advantage)
+        return self.rs_level is not None and self.rs_by_advantage
 
     def to_dict(self) -> dict[str, object]:
         """All fields, as JSON knows them."""

@@ -19,7 +19,7 @@ from logprobe.collectors.kernel.statistics import BROKEN
 
 Sums = dict[str, float]
 
-BROKEN_KINDS: Final = (*(name.removeprefix("n_") for name in BROKEN), "broken_current")
+BROKEN_KINDS: Final = tuple(name.removeprefix("n_") for name in BROKEN)
 _MINIMA: Final = ("weight_min", "ratio_min")
 _MAXIMA: Final = ("weight_max", "ratio_max")
 
@@ -116,7 +116,7 @@ def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
         masked_advantage_frac: share of Σ|advantage| that was dropped; None without advantages.
         is_above_frac, is_below_frac: tokens whose ρ is beyond the upper, the lower bound of the weights.
         rs_above_frac, rs_below_frac: tokens that rejection dropped at its upper, its lower bound.
-        veto_seq_frac, off_policy_seq_frac: sequences that the veto, and off-policy sequence masking, dropped.
+        veto_seq_frac: sequences that the veto dropped.
         clamped_tokens: tokens whose log-ratio is beyond ±20.
         broken_tokens, broken_frac: tokens under the mask that cannot be log-probs, all of them dropped; and by kind
             (behaviour: rollout side, policy: trainer side).
@@ -146,7 +146,6 @@ def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
         "rs_above_frac": quotient(sums["rs_above"], n),
         "rs_below_frac": quotient(sums["rs_below"], n),
         "veto_seq_frac": quotient(sums["veto_sequences"], s),
-        "off_policy_seq_frac": quotient(sums["off_policy_sequences"], s),
         "clamped_tokens": sums["clamped_tokens"],
         "broken_tokens": broken,
         "broken_frac": quotient(broken, n),

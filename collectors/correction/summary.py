@@ -24,7 +24,6 @@ class Outcome:
     rs_below: Array
     rs_above: Array
     veto: Array | None
-    off_policy: Array | None
     keep: Array  # the changed mask
     weights: Array  # 0 where not kept
     normalizer: Array  # 0-d
@@ -75,7 +74,6 @@ def _sequences(outcome: Outcome) -> dict[str, Array]:
         "masked_sequences": some & ~arithmetic.row_any(xp, outcome.keep),
         "clipped_sequences": arithmetic.row_any(xp, _touched(outcome)),
         "veto_sequences": never if outcome.veto is None else outcome.veto,
-        "off_policy_sequences": never if outcome.off_policy is None else outcome.off_policy,
     }
     return {name: _count(outcome, flags) for name, flags in counted.items()}
 
@@ -106,12 +104,5 @@ def _advantages(outcome: Outcome) -> dict[str, Array]:
 
 
 def _broken(outcome: Outcome) -> dict[str, Array]:
-    xp = outcome.xp
-    kinds = arithmetic.broken_kinds(xp, outcome.tokens.rollout, outcome.tokens.trainer)
-    if outcome.tokens.current is None:
-        kinds["broken_current"] = xp.zeros_like(outcome.tokens.mask)
-    else:
-        sides = (outcome.tokens.rollout, outcome.tokens.trainer), (outcome.tokens.rollout, outcome.tokens.current)
-        fine, current = (arithmetic.sound(*pair) for pair in sides)
-        kinds["broken_current"] = fine & ~current
+    kinds = arithmetic.broken_kinds(outcome.xp, outcome.tokens.rollout, outcome.tokens.trainer)
     return {name: _count(outcome, flags & outcome.tokens.mask) for name, flags in kinds.items()}

@@ -81,8 +81,6 @@ def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages:
         parts: in how many micro-batches and ranks the batch of one update is; 1: it is at hand as a whole.
         advantages: whether they are known before the loss.
     """
-    if config.sequence_mask_delta is not None:
-        return "sequence_mask_delta needs log-probs of the policy of now, which are not known before the loss"
     if config.needs_advantages and not advantages:
         return "rs_by_advantage=True needs advantages, which are not known here"
     if config.normalize and parts > 1:

@@ -221,13 +221,12 @@ class Rule(IntEnum):
     BROKEN = 2  # dropped: no log-probs
     BROKEN_SEQUENCE = 3  # dropped: a product over a sequence with a broken token is none
     VETO = 4
-    OFF_POLICY = 5
-    REJECTED_BELOW = 6
-    REJECTED_ABOVE = 7
-    MASKED_BELOW = 8
-    MASKED_ABOVE = 9
-    LIMITED_BELOW = 10  # kept, with the weight of the bound
-    LIMITED_ABOVE = 11
+    REJECTED_BELOW = 5
+    REJECTED_ABOVE = 6
+    MASKED_BELOW = 7
+    MASKED_ABOVE = 8
+    LIMITED_BELOW = 9  # kept, with the weight of the bound
+    LIMITED_ABOVE = 10
 
 
 DROPPED = tuple(rule for rule in Rule if Rule.BROKEN <= rule <= Rule.MASKED_ABOVE)
@@ -294,22 +293,12 @@ def effect(config: CorrectionConfig, tokens: Tokens, normalizer: float | None = 
         return None
     alone = config.replace(normalize=False)
     known_N = tokens.mask_N & tokens.sides["rollout"].known_N & tokens.sides["trainer"].known_N
-    batch = batch_of(_logprobs(config, tokens), known_N[None], None if advantages is None else advantages[None])
+    sides = {f"{name}_logprobs": tokens.sides[name].values_N[None] for name in ("rollout", "trainer")}
+    batch = batch_of(sides, known_N[None], None if advantages is None else advantages[None])
     with np.errstate(invalid="ignore"):  # broken tokens are dropped, not warned about
         outcome = outcome_of(alone, correction_tokens(alone, batch))
     weight_N = outcome.weights[0] / (normalizer or 1.0)
     return Effect(np.where(known_N, weight_N, np.nan), _rules(config, outcome))
-
-
-def _logprobs(config: CorrectionConfig, tokens: Tokens) -> dict[str, Floats | None]:
-    """Current log-probs only where the configuration looks at them: a broken one drops its token."""
-    current = tokens.sides["current"]
-    wanted = config.sequence_mask_delta is not None and current.known_N.all()
-    return {
-        "rollout_logprobs": tokens.sides["rollout"].values_N[None],
-        "trainer_logprobs": tokens.sides["trainer"].values_N[None],
-        "current_logprobs": current.values_N[None] if wanted else None,
-    }
 
 
 def _rules(config: CorrectionConfig, outcome: Outcome) -> NDArray[np.int8]:
@@ -321,7 +310,6 @@ def _rules(config: CorrectionConfig, outcome: Outcome) -> NDArray[np.int8]:
         (Rule.MASKED_BELOW if masks else Rule.LIMITED_BELOW, outcome.is_below),
         (Rule.REJECTED_ABOVE, outcome.rs_above),
         (Rule.REJECTED_BELOW, outcome.rs_below),
-        (Rule.OFF_POLICY, outcome.off_policy),
         (Rule.VETO, outcome.veto),
         (Rule.BROKEN_SEQUENCE, part.valid & ~part.usable),
         (Rule.BROKEN, part.mask & ~part.valid),

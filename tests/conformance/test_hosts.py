@@ -23,6 +23,7 @@ from spool_contents import by_sample, health_events, rows
 from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile, Directives
+from logprobe.collectors.integrations import ms_swift, slime, trl, verl
 from logprobe.collectors.integrations.frameworks import FRAMEWORKS
 from logprobe.collectors.recorder.recorder import Recorder
 
@@ -181,9 +182,11 @@ def test_a_correction_that_the_loss_cannot_do_is_refused_and_the_hosts_own_stays
     kind: type[Host], close: Close, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = kind(monkeypatch)
-    corrected(host, CorrectionConfig(sequence_mask_delta=0.1), home, monkeypatch)
+    for adapter in (ms_swift, slime, trl, verl):
+        monkeypatch.setattr(adapter, "unmet", lambda *_, **__: "it cannot be done here")
+    corrected(host, preset("tis"), home, monkeypatch)
     close()
     assert host.applied is None
-    assert "sequence_mask_delta" in health_events(home)["correction_impossible"][0]["message"]
+    assert "it cannot be done here" in health_events(home)["correction_impossible"][0]["message"]
     assert not [row for row in rows(home, "step") if row["correction"]]
     assert_recorded(home, "training", host.trained())

@@ -54,7 +54,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def sound_batch(spread: float) -> tuple[np.ndarray, ...]:
-    rollout, trainer, _, mask, advantages = batch(seed=11, sequences=12, time=9, spread=spread)
+    rollout, trainer, mask, advantages = batch(seed=11, sequences=12, time=9, spread=spread)
     rollout[:4] -= 2 * spread  # some whole sequences are likelier to the trainer
     return tuple(values[:-1] for values in (rollout, trainer, mask, advantages))  # each sequence has a token
 

@@ -21,7 +21,7 @@ def test_size_and_floor() -> None:
 
 @pytest.mark.parametrize(
     ("config", "parts"),
-    [(preset("mis"), 1), (preset("slime/tis-rs"), 2), (CorrectionConfig(sequence_mask_delta=0.1), 1)],
+    [(preset("mis"), 1), (preset("slime/tis-rs"), 2)],
 )
 def test_what_is_refused_is_in_the_table(config: CorrectionConfig, parts: int) -> None:
     """Each setting that the adapter refuses, and each loss for which it does."""

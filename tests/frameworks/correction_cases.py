@@ -35,7 +35,6 @@ CASES: Final[dict[str, CorrectionConfig]] = {
         is_level="token", is_mode="clip", is_lower=0.5, rs_level="geometric", rs_lower=0.7, rs_upper=1.4, veto=0.05, normalize=True,
         denominator="renormalize",
     ),
-    "off-policy sequences": CorrectionConfig(sequence_mask_delta=0.2),
 }  # fmt: skip
 
 

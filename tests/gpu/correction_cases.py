@@ -26,7 +26,7 @@ CONFIGS = {
 
 
 def named(dtype: torch.dtype, sequences: int = 64, time: int = 300) -> dict[str, Any]:
-    names = ("rollout", "trainer", "current", "mask", "advantages")
+    names = ("rollout", "trainer", "mask", "advantages")
     found = dict(zip(names, map(torch.from_numpy, batch(5, sequences, time, 0.2)), strict=True))
     return {name: value if name == "mask" else value.to(dtype) for name, value in found.items()}
 
@@ -37,7 +37,6 @@ def corrected(config: CorrectionConfig, given: dict[str, Any]) -> Any:
         given["rollout"],
         given["trainer"],
         given["mask"],
-        current_logprobs=given["current"],
         advantages=given["advantages"],
     )
 

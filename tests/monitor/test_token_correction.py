@@ -73,7 +73,6 @@ CASES: list[tuple[dict[str, Any], list[float], Rule]] = [
     ({"rs_level": "token", "rs_lower": 0.5}, [0.0, -1.0], Rule.REJECTED_BELOW),
     ({"rs_level": "sequence", "rs_upper": 2.0}, [0.5, 0.5], Rule.REJECTED_ABOVE),
     ({"is_level": "token", "veto": 1e-4}, [-10.0, 0.0], Rule.VETO),
-    ({"is_level": "token", "sequence_mask_delta": 0.1}, [-1.0, -1.0], Rule.OFF_POLICY),
     ({"is_level": "token"}, [0.0, math.nan], Rule.BROKEN),
     ({"is_level": "sequence"}, [math.nan, 0.0], Rule.BROKEN_SEQUENCE),
     ({"is_level": "token"}, [0.0, 0.0], Rule.KEPT),

@@ -52,11 +52,10 @@ def is_near(bounded: Bounded) -> bool:
 
 @dataclass
 class Sequence:
-    """Log-probs of the engine, the trainer and the policy of now, and advantages, of the tokens under the mask."""
+    """Log-probs of the engine and the trainer, and advantages, of the tokens under the mask."""
 
     r: list[float]
     t: list[float]
-    c: list[float]
     advantages: list[float]
 
     @property
@@ -126,9 +125,6 @@ class Definition:
         config, s = self.config, self.sequence
         if config.veto is not None:
             yield "veto_seq_frac", (min(math.exp(max(d, -700)) for d in s.d), config.veto, None)
-        if config.sequence_mask_delta is not None and math.fsum(s.advantages) < 0:
-            drift = math.fsum(r - c for r, c in zip(s.r, s.c, strict=True)) / len(s.r)
-            yield "off_policy_seq_frac", (drift, None, config.sequence_mask_delta)
 
     @property
     def dropped_by(self) -> list[str]:
@@ -194,7 +190,6 @@ def configurations(draw: st.DrawFn) -> CorrectionConfig:
             fields |= {"rs_lower": None, "rs_upper": draw(st.floats(1e-3, 1.0))}
         fields["rs_by_advantage"] = fields["rs_level"] == "token" and draw(st.booleans())
     fields["veto"] = draw(st.one_of(st.none(), st.floats(1e-6, 0.9)))
-    fields["sequence_mask_delta"] = draw(st.one_of(st.none(), st.floats(-0.3, 0.3)))
     fields["denominator"] = draw(st.sampled_from(["keep", "renormalize"]))
     fields["clamp"] = draw(st.sampled_from(["level", "token"]))
     return CorrectionConfig(**fields)
@@ -206,14 +201,12 @@ class Batch:
 
     rollout: np.ndarray
     trainer: np.ndarray
-    current: np.ndarray | None
     advantages: np.ndarray
     mask: np.ndarray
 
     def sequences(self) -> dict[int, Sequence]:
         """By row, of those that have a token."""
-        newest = self.trainer if self.current is None else self.current
-        sides = (self.rollout, self.trainer, newest, self.advantages)
+        sides = (self.rollout, self.trainer, self.advantages)
         rows = {at: flags for at, flags in enumerate(self.mask) if flags.any()}
         return {at: Sequence(*(side[at][flags].tolist() for side in sides)) for at, flags in rows.items()}
 
@@ -224,11 +217,11 @@ def batches(draw: st.DrawFn) -> Batch:
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rollout = -random.exponential(2.0, shape) - 1e-3
     spread = draw(st.sampled_from([0.01, 0.3, 1.0, 15.0]))
-    trainer, current = (np.minimum(rollout + spread * random.normal(0, 1, shape), -1e-3) for _ in range(2))
+    trainer = np.minimum(rollout + spread * random.normal(0, 1, shape), -1e-3)
     mask = random.random(shape) < draw(st.sampled_from([0.3, 0.9, 1.0]))
     junk = draw(st.sampled_from([np.nan, np.inf, -9999.0, 5.0]))
-    sides = [np.where(mask, side, junk) for side in (rollout, trainer, current, random.normal(0, 1, shape))]
-    return Batch(sides[0], sides[1], sides[2] if draw(st.booleans()) else None, sides[3], mask)
+    sides = [np.where(mask, side, junk) for side in (rollout, trainer, random.normal(0, 1, shape))]
+    return Batch(*sides, mask)
 
 
 @settings(max_examples=500, deadline=None)
@@ -244,16 +237,15 @@ def test_weights_and_masks_are_those_of_the_definition(config: CorrectionConfig,
         kept[at, under] = each.kept
         of_ratios = [each.weight(ratio) for ratio in each.ratios]
         weights[at, under] = np.where(each.kept, of_ratios, 0.0) / (divisor if divisor > 1e-8 else 1.0)
-    more = {"current_logprobs": batch.current, "advantages": batch.advantages}
-    found = correct(config, batch.rollout, batch.trainer, batch.mask, **more)
+    found = correct(config, batch.rollout, batch.trainer, batch.mask, advantages=batch.advantages)
     assert (found.mask == kept).all()
     assert found.weights == pytest.approx(weights, rel=1e-9, abs=1e-12)
     assert (found.denominator_mask == (batch.mask if config.denominator == "keep" else kept)).all()
 
-    def listed(side: np.ndarray | None) -> Any:
-        return None if side is None else [row[flags] for row, flags in zip(side, batch.mask, strict=True)]
+    def listed(side: np.ndarray) -> Any:
+        return [row[flags] for row, flags in zip(side, batch.mask, strict=True)]
 
-    lists = correct(config, listed(batch.rollout), listed(batch.trainer), **{n: listed(v) for n, v in more.items()})
+    lists = correct(config, listed(batch.rollout), listed(batch.trainer), advantages=listed(batch.advantages))
     for at, flags in enumerate(batch.mask):
         assert np.asarray(lists.weights[at]) == pytest.approx(weights[at, flags], rel=1e-9, abs=1e-12)
 
@@ -264,8 +256,7 @@ def test_the_report_counts_what_the_definition_drops(config: CorrectionConfig, b
     sequences = [Definition(config, sequence) for sequence in batch.sequences().values()]
     if any(each.undecided for each in sequences):
         return
-    more = {"current_logprobs": batch.current, "advantages": batch.advantages}
-    report = correct(config, batch.rollout, batch.trainer, batch.mask, **more).report
+    report = correct(config, batch.rollout, batch.trainer, batch.mask, advantages=batch.advantages).report
     if not sequences:
         assert (report["tokens"], report["masked_frac"], report["ratio_mean"]) == (0, None, None)
         return
@@ -274,8 +265,7 @@ def test_the_report_counts_what_the_definition_drops(config: CorrectionConfig, b
     assert report["masked_seq_frac"] == pytest.approx(sum(not any(s.kept) for s in sequences) / len(sequences))
     values = [value for each in sequences for value in each.ratios]
     assert report["ratio_mean"] == pytest.approx(math.fsum(values) / len(values), rel=1e-9)
-    for name in ("veto_seq_frac", "off_policy_seq_frac"):
-        assert report[name] == sum(name in each.dropped_by for each in sequences) / len(sequences)
+    assert report["veto_seq_frac"] == sum("veto_seq_frac" in each.dropped_by for each in sequences) / len(sequences)
     divisor = normalizer(config, sequences) if config.normalize else 1.0
     assert report["normalizer"] == pytest.approx(divisor if divisor > 1e-8 else 1.0)
     assert report["clamped_tokens"] == sum(abs(d) > 20 for each in sequences for d in each.sequence.d)

@@ -50,7 +50,6 @@ def configs(draw: Any) -> CorrectionConfig:
         rs_lower=draw(st.floats(0, 0.9)),
         rs_upper=draw(st.floats(1, 4)),
         veto=draw(st.none() | st.just(1e-3)),
-        sequence_mask_delta=draw(st.none() | st.floats(-1, 1)),
         normalize=level is not None and draw(st.booleans()),
         clamp=draw(st.sampled_from(["level", "token"])),
     )

@@ -10,14 +10,13 @@ NAN, INF = float("nan"), float("inf")
 
 
 def batch(seed: int = 0, sequences: int = 5, time: int = 7, spread: float = 0.6) -> tuple[np.ndarray, ...]:
-    """Rollout, trainer and current log-probs, mask and advantages [batch, time]; the last sequence has no token."""
+    """Rollout and trainer log-probs, mask and advantages [batch, time]; the last sequence has no token."""
     rng = np.random.default_rng(seed)
     rollout = -rng.exponential(1.0, (sequences, time)) - 0.05
     trainer = np.minimum(rollout + spread * rng.standard_normal(rollout.shape), -1e-3)
-    current = np.minimum(trainer + 0.2 * rng.standard_normal(rollout.shape), -1e-3)
     mask = rng.random(rollout.shape) < 0.8
     mask[:-1, 0], mask[-1] = True, False
-    return rollout, trainer, current, mask, rng.standard_normal(rollout.shape)
+    return rollout, trainer, mask, rng.standard_normal(rollout.shape)
 
 
 LEVELS = ("token", "sequence", "geometric")
@@ -29,6 +28,5 @@ EVERYTHING = CorrectionConfig(
     rs_lower=0.7,
     rs_upper=1.4,
     veto=0.05,
-    sequence_mask_delta=0.2,
     normalize=True,
 )

@@ -107,8 +107,6 @@ def rules(config: CorrectionConfig) -> list[str]:
         Rule.BROKEN: "dropped: broken log-prob",
         Rule.BROKEN_SEQUENCE: "dropped with its sequence: one of its tokens is broken",
         Rule.VETO: f"dropped with its sequence: veto, ρ of one token is below {number(config.veto)}",
-        Rule.OFF_POLICY: "dropped with its sequence: too far off-policy, "
-        f"mean(r − c) is above {number(config.sequence_mask_delta)}",
         Rule.REJECTED_BELOW: f"dropped: {measured} is below {number(config.rs_lower)}",
         Rule.REJECTED_ABOVE: f"dropped: {measured} is above {number(config.rs_upper)}",
         Rule.MASKED_BELOW: f"dropped: {weighed} is below {number(config.is_lower)}",

@@ -365,7 +365,7 @@ def test_after_a_return_to_a_checkpoint_it_counts_where_the_run_is_now(
 
 
 def test_a_correction_that_needs_advantages_is_passed_over_without(store: Store, trainer: Trainer) -> None:
-    needy = CorrectionConfig(is_level="token", sequence_mask_delta=0.1)
+    needy = preset("prime-rl/dppo")
     trainer.train(15, advantages=False)
     diagnosed(store, "critical", STALE)
     Controller(store, lambda _: ARMED.model_copy(update={"correction": needy})).run_once()

@@ -529,7 +529,7 @@ def test_every_state_and_rule_has_words() -> None:
         assert len(described) == len(STATES)
         assert {each["side"] for each in described} == {"", *sides}
     every = CorrectionConfig(
-        is_level="geometric", is_mode="clip", is_lower=0.5, rs_level="sequence", rs_measure="k3", rs_upper=0.1, veto=1e-4, sequence_mask_delta=0.2,
+        is_level="geometric", is_mode="clip", is_lower=0.5, rs_level="sequence", rs_measure="k3", rs_upper=0.1, veto=1e-4,
     )  # fmt: skip
     named = token_text.rules(every)
     assert named[Rule.LIMITED_BELOW] == "clipped: geometric ρ of the sequence is below 0.5"

@@ -13,7 +13,7 @@ from correction_batches import EVERYTHING, INF, LEVELS, NAN, batch
 from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.errors import InputError
 
-ROLLOUT, TRAINER, CURRENT, MASK, ADVANTAGES = batch()
+ROLLOUT, TRAINER, MASK, ADVANTAGES = batch()
 
 
 # --- Honesty ---
@@ -75,28 +75,13 @@ def test_a_product_with_an_unknown_factor_is_unknown() -> None:
         assert found.report["masked_seq_frac"] == 1 / 4
 
 
-def test_a_broken_current_logprob_is_dropped_and_counted() -> None:
-    current = CURRENT.copy()
-    current[0, 0] = NAN
-    found = correct(EVERYTHING, ROLLOUT, TRAINER, MASK, current_logprobs=current, advantages=ADVANTAGES)
-    assert not found.mask[0, 0]
-    assert (found.report["broken_current"], found.report["broken_tokens"]) == (1, 1)
-
-
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize("junk", [NAN, INF, -INF, -9999.0, 3.0])
 def test_what_stands_under_mask_0_changes_nothing(junk: float, library: Any) -> None:
-    spoiled = [np.where(MASK, values, junk) for values in (ROLLOUT, TRAINER, CURRENT, ADVANTAGES)]
+    spoiled = [np.where(MASK, values, junk) for values in (ROLLOUT, TRAINER, ADVANTAGES)]
     found = [
-        correct(
-            EVERYTHING,
-            library(r),
-            library(t),
-            library(MASK),
-            current_logprobs=library(c),
-            advantages=library(a),
-        )
-        for r, t, c, a in ((ROLLOUT, TRAINER, CURRENT, ADVANTAGES), spoiled)
+        correct(EVERYTHING, library(r), library(t), library(MASK), advantages=library(a))
+        for r, t, a in ((ROLLOUT, TRAINER, ADVANTAGES), spoiled)
     ]
     assert (np.asarray(found[0].weights) == np.asarray(found[1].weights)).all()
     assert (np.asarray(found[0].mask) == np.asarray(found[1].mask)).all()
@@ -192,16 +177,16 @@ def test_what_does_not_fit_is_refused_by_shape(arguments: tuple[Any, ...], messa
 def test_advantages_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match=r"advantages has shape \[5, 3\], the log-probs: \[5, 7\]"):
         correct(EVERYTHING, ROLLOUT, TRAINER, MASK, advantages=ADVANTAGES[:, :3])
-    with pytest.raises(InputError, match=r"advantages: the correction \(.*sequence_mask_delta=0.2"):
-        correct(EVERYTHING, ROLLOUT, TRAINER, MASK)
+    with pytest.raises(InputError, match=r"advantages: the correction \(.*rs_by_advantage=True"):
+        correct(EVERYTHING.replace(rs_level="token", rs_by_advantage=True), ROLLOUT, TRAINER, MASK)
 
 
 # --- What a trainer relies on ---
 
 
 def test_weights_and_masks_carry_no_gradient() -> None:
-    rollout, trainer, current = (torch.tensor(side, requires_grad=True) for side in (ROLLOUT, TRAINER, CURRENT))
-    found = correct(EVERYTHING, rollout, trainer, torch.tensor(MASK), current_logprobs=current, advantages=trainer * 1)
+    rollout, trainer = (torch.tensor(side, requires_grad=True) for side in (ROLLOUT, TRAINER))
+    found = correct(EVERYTHING, rollout, trainer, torch.tensor(MASK), advantages=trainer * 1)
     assert not found.weights.requires_grad
     assert not found.mask.requires_grad
     assert found.report["tokens"] == MASK.sum()
@@ -214,7 +199,7 @@ def test_no_step_waits_for_a_device(level: Any, measure: Any, rs_level: Any) -> 
     """A tensor on the device `meta` has no values: whatever asked for one would raise."""
     tensor = torch.empty((3, 4), device="meta")
     config = EVERYTHING.replace(is_level=level, rs_level=rs_level, rs_measure=measure)
-    found = correct(config, tensor, tensor, tensor != 0, current_logprobs=tensor, advantages=tensor)
+    found = correct(config, tensor, tensor, tensor != 0, advantages=tensor)
     found.deferred()
     assert found.weights.is_meta
     assert repr(found.report) == "Report(not read yet)"

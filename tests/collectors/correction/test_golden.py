@@ -65,8 +65,6 @@ def asked(report: str, reference: Any) -> CorrectionConfig | None:
         return verl_rejection(rest[1], rest[2])
     if report.startswith("swift/is/"):
         return ms_swift(rest[1], float(rest[2]))
-    if report.startswith("swift/off_policy_sequence_mask/"):
-        return config(sequence_mask_delta=float(rest[1]))
     if framework == "trl" and "clip_max" in report:
         level, mode = rest[0].split("_")
         return config(is_level=level, is_mode=mode, is_upper=float(rest[1].partition("=")[2]))
@@ -75,8 +73,6 @@ def asked(report: str, reference: Any) -> CorrectionConfig | None:
 
 def expected_factors(report: str, reference: Any, mask: np.ndarray) -> np.ndarray:
     """What multiplies the token loss."""
-    if report.startswith("swift/off_policy_sequence_mask/"):
-        return mask * np.array(reference)[:, None]
     weights = np.array(reference.get("weights", reference.get("ratio", 1.0)))
     return weights * np.array(reference.get("mask", mask)) * mask
 
@@ -95,7 +91,6 @@ def test_every_correction_of_the_reference(case: dict[str, Any], library: Any) -
             given["rollout_logprobs"],
             given["trainer_logprobs"],
             given["mask"],
-            current_logprobs=given["current_logprobs"],
             advantages=given["advantages"],
         )
         factors = np.asarray(found.weights * found.mask)

@@ -14,7 +14,7 @@ from torch import distributed
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
 from logprobe.collectors.errors import InputError
 
-ROLLOUT, TRAINER, _, MASK, _ = batch(seed=5, sequences=8)
+ROLLOUT, TRAINER, MASK, _ = batch(seed=6, sequences=8)
 PARTS = (slice(0, 3), slice(3, 8))  # the second has the sequence without a token; ranks differ in size
 CONFIGS = [
     CorrectionConfig(is_level=level, is_mode=mode, is_lower=0.7, is_upper=1.4, normalize=True)

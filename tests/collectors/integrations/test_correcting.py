@@ -30,7 +30,6 @@ MIS = preset("mis")
         (preset("slime/tis-rs"), {"divisor": "sequence", "parts": 2}, "normalize=True"),
         (preset("prime-rl/dppo"), {"divisor": "sequence", "parts": 1}, None),
         (preset("prime-rl/dppo"), {"divisor": "sequence", "parts": 1, "advantages": False}, "rs_by_advantage"),
-        (CorrectionConfig(sequence_mask_delta=0.1), {"divisor": "sequence", "parts": 1}, "sequence_mask_delta"),
     ],
 )
 def test_what_a_loss_cannot_do_is_named(config: CorrectionConfig, known: dict[str, Any], words: str | None) -> None:
