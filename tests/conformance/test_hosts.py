@@ -23,7 +23,7 @@ from spool_contents import by_sample, health_events, rows
 from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile, Directives
-from logprobe.collectors.integrations import ms_swift, slime, trl, verl
+from logprobe.collectors.integrations import correcting, ms_swift, slime, trl, verl
 from logprobe.collectors.integrations.frameworks import FRAMEWORKS
 from logprobe.collectors.recorder.recorder import Recorder
 
@@ -181,9 +181,9 @@ def test_a_correction_is_applied_as_stated_and_acknowledged(
 def test_a_correction_that_the_loss_cannot_do_is_refused_and_the_hosts_own_stays(
     kind: type[Host], close: Close, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in (correcting, ms_swift, slime, trl, verl):  # some hosts import their adapter anew
+        monkeypatch.setattr(module, "unmet", lambda *_, **__: "it cannot be done here")
     host = kind(monkeypatch)
-    for adapter in (ms_swift, slime, trl, verl):
-        monkeypatch.setattr(adapter, "unmet", lambda *_, **__: "it cannot be done here")
     corrected(host, preset("tis"), home, monkeypatch)
     close()
     assert host.applied is None
