@@ -53,6 +53,14 @@ class Batch:
         """How many, of all sequences, masked ones included."""
         return len(self.token_ids)
 
+    def per_token(self, name: str) -> Array | None:
+        """[N] or, of routes, [N, layers]; None: the call had none."""
+        if name == "token_ids":
+            return self.token_ids
+        if name == "mask":
+            return self.full_mask()
+        return self.routes if name == "routes" else self.floats.get(name)
+
     def full_mask(self) -> Array:
         """The mask, all True where the call had none."""
         return np.ones(len(self.token_ids), np.bool_) if self.mask is None else self.mask

@@ -5,7 +5,6 @@ About 2 % of the raw bytes, and everything the metrics need: bit for bit what in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.kernel.statistics import DEFAULT_BOUNDS, ZERO_IS_PLACEHOLDER, Statistics, sequence_statistics
 from logprobe.collectors.recorder.arrays import Array, offsets_of, segment_sums
 from logprobe.collectors.recorder.batches import Batch
-from logprobe.collectors.recorder.tables import column, trainer_columns
+from logprobe.collectors.recorder.tables import batch_table, column
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.collectors.spool.schema import STATISTICS
 
@@ -35,13 +34,6 @@ class Reduced:
         return pa.concat_tables(slices or [self.table.slice(0, 0)]).combine_chunks()
 
 
-def statistics_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
-    """One row per sequence: what the store keeps of it, and the sufficient statistics of every pair its call
-    carried."""
-    tables = [reduce(batch, rank).table for batch in batches]
-    return pa.concat_tables(tables).combine_chunks()
-
-
 def reduce(batch: Batch, rank: int | None) -> Reduced:
     """The statistics of one batch.
 
@@ -53,8 +45,7 @@ def reduce(batch: Batch, rank: int | None) -> Reduced:
     expected = segment_sums(mask, batch.offsets).astype(np.int64)
     entropy_sum, entropy_n = _finite_sums(batch, "entropy", mask)
     advantage_abs_sum, _ = _finite_sums(batch, "advantages", mask, absolute=True)
-    data: Mapping[str, pa.Array] = {
-        **trainer_columns([batch], rank),
+    computed = {
         "n_total": column(np.diff(batch.offsets).astype(np.int32), pa.int32()),
         "n_expected": column(expected.astype(np.int32), pa.int32()),
         "advantage_abs_sum": advantage_abs_sum,
@@ -63,7 +54,7 @@ def reduce(batch: Batch, rank: int | None) -> Reduced:
         "token_hash": column(token_hash(batch.token_ids[mask], offsets_of(expected)), pa.uint64()),
         **{pair: _structs(pair, pairs.get(pair), batch.sequences) for pair in SIDES},
     }
-    return Reduced(pa.Table.from_arrays([data[name] for name in STATISTICS.names], schema=STATISTICS), pairs)
+    return Reduced(batch_table("statistics", [batch], rank, computed), pairs)
 
 
 def _sums_of_pair(batch: Batch, mask: Array, pair: str) -> Statistics | None:

@@ -283,7 +283,7 @@ class Writer:
         written, error = None, "failed in the recorder's thread"
         with self._guard():
             try:
-                written = self.outbox.write(kind, self._table(kind, group))
+                written = self.outbox.write(kind, tables.batch_table(kind, group, self._settings.rank))
             except _WRONG_CONTENT as wrong:
                 error = str(wrong)
         if written:
@@ -297,9 +297,6 @@ class Writer:
                     self._write_raw(kind, [batch])
                 else:
                     self._give_up_raw(kind, batch)
-
-    def _table(self, kind: str, group: Sequence[Batch]) -> pa.Table:
-        return tables.training_table(group, self._settings.rank) if kind == "training" else tables.rollout_table(group)
 
     def _give_up_raw(self, kind: str, batch: Batch) -> None:
         if kind == "training" and "rollout_logprobs" in batch.floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,26 +31,28 @@ def test_no_two_claims_share_a_byte_in_whatever_order_they_are_given_back(seed: 
     assert taken > 100
     for claim, _ in held:
         ring.give_back(claim)
-    assert (whole := ring.claim(1000)) is not None, "an empty ring has all its memory in one piece"
+    whole = ring.claim(1000)
+    assert whole is not None, "an empty ring has all its memory in one piece"
     assert whole.start == 0
 
 
 def test_what_lies_elsewhere_counts_against_the_limit():
     ring = Ring(100)
-    assert (claim := ring.claim(0, 90)) is not None
+    claim = ring.claim(0, 90)
+    assert claim is not None
     assert ring.claim(11) is None
     ring.give_back(claim)
     assert ring.claim(11) is not None
 
 
 def resident() -> float:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def test_the_memory_of_a_peak_goes_back_to_the_system():
     ring, before = Ring(128 << 20), resident()
-    assert (claim := ring.claim(100 << 20)) is not None
+    claim = ring.claim(100 << 20)
+    assert claim is not None
     ring.memory[: 100 << 20] = np.uint8(1)
     assert resident() > before + 90
     ring.tend()
