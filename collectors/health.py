@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self, TypedDict
+from typing import Any, Final, Self, TypedDict
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless
@@ -35,90 +36,32 @@ _MOST_KINDS: Final = 256  # distinct problems remembered; a host that invents na
 _Kind = tuple[str, str, str | None]  # event, severity, component: occurrences of one kind become one record
 
 
-class Loss(TypedDict):
-    """Amount lost for one reason."""
-
-    calls: int
-    sequences: int
-    tokens: int
-
-
 class Counts(TypedDict):
-    """Losses by reason, occurrences by event, and the last error's message or None."""
+    """Losses by reason (calls, sequences, tokens), occurrences by event, and the last error's message or None."""
 
-    dropped: dict[str, Loss]
+    dropped: dict[str, dict[str, int]]
     problems: dict[str, int]
     last_error: str | None
 
 
-class Accepted(TypedDict):
-    """Calls of the host that were taken, and the sequences in them."""
-
-    calls: int
-    sequences: int
-
-
-class Written(TypedDict):
-    """Content of the spool. `last`: number of the newest segment."""
-
-    segments: int
-    rows: int
-    bytes: int
-    sequences: int
-    tokens: int
-    last: int
-
-
-class Reduced(TypedDict):
-    """Sequences whose statistics are kept without their tokens."""
-
-    sequences: int
-    tokens: int
-
-
-class Queue(TypedDict):
-    """Calls that wait between the host and the worker thread, and their limit."""
-
-    calls: int
-    bytes: int
-    limit_bytes: int
-
-
-class Price(TypedDict):
-    """Cost of recording: seconds of the host's threads over its calls, and of the worker thread."""
-
-    calls: int
-    caller_seconds: float
-    thread_seconds: float
-
-
 class RecorderHealth(Counts, total=False):
-    """Value of `Recorder.health`; only `Counts` for a recorder that cannot record. `disk`: "ok" or an error."""
+    """Value of `Recorder.health`; only `Counts` for a recorder that cannot record.
+
+    `accepted`: calls of the host that were taken, and the sequences in them. `written`: segments, rows, bytes,
+    sequences and tokens in the spool, and the number of the last segment. `reduced`: sequences and tokens of which
+    statistics alone are kept. `queue`: calls that wait between the host and the worker thread, their bytes, and
+    limit_bytes. `disk`: "ok" or an error. `cost`: calls, caller_seconds of the host's threads, and thread_seconds.
+    """
 
     component: str
     run: str
     writer: str
-    accepted: Accepted
-    written: Written
-    reduced: Reduced
-    queue: Queue
+    accepted: dict[str, int]
+    written: dict[str, int]
+    reduced: dict[str, int]
+    queue: dict[str, int]
     disk: str
-    cost: Price
-
-
-class HealthRow(TypedDict):
-    """A `health` record. `time`: in microseconds."""
-
-    time: int
-    component: str
-    event: str
-    severity: str
-    message: str
-    count: int
-    sequences: int
-    tokens: int
-    step: int | None
-    details: str | None
+    cost: dict[str, float]
 
 
 @dataclass(slots=True)
@@ -136,7 +79,7 @@ class Problem:
     details: str | None = None
     time_us: int = 0
 
-    def row(self, component: str, details: object = None) -> HealthRow:
+    def row(self, component: str, details: object = None) -> dict[str, Any]:
         """The `health` record; `component` is used where the problem names none."""
         return {
             "time": self.time_us or time.time_ns() // 1000,
@@ -159,22 +102,13 @@ def _storable(number: object) -> int | None:
 
 
 @dataclass(slots=True)
-class _Events:
-    kinds: set[_Kind] = field(default_factory=set)
-    waiting: dict[_Kind, Problem] = field(default_factory=dict)
-    totals: dict[str, int] = field(default_factory=dict)
-    last_report: dict[_Kind, float] = field(default_factory=dict)
-    next_log: dict[_Kind, float] = field(default_factory=dict)
-    pauses: dict[_Kind, float] = field(default_factory=dict)
+class _Seen:
+    """A kind of problem: what is still to be reported of it, and when (monotonic seconds) it may be said again."""
 
-    def kind(self, event: str, severity: str, component: str | None) -> _Kind:
-        """Return the kind that an occurrence counts as: a warning that follows an info of the same event is not one
-        more info."""
-        kind = (event, severity, component)
-        if kind in self.kinds or len(self.kinds) < _MOST_KINDS:
-            self.kinds.add(kind)
-            return kind
-        return "other", severity if severity in _LEVELS else "warning", None
+    waiting: Problem | None = None
+    report_at: float = -math.inf
+    log_at: float = -math.inf
+    pause: float = 0.0
 
 
 class Health:
@@ -182,11 +116,20 @@ class Health:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._events = _Events()
-        self._dropped: dict[str, Loss] = {}
+        self._seen: dict[_Kind, _Seen] = {}
+        self._problems: dict[str, int] = {}
+        self._dropped: dict[str, dict[str, int]] = {}
         self.last_error: str | None = None
         self.caller_seconds = 0.0
         self.calls = 0
+
+    def _kind(self, event: str, severity: str, component: str | None) -> _Kind:
+        """The kind that an occurrence counts as: a warning that follows an info of the same event is not one more
+        info."""
+        kind = (event, severity, component)
+        if kind in self._seen or len(self._seen) < _MOST_KINDS:
+            return kind
+        return "other", severity if severity in _LEVELS else "warning", None
 
     def report(
         self,
@@ -203,13 +146,14 @@ class Health:
     ) -> None:
         """Count one occurrence, or `times`; the recorder's thread logs and writes it, rate-limited."""
         with self._lock:
-            kind = self._events.kind(event, severity, component)
-            self._events.totals[kind[0]] = self._events.totals.get(kind[0], 0) + times
-            problem = self._events.waiting.get(kind)
+            kind = self._kind(event, severity, component)
+            self._problems[kind[0]] = self._problems.get(kind[0], 0) + times
+            seen = self._seen.setdefault(kind, _Seen())
+            problem = seen.waiting
             if problem is None:
                 problem = Problem(event, severity, message, component, step=step, time_us=time.time_ns() // 1000)
                 problem.details = None if details is None else json.dumps(details, default=str)
-                self._events.waiting[kind] = problem
+                seen.waiting = problem
             problem.count += times
             problem.sequences += sequences
             problem.tokens += tokens
@@ -248,26 +192,22 @@ class Health:
     def due(self, *, everything: bool = False) -> list[Problem]:
         """Problems to report now: the first occurrence at once, repetitions after `REPEAT_SECONDS`."""
         now = time.monotonic()
+        ready: list[Problem] = []
         with self._lock:
-            events = self._events
-            ready = [
-                kind
-                for kind in events.waiting
-                if everything or now - events.last_report.get(kind, -REPEAT_SECONDS) >= REPEAT_SECONDS
-            ]
-            for kind in ready:
-                events.last_report[kind] = now
-            return [events.waiting.pop(kind) for kind in ready]
+            for seen in self._seen.values():
+                if seen.waiting is not None and (everything or now >= seen.report_at):
+                    ready.append(seen.waiting)
+                    seen.waiting, seen.report_at = None, now + REPEAT_SECONDS
+        return ready
 
     def log(self, problem: Problem) -> None:
         """Write a problem to the host's log, unless it was there lately. For the recorder's thread."""
-        events, now = self._events, time.monotonic()
-        kind = problem.event, problem.severity, problem.component
-        if problem.severity == "info" or now < events.next_log.get(kind, now):
+        now = time.monotonic()
+        seen = self._seen.get(self._kind(problem.event, problem.severity, problem.component), _Seen())
+        if problem.severity == "info" or now < seen.log_at:
             return
-        pause = events.pauses.get(kind, REPEAT_SECONDS)
-        events.next_log[kind] = now + pause
-        events.pauses[kind] = min(2 * pause, LONGEST_SILENCE)
+        pause = seen.pause or REPEAT_SECONDS
+        seen.log_at, seen.pause = now + pause, min(2 * pause, LONGEST_SILENCE)
         times = f" ({problem.count} times)" if problem.count > 1 else ""
         LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", harmless(problem.message), times)
 
@@ -276,7 +216,7 @@ class Health:
         with self._lock:
             return {
                 "dropped": {reason: loss.copy() for reason, loss in self._dropped.items()},
-                "problems": dict(self._events.totals),
+                "problems": dict(self._problems),
                 "last_error": self.last_error,
             }
 

@@ -32,42 +32,30 @@ class FlushRequest:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Calls that are still in the queue."""
+    """Calls that are still in the queue; tokens with padding."""
 
     by_kind: dict[str, int]
-    sequences: int
-    tokens: int  # padding included
-    first_step: int | None
-    last_step: int | None
+    size: dict[str, int]  # calls, sequences and tokens, as `Health.drop` counts them
+    steps: tuple[int, int] | None  # first and last
 
     @classmethod
     def of(cls, items: Iterable[Captured | FlushRequest]) -> Left:
-        """What these calls are."""
+        """Say what these calls are."""
         calls = [item for item in items if isinstance(item, Captured)]
         steps = [call.step for call in calls if call.step is not None]
-        return cls(
-            by_kind=dict(Counter(call.kind for call in calls)),
-            sequences=sum(call.sequences for call in calls),
-            tokens=sum(call.tokens for call in calls),
-            first_step=min(steps, default=None),
-            last_step=max(steps, default=None),
-        )
-
-    @property
-    def calls(self) -> int:
-        """How many."""
-        return sum(self.by_kind.values())
-
-    def size(self) -> dict[str, int]:
-        """As `Health.drop` counts it."""
-        return {"calls": self.calls, "sequences": self.sequences, "tokens": self.tokens}
+        size = {
+            "calls": len(calls),
+            "sequences": sum(call.sequences for call in calls),
+            "tokens": sum(call.tokens for call in calls),
+        }
+        return cls(dict(Counter(call.kind for call in calls)), size, (min(steps), max(steps)) if steps else None)
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} of {kind}" for kind, count in self.by_kind.items())
-        steps = "" if self.first_step is None else f" (steps {self.first_step} to {self.last_step})"
+        steps = "" if self.steps is None else f" (steps {self.steps[0]} to {self.steps[1]})"
         return (
-            f"{self.calls:,} calls ({kinds or 'none'}){steps}, {self.sequences:,} sequences, {self.tokens:,} tokens "
-            "with padding"
+            f"{self.size['calls']:,} calls ({kinds or 'none'}){steps}, {self.size['sequences']:,} sequences, "
+            f"{self.size['tokens']:,} tokens with padding"
         )
 
 

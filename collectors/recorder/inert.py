@@ -12,6 +12,8 @@ from logprobe.collectors.recorder.recorder import Recorder
 class InertRecorder(Recorder):
     """Takes every call of a `Recorder` and keeps nothing; `health` counts what was not recorded."""
 
+    writer_id = home = run = ""  # it has none
+
     def __init__(self) -> None:
         self._health = Health()
 
@@ -35,26 +37,7 @@ class InertRecorder(Recorder):
     def health(self) -> RecorderHealth:
         """Counts of calls that were not recorded."""
         counts = self._health.counts()
-        return {
-            "dropped": counts["dropped"],
-            "problems": counts["problems"],
-            "last_error": counts["last_error"],
-        }
-
-    @property
-    def writer_id(self) -> str:
-        """It has no name in a spool."""
-        return ""
-
-    @property
-    def home(self) -> str:
-        """It has none."""
-        return ""
-
-    @property
-    def run(self) -> str:
-        """It has none."""
-        return ""
+        return {"dropped": counts["dropped"], "problems": counts["problems"], "last_error": counts["last_error"]}
 
     def guard(self, what: str) -> Guard:
         """As of a `Recorder`; nothing is written."""

@@ -132,16 +132,15 @@ class Writer:
         left = Left.of(items)
         self._lost_number = self._call_queue.accepted_calls
         message = f"closing timed out, not written: {left}"
-        self._health.drop(
-            "out_of_time", message, severity="error", step=left.first_step, details=left.by_kind, **left.size()
-        )
+        step = None if left.steps is None else left.steps[0]
+        self._health.drop("out_of_time", message, severity="error", step=step, details=left.by_kind, **left.size)
 
     def _say_closing(self, items: Iterable[Captured | FlushRequest]) -> None:
         """How much is still to be written: a process that ends too early, by force, leaves nothing but this."""
         self._closing_said = True
         left = Left.of(items)
-        if left.calls >= _FEW_CALLS or left.tokens > self._settings.segment_tokens:
-            problem = Problem("closing", "info", f"closing; still to be written: {left}", count=left.calls)
+        if left.size["calls"] >= _FEW_CALLS or left.size["tokens"] > self._settings.segment_tokens:
+            problem = Problem("closing", "info", f"closing; still to be written: {left}", count=left.size["calls"])
             self._say(problem, left.by_kind)
             self._write_rows()
 

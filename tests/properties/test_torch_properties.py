@@ -61,20 +61,25 @@ def laid_out(column: torch.Tensor, offsets: np.ndarray, layout: str, *, strided:
     return pieces if layout == "list" else pieces[0]
 
 
-def captured(batch: list, dtype: torch.dtype, layout: str, **shape: bool) -> batches.Batch:
+def captured(batch: list, dtype: torch.dtype, layout: str, *, strided: bool, given_as: str) -> batches.Batch:
     (rollout, trainer, advantages, mask), offsets = columns_of(batch, dtype)
-    gradients = shape.pop("gradients")
-    floats = {"trainer_logprobs": trainer, "rollout_logprobs": rollout, "advantages": advantages}
-    ids = laid_out(torch.arange(len(mask)), offsets, layout, **shape)
+    arrays = given_as == "arrays" and dtype is not torch.bfloat16
+
+    def given(column: torch.Tensor) -> Any:
+        found = laid_out(column, offsets, layout, strided=strided)
+        if not arrays:
+            return found
+        return [each.numpy() for each in found] if layout == "list" else found.numpy()
+
     call = Call(
         "training",
-        token_ids=ids,
+        token_ids=given(torch.arange(len(mask))),
         sample_ids=[f"s{i}" for i in range(len(batch))],
         cu_seqlens=offsets if layout == "packed" else None,
     )
-    for name, column in floats.items():
-        call.tokens_of(name, laid_out(column.requires_grad_(gradients), offsets, layout, **shape))
-    call.mask(laid_out(mask, offsets, layout, **shape))
+    for name, column in {"trainer_logprobs": trainer, "rollout_logprobs": rollout, "advantages": advantages}.items():
+        call.tokens_of(name, given(column.requires_grad_(given_as.endswith("gradients"))))
+    call.mask(given(mask))
     assert Capturer(Ring(1 << 26)).copy(call)
     return batches.decode(call)
 
@@ -85,10 +90,10 @@ def captured(batch: list, dtype: torch.dtype, layout: str, **shape: bool) -> bat
     st.sampled_from(DTYPES),
     st.sampled_from(["padded", "packed", "list"]),
     st.booleans(),
-    st.booleans(),
+    st.sampled_from(["tensors", "tensors with gradients", "arrays"]),
 )
-def test_what_a_recorder_captures(batch: list, dtype: torch.dtype, layout: str, strided: bool, gradients: bool) -> None:
-    found = captured(batch, dtype, layout, strided=strided, gradients=gradients)
+def test_what_a_recorder_captures(batch: list, dtype: torch.dtype, layout: str, strided: bool, given_as: str) -> None:
+    found = captured(batch, dtype, layout, strided=strided, given_as=given_as)
     (rollout, trainer, advantages, mask), offsets = columns_of(batch, dtype)
     if layout == "padded":  # rows are trimmed to what is under the mask
         kept = torch.cat([_from_first_to_last(part) for part in mask.split(np.diff(offsets).tolist())])
