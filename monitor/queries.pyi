@@ -1455,7 +1455,6 @@ class OutboxDue(TypedDict):
     enqueued_at: Any  # TIMESTAMP WITH TIME ZONE
     thread: Any  # VARCHAR
     overtaken: Any  # BOOLEAN
-    later: Any  # BOOLEAN
 
 def outbox_due(source: Source, /, *, channel: Any, latest: Any, now: Any) -> Rows[OutboxDue]: ...
 

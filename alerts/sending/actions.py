@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final, TypedDict
 
 from logprobe.alerts import audit
+from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
-from logprobe.alerts.sending import outbox, trial
+from logprobe.alerts.sending.channels.channel import Channel, Outgoing
 from logprobe.alerts.sending.channels.settings import SECTION, Route, channels_of
-from logprobe.alerts.sending.delivery import Condition, Dispatcher, Sender
-from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import queries
+from logprobe.alerts.sending.delivery import Condition, Deadline, Dispatcher
+from logprobe.collectors.errors import ChannelError, ConfigurationError
+from logprobe.monitor import located, queries
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.actions import text
 from logprobe.monitor.service.jobs import Job, Part
@@ -31,13 +32,18 @@ AGAIN: Final = "alerts.send_again"
 DROP: Final = "alerts.drop"
 
 _SECONDS: Final = 1.0  # between two looks at the outbox
-
-_PATIENCE: Final = 4.0  # seconds for one call of a test: a person waits for it
+_PATIENCE: Final = 8.0  # seconds of a test: a person waits for it
+_ADVICE: Final = {
+    "unreachable": "; there is no response; check the address, and HTTPS_PROXY if there is a proxy",
+    "uncertain": "; the message may have arrived anyway; check there, and try again",
+    "busy": "; it is rate limiting; try again later",
+    "refused": "; it does not accept messages like this one",
+}
 
 Document = Mapping[str, Any]
 
 
-class Channel(Condition):
+class Known(Condition):
     """A channel that is, or was, used: how it is, and how many messages went which way."""
 
     name: str
@@ -52,108 +58,59 @@ class Channels(TypedDict):
     """All channels. `problem`: why what the settings say is not in effect."""
 
     problem: str | None
-    channels: list[Channel]
+    channels: list[Known]
 
 
 class Tested(TypedDict):
-    """Result of a test message."""
+    """Result of a test message. `lines`: in words, what does not work first."""
 
     delivered: bool
     lines: list[str]
 
 
-class Abandoned(TypedDict):
-    """Status of an abandoned message."""
-
-    status: str
-
-
-class ChannelActions:
-    """Does what people ask for. Used from any thread."""
-
-    def __init__(
-        self,
-        store: Store,
-        senders: Callable[[], Mapping[str, Sender]],
-        problem: Callable[[], str | None],
-        *,
-        stopping: threading.Event,
-        clock: Callable[[], datetime],
-    ) -> None:
-        """`senders`: at work now, by channel. `problem`: why what the channels file says is not in effect."""
-        self._store = store
-        self._senders = senders
-        self._problem = problem
-        self._stopping = stopping
-        self._clock = clock
-
-    def actions(self) -> dict[str, Action]:
-        """For the service's endpoint."""
-        return {
-            CHANNELS: Action("state of the channels", self._channels),
-            TEST: Action("send a test message to a channel", self._test),
-            AGAIN: Action("send an abandoned message again", self._again),
-            DROP: Action("drop an abandoned message from the list", self._drop),
-        }
-
-    def _channels(self, _: Document) -> Channels:
-        counted = {row["channel"]: row for row in queries.outbox_channels(self._store).to_pylist()}
-        at_work = {name: sender.state() for name, sender in self._senders().items()}
-        channels = [
-            _channel(name, at_work.get(name, _GONE), counted.get(name)) for name in dict.fromkeys((*at_work, *counted))
-        ]
-        return {"problem": self._problem(), "channels": channels}
-
-    def _test(self, document: Document) -> Tested:
-        """``{"channel", "author"}``. Through a separate channel: the sender's belongs to the sender's thread."""
-        wanted, author = text(document, "channel"), text(document, "author")
-        routes = channels_of(
-            self._store.home, environment=os.environ, stopping=self._stopping, clock=self._clock, seconds=_PATIENCE
-        )
-        outcome = trial.attempt(trial.chosen(routes, wanted), now=self._clock())
-        with self._store.transaction() as cursor:
-            told = {"author": author, "action": "channel tested", "subject": wanted, "words": outcome.lines[-1]}
-            audit.note(self._store, cursor, self._clock(), **told)
-        return {"delivered": outcome.delivered, "lines": list(outcome.lines)}
-
-    def _again(self, document: Document) -> Abandoned:
-        """``{"key", "channel", "author"}``. What is on its way or has arrived stays so."""
-        return self._handle(document, outbox.send_again, "sent again")
-
-    def _drop(self, document: Document) -> Abandoned:
-        """``{"key", "channel", "author"}``."""
-        return self._handle(document, outbox.drop, "dropped")
-
-    def _handle(self, document: Document, change: Callable[..., None], done: str) -> Abandoned:
-        key, channel, author = (text(document, name) for name in ("key", "channel", "author"))
-        before = self._delivery(key, channel)
-        if before["status"] == "dead":
-            with self._store.transaction() as cursor:
-                change(self._store, cursor, key=key, channel=channel, now=self._clock())
-                words = f"{before['rule']} of {before['run']}, {before['state']}: {before['last_error']}"
-                audit.note(self._store, cursor, self._clock(), author=author, action=done, subject=channel, words=words)
-        return {"status": self._delivery(key, channel)["status"]}
-
-    def _delivery(self, key: str, channel: str) -> queries.OutboxDelivery:
-        rows = queries.outbox_delivery(self._store, key=key, channel=channel).to_pylist()
-        if not rows:
-            raise ConfigurationError(f"no message {key!r} was ever sent to a channel {channel!r}")
-        return rows[0]
-
-
 _GONE: Final[Condition] = {"kind": None, "severities": [], "waits_until": None, "why": None, "limited": 0}
 
 
-def _channel(name: str, condition: Condition, counts: queries.OutboxChannels | None) -> Channel:
-    return {
-        "name": name,
-        **condition,
-        "sent": counts["sent"] if counts else 0,
-        "waiting": counts["waiting"] if counts else 0,
-        "dead": counts["dead"] if counts else 0,
-        "last_sent_at": counts["last_sent_at"] if counts else None,
-        "last_error": counts["last_error"] if counts else None,
-    }
+def ping(routes: Sequence[Route], name: str, now: datetime) -> Tested:
+    """Send a test message to a channel, at once and past the outbox. Raise `ConfigurationError` for an unknown
+    name."""
+    channels = {channel.name: channel for channel, _ in routes}
+    if not channels:
+        raise ConfigurationError(
+            "no channels are configured; list `channels` in the home's logprobe.yaml (docs/alerts.md)"
+        )
+    if name not in channels:
+        raise ConfigurationError(f"there is no channel {name!r}; {located.instead(name, tuple(channels))}")
+    try:
+        limits = Deadline(_PATIENCE, threading.Event()).run(lambda: _tried(channels[name], now))
+    except ChannelError as error:
+        return {"delivered": False, "lines": [f"not delivered: {error}{_ADVICE.get(error.reason, '')}"]}
+    return {"delivered": True, "lines": [*limits, "delivered: look for the test message there"]}
+
+
+def _tried(channel: Channel, now: datetime) -> Sequence[str]:
+    limits = channel.check()
+    channel.send(Outgoing(_sample(channel.name, now)))
+    return limits
+
+
+def _sample(channel: str, now: datetime) -> Notification:
+    key = f"test/{channel}/{now.isoformat()}"
+    return Notification(
+        key=key,
+        run="no run",
+        rule="test",
+        episode=key,
+        state="firing",
+        severity="info",
+        at=now,
+        summary=f"This is a test of the channel {channel}. Nothing is wrong, and the numbers are made up.",
+        metric="backend.k3_kl",
+        value=3.1e-2,
+        unit="nats",
+        step=59,
+        since_step=40,
+    )
 
 
 def delivery_part(store: Store, stopping: threading.Event) -> Part:
@@ -166,10 +123,68 @@ def delivery_part(store: Store, stopping: threading.Event) -> Part:
         return datetime.now(UTC)
 
     def read() -> list[Route]:
-        return channels_of(store.home, environment=os.environ, stopping=stopping, clock=clock)
+        return channels_of(store.home, environment=os.environ, clock=clock)
 
     routes = Reloaded(store.home.path, SECTION, read)
     dispatcher = Dispatcher(store, routes.current, clock=clock, random=Random(), stopping=stopping)  # noqa: S311 - jitter
+
+    def channels(_: Document) -> Channels:
+        counted = {row["channel"]: row for row in queries.outbox_channels(store).to_pylist()}
+        states = {name: sender.state() for name, sender in dispatcher.senders().items()}
+        names = dict.fromkeys((*states, *counted))
+        return {
+            "problem": routes.problem,
+            "channels": [_known(name, states.get(name, _GONE), counted.get(name)) for name in names],
+        }
+
+    def test(document: Document) -> Tested:
+        """``{"channel", "author"}``. Through a separate channel: the sender's belongs to the sender's thread."""
+        wanted, author = text(document, "channel"), text(document, "author")
+        tested = ping(read(), wanted, clock())
+        with store.transaction() as cursor:
+            told = {"author": author, "action": "channel tested", "subject": wanted, "words": tested["lines"][-1]}
+            audit.note(store, cursor, clock(), **told)
+        return tested
+
+    def handled(statement: str, done: str) -> Callable[[Document], Document]:
+        """``{"key", "channel", "author"}``. A message that is in flight or has arrived stays so."""
+
+        def handle(document: Document) -> Document:
+            key, channel, author = (text(document, name) for name in ("key", "channel", "author"))
+            before = _delivery(store, key, channel)
+            if before["status"] == "dead":
+                with store.transaction() as cursor:
+                    store.execute(cursor, statement, key=key, channel=channel, now=clock())
+                    words = f"{before['rule']} of {before['run']}, {before['state']}: {before['last_error']}"
+                    audit.note(store, cursor, clock(), author=author, action=done, subject=channel, words=words)
+            return {"status": _delivery(store, key, channel)["status"]}
+
+        return handle
+
+    actions = {
+        CHANNELS: Action("state of the channels", channels),
+        TEST: Action("send a test message to a channel", test),
+        AGAIN: Action("send an abandoned message again", handled("outbox_again", "sent again")),
+        DROP: Action("drop an abandoned message from the list", handled("outbox_drop", "dropped")),
+    }
     work = Job("delivery", _SECONDS, lambda: {**dispatcher.run_once(), **routes.report()})
-    channels = ChannelActions(store, dispatcher.senders, lambda: routes.problem, stopping=stopping, clock=clock)
-    return Part(jobs=[work], actions=channels.actions(), close=dispatcher.close)
+    return Part(jobs=[work], actions=actions, close=dispatcher.close)
+
+
+def _known(name: str, condition: Condition, counts: queries.OutboxChannels | None) -> Known:
+    return {
+        "name": name,
+        **condition,
+        "sent": counts["sent"] if counts else 0,
+        "waiting": counts["waiting"] if counts else 0,
+        "dead": counts["dead"] if counts else 0,
+        "last_sent_at": counts["last_sent_at"] if counts else None,
+        "last_error": counts["last_error"] if counts else None,
+    }
+
+
+def _delivery(store: Store, key: str, channel: str) -> queries.OutboxDelivery:
+    rows = queries.outbox_delivery(store, key=key, channel=channel).to_pylist()
+    if not rows:
+        raise ConfigurationError(f"no message {key!r} was ever sent to a channel {channel!r}")
+    return rows[0]

@@ -8,12 +8,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
-from typing import Final, TypedDict
+from typing import Final, TypedDict, TypeVar
 
 from logprobe.alerts.notification import UNDELIVERED, Notification
 from logprobe.alerts.sending import outbox
@@ -25,14 +25,54 @@ from logprobe.monitor.store.store import Store
 
 LOGGER: Final = logging.getLogger("logprobe.alerts")
 Clock = Callable[[], datetime]
+T = TypeVar("T")
 
 GIVE_UP_AFTER: Final = timedelta(hours=24)  # later than that, an alert is history
 _MOST_AT_ONCE: Final = 64  # channels that send at the same time
 _BUDGET: Final = 30.0  # seconds of one run of a channel; the rest waits for the next
+_SECONDS: Final = 30.0  # of one message, which may take several calls
+_LOOK_UP: Final = 0.05  # seconds between two looks at the stop event
 _FIRST: Final = 2.0  # seconds
 _LONGEST: Final = 300.0
 _SETUP: Final = 60.0  # a person has to act first, and then wants to see it work
 _MOST_DOUBLINGS: Final = 16
+
+
+class Deadline:
+    """Time limit of the calls of one channel, whatever the other side does.
+
+    A socket's time limit counts from byte to byte, and there is none on a name's resolution. So a call has a thread of
+    its own, and is left alone when its time is up or the service stops. While it hangs there, nothing else is sent: it
+    might still get through.
+    """
+
+    def __init__(self, seconds: float, stopping: threading.Event) -> None:
+        """`seconds`: for one call. `stopping`: ends the wait at once."""
+        self._seconds = seconds
+        self._stopping = stopping
+        self._left: Future[object] | None = None
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return or raise what `work` does. Raise `ChannelError` (``uncertain``) if it takes too long or must stop."""
+        if self._left is not None and not self._left.done():
+            raise ChannelError("uncertain", "an earlier call is still hanging")
+        future: Future[T] = Future()
+        threading.Thread(target=_fulfil, args=(future, work), name="logprobe-call", daemon=True).start()
+        deadline = time.monotonic() + self._seconds
+        while not future.done() and time.monotonic() < deadline and not self._stopping.is_set():
+            wait([future], _LOOK_UP)
+        if future.done():
+            return future.result()
+        self._left = future  # type: ignore[assignment]  # only ever asked whether it is done
+        why = "the service stops" if self._stopping.is_set() else f"no response within {self._seconds:g} s"
+        raise ChannelError("uncertain", why)
+
+
+def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - handed on to the thread that waits for it
+        future.set_exception(error)
 
 
 class Condition(TypedDict):
@@ -61,14 +101,16 @@ class Sender:
         random: Random,
         stopping: threading.Event,
         steady: Callable[[], float] = time.monotonic,
+        seconds: float = _SECONDS,
     ) -> None:
-        """`steady`: seconds that only grow, whatever the clock is set to."""
+        """`steady`: seconds that only grow, whatever the clock is set to. `seconds`: for one message."""
         self._store = store
-        self._route = route
+        self._channel, self._severities = route
         self._clock = clock
         self._random = random
         self._stopping = stopping
         self._steady = steady
+        self._limit = Deadline(seconds, stopping)
         self._failures = 0  # in a row
         self._rests_until = self._paced_until = -math.inf  # on the steady clock
         self._why: str | None = None
@@ -78,22 +120,19 @@ class Sender:
         """Return the configuration, and whether the channel rests; safe from any thread."""
         left = self._rests_until - self._steady()
         return {
-            "kind": self._route.kind,
-            "severities": sorted(self._route.severities),
+            "kind": self._channel.kind,
+            "severities": sorted(self._severities),
             "waits_until": self._clock() + timedelta(seconds=left) if left > 0 else None,
             "why": self._why if left > 0 else None,
             "limited": self._limited,
         }
 
     def run_once(self) -> None:
-        """Send what is due, for half a minute at most. After a failure the channel rests, whatever else is due.
-
-        Raises:
-            StoreError: the store refused.
-        """
+        """Send what is due, for half a minute at most. After a failure the channel rests, whatever else is due. Raise
+        `StoreError`."""
         until = self._steady() + _BUDGET
         while self._rests_until <= self._steady() < until:
-            delivery = outbox.due(self._store, self._route.channel.name, self._clock())
+            delivery = outbox.due(self._store, self._channel.name, self._clock())
             if delivery is None or self._stopping.wait(max(0.0, self._paced_until - self._steady())):
                 return
             self._attempt(delivery)
@@ -103,21 +142,18 @@ class Sender:
         if delivery.attempts and now - delivery.enqueued_at > GIVE_UP_AFTER:
             self._give_up(delivery, delivery.last_error or "no attempt was completed")
             return
-        outbox.begin(self._store, delivery, now=now, next_at=now + self._again_after(delivery))
+        # One whose attempts never end, as they kill the process, rests longer each time.
+        again = pause(delivery.attempts, "uncertain", None, self._random) if delivery.attempts else timedelta(0)
+        outbox.begin(self._store, delivery, now=now, next_at=now + max(self._channel.settle, again))
         try:
-            receipt = self._route.channel.send(delivery.outgoing)
+            receipt = self._limit.run(partial(self._channel.send, delivery.outgoing))
         except ChannelError as error:
             self._failed(delivery, error)
         else:
             outbox.sent(self._store, delivery, receipt, self._clock())
             self._failures, self._rests_until = 0, -math.inf
         finally:
-            self._paced_until = self._steady() + self._route.channel.pace
-
-    def _again_after(self, delivery: Delivery) -> timedelta:
-        """Return how long a delivery rests whose attempt never ends: longer each time, if it kills the process."""
-        settle = self._route.settle
-        return max(settle, pause(delivery.attempts, "uncertain", None, self._random)) if delivery.attempts else settle
+            self._paced_until = self._steady() + self._channel.pace
 
     def _failed(self, delivery: Delivery, error: ChannelError) -> None:
         words = f"{error.reason}: {error}"
@@ -129,12 +165,12 @@ class Sender:
         self._limited += error.reason == "busy"
         if self._failures == 1:  # the outbox counts the others
             LOGGER.warning("channel %s: %s; it will be retried", delivery.channel, words)
-        wait = pause(max(delivery.attempts + 1, self._failures), error.reason, error.retry_after, self._random)
-        self._rests_until = self._steady() + wait.total_seconds()
+        rest = pause(max(delivery.attempts + 1, self._failures), error.reason, error.retry_after, self._random)
+        self._rests_until = self._steady() + rest.total_seconds()
         # A channel that asked for more rests as a whole: what is stored must not wait for long after a clock was set.
-        stored = min(wait, timedelta(seconds=_LONGEST))
+        stored = min(rest, timedelta(seconds=_LONGEST))
         uncertain = error.reason == "uncertain"
-        next_at = self._clock() + (max(stored, self._route.settle) if uncertain else stored)
+        next_at = self._clock() + (max(stored, self._channel.settle) if uncertain else stored)
         outbox.failed(self._store, delivery, words, uncertain=uncertain, next_at=next_at)
 
     def _give_up(self, delivery: Delivery, words: str) -> None:
@@ -193,12 +229,16 @@ class Dispatcher:
         random: Random,
         stopping: threading.Event,
         steady: Callable[[], float] = time.monotonic,
+        seconds: float = _SECONDS,
     ) -> None:
-        """`routes`: the channels as they are now; another list when they have changed. `steady`: see `Sender`."""
+        """`routes`: the channels as they are now; another list when they have changed. `steady`, `seconds`: see
+        `Sender`."""
         self._store = store
         self._routes = routes
         self._clock = clock
-        self._sender = partial(Sender, store, clock=clock, random=random, stopping=stopping, steady=steady)
+        self._sender = partial(
+            Sender, store, clock=clock, random=random, stopping=stopping, steady=steady, seconds=seconds
+        )
         self._taken: list[Route] = []
         self._senders: dict[str, Sender] = {}
         self._turns: dict[str, Future[None]] = {}  # newest of each channel
@@ -231,7 +271,7 @@ class Dispatcher:
 
     def _wanted(self, notification: Notification) -> list[str]:
         """Return the channels that want a notification. Of its own failure a channel hears nothing."""
-        wanted = [route.channel.name for route in self._taken if notification.severity in route.severities]
+        wanted = [channel.name for channel, severities in self._taken if notification.severity in severities]
         return [name for name in wanted if name != notification.undelivered]
 
     def senders(self) -> Mapping[str, Sender]:
@@ -239,5 +279,5 @@ class Dispatcher:
         return self._senders
 
     def close(self) -> None:
-        """Return when sending has ended. The event has been set, so this takes as long as one call."""
+        """Return when sending has ended. The event has been set, so this takes as long as one look at it."""
         self._pool.shutdown(wait=True)

@@ -8,87 +8,53 @@ from typing import Final
 from logprobe.alerts.notification import CLOSED, Notification
 from logprobe.monitor.number_text import number
 
-_HEADINGS: Final = {
-    "resolved": "Resolved",
-    "acknowledged": "Acknowledged",
-    "changed": "Changed",
-    "still_firing": "Still firing",
-    CLOSED: "Closed",
-}
 _LAYERS: Final = {
     "semantic": "semantic: the engine reports log-probs it did not sample from",
     "inference_path": "inference path: the engine computes them differently",
     "objective": "objective: the policies differ, a correction applies",
     "unknown": "unknown: no test names the cause",
 }
-_UNITLESS: Final = ("", "fraction", "1e-4")
+_UNITLESS: Final = (None, "", "fraction", "1e-4")
 
 
-def heading(notification: Notification) -> str:
+def heading(n: Notification) -> str:
     """Return event, rule and run in a few words."""
-    state = notification.state
-    now = notification.level or notification.severity
-    word = now.capitalize() if state == "firing" else _HEADINGS.get(state, _words(state))
-    return f"{word}: {notification.rule} · {notification.run}"
+    word = (n.level or n.severity) if n.state == "firing" else n.state.replace("_", " ")
+    return f"{word.capitalize()}: {n.rule} · {n.run}"
 
 
-def title(notification: Notification) -> str:
+def title(n: Notification) -> str:
     """Return the title of a message that is brought up to date: the incident and how it stands, or the episode."""
-    n = notification
     if n.incident is None:
         return heading(n)
     return f"Incident {n.incident}: {'closed' if n.state == CLOSED else n.run_severity or n.severity}"
 
 
-def facts(notification: Notification) -> list[tuple[str, str]]:
+def facts(n: Notification) -> list[tuple[str, str]]:
     """Return the known facts as (name, value)."""
-    n = notification
+    since = "" if n.since_step is None else f"since {n.since_step}"
+    step = since if n.step is None else f"{n.step} ({since})" if since else str(n.step)
+    value = "" if n.value is None else number(n.value) if math.isfinite(n.value) else str(n.value)
     rows = [
-        ("Run now", n.run_severity or ""),
-        ("Metric", n.metric or ""),
-        ("Value", _value(n)),
-        ("Step", _step(n)),
-        ("Layer", _LAYERS.get(n.layer, n.layer) if n.layer else ""),
-        ("Cause", n.cause or ""),
+        ("Run now", n.run_severity),
+        ("Metric", n.metric),
+        ("Value", f"{value} {n.unit}" if value and n.unit not in _UNITLESS else value),
+        ("Step", step),
+        ("Layer", _LAYERS.get(n.layer or "", n.layer)),
+        ("Cause", n.cause),
     ]
     return [(name, value) for name, value in rows if value]
 
 
-def plain(notification: Notification) -> str:
-    """The whole message as plain text of several lines."""
-    n = notification
+def plain(n: Notification) -> str:
+    """Return the whole message as plain text of several lines."""
     lines = [heading(n), n.summary, *(f"{name}: {value}" for name, value in facts(n))]
-    if n.fix:
-        lines.append(f"What to do: {n.fix}")
+    lines += [f"What to do: {n.fix}"] if n.fix else []
     lines += [f"Preceding change: {change}" for change in n.changes]
-    if n.more:
-        lines.append(f"More: {n.more}")
-    if n.link:
-        lines.append(n.link)
-    return "\n".join(lines)
+    lines += [f"More: {n.more}"] if n.more else []
+    return "\n".join([*lines, n.link] if n.link else lines)
 
 
-def one_line(notification: Notification) -> str:
-    """The message in one line, for a log or where nothing else can be shown."""
-    return " ".join(f"{heading(notification)}: {notification.summary}".split())
-
-
-def _value(n: Notification) -> str:
-    if n.value is None:
-        return ""
-    unit = f" {n.unit}" if n.unit and n.unit not in _UNITLESS else ""
-    return f"{_number(n.value)}{unit}"
-
-
-def _step(n: Notification) -> str:
-    if n.step is None:
-        return f"since {n.since_step}" if n.since_step is not None else ""
-    return f"{n.step} (since {n.since_step})" if n.since_step is not None else str(n.step)
-
-
-def _number(value: float) -> str:
-    return number(value) if math.isfinite(value) else str(value)
-
-
-def _words(state: str) -> str:
-    return state.replace("_", " ").capitalize()
+def one_line(n: Notification) -> str:
+    """Return the message in one line, for a log or where nothing else can be shown."""
+    return " ".join(f"{heading(n)}: {n.summary}".split())

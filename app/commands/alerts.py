@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from logprobe.alerts.rules import actions, backtest, thresholds
 from logprobe.alerts.rules.thresholds import Threshold
-from logprobe.alerts.sending import trial
+from logprobe.alerts.sending.actions import ping as tried
 from logprobe.alerts.sending.channels.settings import channels_of
 from logprobe.app.surface.arguments import Arguments, home_path, login, require_run
 from logprobe.app.text import tables
@@ -143,16 +142,12 @@ def show_alerts(arguments: Arguments) -> int:
 
 def ping(arguments: Arguments) -> int:
     """Send a test message; return 1 if it did not arrive."""
-
-    def clock() -> datetime:
-        return datetime.now(UTC)
-
-    home = Home(home_path(arguments))
-    routes = channels_of(home, environment=os.environ, stopping=threading.Event(), clock=clock)
-    outcome = trial.attempt(trial.chosen(routes, arguments.channel), now=clock())
-    for line in outcome.lines:
+    now = datetime.now(UTC)
+    routes = channels_of(Home(home_path(arguments)), environment=os.environ, clock=lambda: now)
+    tested = tried(routes, arguments.channel, now)
+    for line in tested["lines"]:
         print(f"{harmless(arguments.channel)}: {harmless(line)}")
-    return 0 if outcome.delivered else 1
+    return 0 if tested["delivered"] else 1
 
 
 def _print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], empty: str = "nothing") -> None:

@@ -3,7 +3,7 @@
 -- Within an episode in the order of the transitions, the end of an incident after all before it; among those the one first that has waited longest,
 -- so that a message which fails for its content does not hold up the others. A thread is an incident, or an episode that belongs to none: `thread` is
 -- the receipt of what was sent last of it in the channel, which names the thread's first message, or the one that replaced it; `overtaken`: a later one has been sent before this one, or the end of the incident, which
--- nothing overtakes; `later`: some message of it has.
+-- nothing overtakes.
 WITH waiting AS (
     SELECT d.key, d.attempts, d.next_at, d.uncertain_since, d.last_error, n.run, n.state, coalesce(n.incident, n.episode) AS of, n.number,
            min(n.number) OVER (PARTITION BY n.run, n.episode) AS of_episode,
@@ -21,14 +21,13 @@ next AS (
 ),
 said AS (
     SELECT arg_max(d.receipt, (d.finished_at, n.number)) AS thread,
-           coalesce(any_value(x.state) <> 'closed' AND (max(n.number) > any_value(x.number) OR bool_or(n.state = 'closed')), false) AS overtaken,
-           count(*) > 0 AS later
+           coalesce(any_value(x.state) <> 'closed' AND (max(n.number) > any_value(x.number) OR bool_or(n.state = 'closed')), false) AS overtaken
     FROM next AS x
     JOIN notifications AS n ON n.run = x.run AND coalesce(n.incident, n.episode) = x.of
     JOIN deliveries AS d ON d.key = n.key
     WHERE d.channel = $channel AND d.status = 'sent'
 )
-SELECT x.key, x.attempts, x.uncertain_since, x.last_error, n.document, n.enqueued_at, said.thread, said.overtaken, said.later
+SELECT x.key, x.attempts, x.uncertain_since, x.last_error, n.document, n.enqueued_at, said.thread, said.overtaken
 FROM next AS x
 JOIN notifications AS n ON n.key = x.key
 CROSS JOIN said

@@ -81,7 +81,7 @@ def test_a_pipe_in_place_of_a_file_holds_nothing_up(tmp_path, name):
 
 
 def test_a_device_in_place_of_a_secret():
-    from logprobe.alerts.sending.credentials import read_secret
+    from logprobe.alerts.sending.channels.settings import read_secret
 
     with pytest.raises(ConfigurationError, match="is not a regular file"):
         read_secret("channel a: token", "/dev/zero", {})

@@ -21,24 +21,19 @@ from slack_sdk.errors import SlackObjectFormationError
 from slack_sdk.models.blocks import Block
 
 TOKEN = "xoxb-0000-canary-token"
-HOOK = "/services/T0000/B0000/canaryhook"
 CHANNEL = "C0123456789"
-SCOPES = ("chat:write", "files:write", "channels:history")
+SCOPES = ("chat:write", "channels:history")
 NEEDED = {
     "chat.postMessage": "chat:write",
     "chat.update": "chat:write",
-    "files.getUploadURLExternal": "files:write",
-    "files.completeUploadExternal": "files:write",
     "conversations.history": "channels:history",
     "conversations.replies": "channels:history",
 }
 MOST_BLOCKS = 50
 MOST_TEXT = 40_000
 
-# Named failures. "before": nothing was accepted; "after": it was, and the sender does not hear of it.
+# Named failures; "hang" is another. "before": nothing was accepted; "after": it was, and the sender does not hear of it.
 FAILURES = (
-    "timeout_before",
-    "timeout_after",
     "500_before",
     "500_after",
     "reset_before",
@@ -54,7 +49,6 @@ class FakeSlack:
     def __init__(self, *, interval: float = 1.0, scopes: tuple[str, ...] = SCOPES, member: bool = True) -> None:
         self.messages: list[dict[str, Any]] = []
         self.calls: list[str] = []
-        self.uploads: dict[str, bytes] = {}
         self.violations: list[str] = []
         self.limited = 0  # how often a sender was too fast
         self.on_call: Callable[[str, str], None] = lambda method, stage: None  # stage: arrived | accepted | answered
@@ -89,10 +83,6 @@ class FakeSlack:
     def api_url(self) -> str:
         return f"{self.root}/api/"
 
-    @property
-    def hook_url(self) -> str:
-        return f"{self.root}{HOOK}"
-
     def fail(self, method: str, *failures: str) -> None:
         """The next calls of `method` fail, one after the other: names of FAILURES, or an error code of Slack's."""
         self._failures.setdefault(method, []).extend(failures)
@@ -108,11 +98,6 @@ class FakeSlack:
         with self._lock:
             waiting = self._failures.get(method)
             return waiting.pop(0) if waiting else None
-
-    def hangs_next(self) -> bool:
-        """Whether the next call of some method is to hang."""
-        with self._lock:
-            return any(waiting and waiting[0].startswith("timeout") for waiting in self._failures.values())
 
     def hang(self) -> None:
         """Until somebody lets go of it, or the test ends: longer than any sender waits."""
@@ -194,22 +179,6 @@ class FakeSlack:
         cursor = str(start + limit) if more else ""
         return 200, {"ok": True, "messages": page, "has_more": more, "response_metadata": {"next_cursor": cursor}}
 
-    def _files_getUploadURLExternal(self, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        self._number += 1
-        file = f"F{self._number}"
-        self.uploads[file] = arguments["filename"].encode()
-        return 200, {"ok": True, "file_id": file, "upload_url": f"{self.root}/upload/{file}"}
-
-    def _files_completeUploadExternal(self, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        given = arguments["files"]
-        files = json.loads(given) if isinstance(given, str) else given
-        shared = [{"id": f["id"], "title": f["title"], "name": self.uploads[f"{f['id']}.name"].decode()} for f in files]
-        message = {"ts": self._ts(), "channel": arguments["channel_id"], "files": shared, "text": ""}
-        if arguments.get("thread_ts"):
-            message["thread_ts"] = arguments["thread_ts"]
-        self.messages.append(message)
-        return 200, {"ok": True, "files": shared}
-
     def _channel_error(self, channel: str) -> dict[str, Any] | None:
         if channel != CHANNEL:
             return {"error": "channel_not_found"}
@@ -263,47 +232,33 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         slack, body = self.slack, self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path, _, query = self.path.partition("?")
-        method = "webhook" if path == HOOK else path.rpartition("/")[2] if path.startswith("/api/") else path
+        method = path.rpartition("/")[2]
         slack.calls.append(method)
         failure = slack.next_failure(method)
         slack.on_call(method, "arrived")
         if failure is not None and self._fails(failure, "before"):
             return
-        status, document = self._answer(method, path, query, body, failure)
+        status, document = self._answer(method, query, body, failure)
         slack.on_call(method, "accepted")
         if failure is not None and self._fails(failure, "after"):
             return
         self._write(status, document)
         slack.on_call(method, "answered")
 
-    def _answer(self, method: str, path: str, query: str, body: bytes, failure: str | None) -> tuple[int, Any]:
+    def _answer(self, method: str, query: str, body: bytes, failure: str | None) -> tuple[int, Any]:
         slack = self.slack
         if failure == "ratelimited":
             return 429, {"ok": False, "error": "ratelimited"}
         if failure is not None and failure not in FAILURES:
-            return (403, failure) if method == "webhook" else (200, {"ok": False, "error": failure})
-        if path.startswith("/upload/"):
-            file = path.rpartition("/")[2]
-            slack.uploads[f"{file}.name"], slack.uploads[file] = slack.uploads[file], body
-            return 200, "OK"
-        if path.startswith("/services/"):
-            return self._webhook(path, body)
+            return 200, {"ok": False, "error": failure}
         if "json" in self.headers.get("Content-Type", ""):
             arguments = json.loads(body or b"{}")
         else:
             arguments = dict(parse_qsl(query) + parse_qsl(body.decode()))
         return slack.answer(method, arguments, self.headers.get("Authorization"))
 
-    def _webhook(self, path: str, body: bytes) -> tuple[int, str]:
-        if path != HOOK:
-            return 403, "invalid_token"
-        status, document = self.slack.post(CHANNEL, json.loads(body))
-        if document["ok"]:
-            return 200, "ok"
-        return (status if status != 200 else 400), document["error"]
-
     def _fails(self, failure: str, when: str) -> bool:
-        if failure == f"timeout_{when}":
+        if failure == "hang":
             self.slack.hang()
             self.close_connection = True
         elif failure == f"500_{when}":

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
+from pydantic import SecretStr
+
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.channels.slack import Slack
-from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Dispatcher
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
@@ -28,10 +28,10 @@ def main(home: Path, api_url: str, point: str) -> None:
     """Kills its own process at `point`: before or after the outbox is told that an attempt begins, or that it has sent a message."""
     _kill_at(point)
     stopping = threading.Event()
-    bot = Slack("team", token=Secret(TOKEN), channel=CHANNEL, calls=Calls(60.0, stopping), api_url=api_url)
-    bot.pace = PACE
+    bot = Slack("team", token=SecretStr(TOKEN), channel=CHANNEL, api_url=api_url)
+    bot.pace, bot.settle = PACE, SETTLE
     with Home(home).lock(), Store.open(Home(home)) as store:
-        routes = [Route(bot, frozenset({"warning", "critical"}), SETTLE)]
+        routes = [Route(bot, frozenset({"warning", "critical"}))]
         dispatcher = Dispatcher(
             store, lambda: routes, clock=lambda: datetime.now(UTC), random=Random(0), stopping=stopping
         )

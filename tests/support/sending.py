@@ -4,59 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import TypeVar
 
 from fake_slack import CHANNEL, TOKEN, FakeSlack
+from pydantic import SecretStr
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Channel
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.channels.slack import Slack
-from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Dispatcher
-from logprobe.collectors.errors import ChannelError
 from logprobe.monitor import queries
 from logprobe.monitor.store.store import Store
 
-T = TypeVar("T")
 ALL = frozenset({"info", "warning", "critical"})
 
 
-def bot(slack: FakeSlack, *, calls: Calls | None = None, token: str = TOKEN, channel: str = CHANNEL) -> Slack:
+def bot(slack: FakeSlack, *, token: str = TOKEN, channel: str = CHANNEL) -> Slack:
     """A bot that does not wait between messages: where the pace matters, the test says so."""
-    made = Slack(
-        "team",
-        token=Secret(token),
-        channel=channel,
-        calls=calls or PatientCalls(slack),
-        api_url=slack.api_url,
-    )
+    made = Slack("team", token=SecretStr(token), channel=channel, api_url=slack.api_url)
     made.pace = 0.0
     return made
-
-
-class PatientCalls(Calls):
-    """Calls that wait long, but half a second where Slack is told to hang: no machine is so slow that others are given up."""
-
-    def __init__(self, slack: FakeSlack) -> None:
-        super().__init__(90.0, threading.Event())
-        self._slack = slack
-
-    def run(self, work: Callable[[], T]) -> T:
-        patience, self.seconds = self.seconds, 0.5 if self._slack.hangs_next() else self.seconds
-        try:
-            return super().run(work)
-        except ChannelError as error:
-            if "no response within" in str(error):
-                self._slack.let_go()  # so that the call which was left alone ends
-            raise
-        finally:
-            self.seconds = patience
 
 
 class Bench:
@@ -68,7 +38,7 @@ class Bench:
         self._began = self.now = datetime.now(UTC) + timedelta(seconds=1)
         self._set_by = timedelta(0)
         self.stopping = threading.Event()
-        routes = [Route(channel, ALL, timedelta(seconds=15)) for channel in channels]
+        routes = [Route(channel, ALL) for channel in channels]
         self.dispatcher = Dispatcher(
             store,
             lambda: routes,
@@ -76,6 +46,7 @@ class Bench:
             steady=self._steady,
             random=Random(7),
             stopping=self.stopping,
+            seconds=90.0,
         )
 
     def _steady(self) -> float:

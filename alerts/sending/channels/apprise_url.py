@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import importlib
 import logging
+from datetime import timedelta
 from typing import Any, Final
 
+from pydantic import SecretStr
+
 from logprobe.alerts.sending import messages
-from logprobe.alerts.sending.channels.addresses import check_host
-from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels import web
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
-from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError, ConfigurationError, MissingExtraError
 
 _TYPES: Final = {"info": "info", "warning": "warning", "critical": "failure"}
@@ -20,41 +21,33 @@ _TYPES: Final = {"info": "info", "warning": "warning", "critical": "failure"}
 class AppriseUrl:
     """One address of apprise, as in ``mailto://…``."""
 
+    kind = "apprise"
+    settle = timedelta(0)
     pace = 1.0
 
-    def __init__(self, name: str, *, url: Secret, calls: Calls) -> None:
-        """Raises `MissingExtraError` without apprise, `ConfigurationError` for an address that it does not know."""
+    def __init__(self, name: str, *, url: SecretStr) -> None:
+        """Raise `MissingExtraError` without apprise, `ConfigurationError` for an address that it does not know."""
         self.name = name
-        self._calls = calls
         apprise = _apprise()
         asset = apprise.AppriseAsset()
         asset.http_redirects = False  # of an apprise that knows it; an older one follows them
         self._target = apprise.Apprise(asset=asset)
-        if not self._target.add(url.reveal()):
+        if not self._target.add(url.get_secret_value()):
             raise ConfigurationError(
                 f"channel {name}: apprise does not know this kind of address; see "
                 "https://github.com/caronc/apprise/wiki"
             )
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Sends the message as plain text. What went wrong, apprise does not say."""
+        """Send the message as plain text. Apprise does not say what went wrong."""
         note = outgoing.notification
         kind = "success" if note.state == "resolved" else _TYPES.get(note.level or note.severity, "info")
-        title, body = messages.heading(note), messages.plain(note)
-        done = self._calls.run(lambda: self._notify(body=body, title=title, notify_type=kind, body_format="text"))
-        if not done:
+        for host in (target.host for target in self._target if target.host):
+            web.refuse(host)
+        told = {"title": messages.heading(note), "body": messages.plain(note)}
+        if not self._target.notify(**told, notify_type=kind, body_format="text"):
             raise ChannelError("uncertain", "apprise could not deliver the message; check the address and its target")
         return {}
-
-    def _notify(self, **message: Any) -> bool:
-        for host in (target.host for target in self._target if target.host):
-            try:
-                check_host(host.strip("[]"))
-            except ChannelError:
-                raise
-            except OSError:  # a name that leads nowhere, or no name at all: apprise says whether it could deliver
-                continue
-        return bool(self._target.notify(**message))
 
     def check(self) -> list[str]:
         """Return the line on what apprise cannot do."""

@@ -1,10 +1,11 @@
-"""Interface of every channel, and the receipt of a message that it has taken."""
+"""Interface of every channel. A channel is a file here, its settings are in `settings`, its tests are the conformance
+suite."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias
 
 from logprobe.alerts.notification import Notification
@@ -15,7 +16,7 @@ Receipt: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One notification on its way to one channel.
+    """One notification in flight to one channel.
 
     Attributes:
         notification: what to say.
@@ -23,30 +24,32 @@ class Outgoing:
             None: this is the first, or the channel gave no receipt.
         overtaken: whether a later message of the thread is there already, or that its incident is closed, whose place
             this one must not take.
-        later: whether a message of the thread has been sent.
         uncertain_since: when an attempt began of which it is not known whether the message arrived; None: it did not.
     """
 
     notification: Notification
     thread: Receipt | None = None
-    uncertain_since: datetime | None = None
     overtaken: bool = False
-    later: bool = False
+    uncertain_since: datetime | None = None
 
 
 class Channel(Protocol):
-    """A place that takes notifications. Used by one thread at a time."""
+    """A place that takes notifications. Used by one thread at a time.
 
-    @property
-    def name(self) -> str:
-        """Name in the settings."""
+    Attributes:
+        kind: as in the settings.
+        settle: time after a lost answer until the channel can be asked whether the message arrived.
+        name: in the settings.
+        pace: seconds between two messages, at least.
+    """
 
-    @property
-    def pace(self) -> float:
-        """Seconds between two messages, at least."""
+    kind: str
+    settle: timedelta
+    name: str
+    pace: float
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Delivers, within the channel's time limit. Raises `ChannelError`.
+        """Deliver the notification. Raise `ChannelError`, without any secret in its text.
 
         A channel that can look for a message does so first where `uncertain_since` is set.
         """

@@ -1,4 +1,4 @@
-"""The channels of a home: the section ``channels`` of its settings, checked to the last key.
+"""The channels of a data directory: the section ``channels`` of its settings, checked to the last key.
 
     channels:
       oncall:
@@ -13,41 +13,34 @@ Secrets are in the environment (``token: $SLACK_TOKEN``) or in private files, ne
 from __future__ import annotations
 
 import re
-import threading
+import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias, assert_never
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field, SecretStr, TypeAdapter
 
 from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
-from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Channel
-from logprobe.alerts.sending.channels.network import checked_address
 from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.channels.webhook import Webhook
-from logprobe.alerts.sending.credentials import Secret, read_secret
-from logprobe.monitor import settings_file
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import limits, settings_file
 from logprobe.monitor.home import Home
 
 SECTION: Final = "channels"
-_ID_NEEDED: Final = (
-    "expected the channel's ID, such as C0123456789; find it at the end of the channel's details in Slack"
-)
+_NOT_PRIVATE: Final = stat.S_IRWXO | stat.S_IWGRP  # a group may read: that is how Kubernetes hands secrets to a pod
+Severity: TypeAlias = Literal["info", "warning", "critical"]
+_Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
 def _channel_id(name: str) -> str:
     if not re.fullmatch(r"[CGD][A-Z0-9]{2,}", name):
-        raise ValueError(_ID_NEEDED)
+        raise ValueError(
+            "expected the channel's ID, such as C0123456789; find it at the end of the channel's details in Slack"
+        )
     return name
-
-
-Severity: TypeAlias = Literal["info", "warning", "critical"]
-_Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-SECONDS: Final = 10.0  # of one call over the network
-SETTLE: Final = timedelta(seconds=15)  # after which a message, had Slack accepted it, can be found
 
 
 class _Channel(settings_file.Settings):
@@ -91,78 +84,76 @@ class AppriseSettings(_Channel):
 
 
 Settings: TypeAlias = SlackSettings | WebhookSettings | AppriseSettings
-
-
 _CHANNELS: Final = TypeAdapter(dict[_Name, Annotated[Settings, Field(discriminator="kind")]])
 
 
-def read_settings(home: Path) -> dict[str, Settings]:
-    """The channels of a home by name.
+class Route(NamedTuple):
+    """A channel and the severities of messages that it gets."""
 
-    Raises `ConfigurationError` with file, line and key, all mistakes of the section at once.
+    channel: Channel
+    severities: frozenset[str]
+
+
+def read_settings(home: Path) -> dict[str, Settings]:
+    """Return the channels of a data directory by name.
+
+    Raise `ConfigurationError` with file, line and key, all mistakes of the section at once.
     """
     return settings_file.read(home, SECTION, _CHANNELS, {})
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A channel, what it wants to hear of, and how long after a lost answer it can be asked whether the message
-    arrived."""
+def channels_of(home: Home, *, environment: Mapping[str, str], clock: Callable[[], datetime]) -> list[Route]:
+    """Return the channels that a data directory is configured with.
 
-    channel: Channel
-    severities: frozenset[str]
-    settle: timedelta = timedelta(0)
-    kind: str = ""  # as in the channels file
-
-
-def channels_of(
-    home: Home,
-    *,
-    environment: Mapping[str, str],
-    stopping: threading.Event,
-    clock: Callable[[], datetime],
-    seconds: float = SECONDS,
-) -> list[Route]:
-    """Return the channels that a home is configured with. `seconds`: of one call over the network.
-
-    Raises:
-        ConfigurationError, MissingExtraError: one cannot be used.
+    Raise `ConfigurationError` or `MissingExtraError` if one cannot be used.
     """
 
-    def secret(label: str, place: str) -> Secret:
-        inside = str(home.path / place) if place.startswith("./") else place
-        return read_secret(label, inside, environment)
+    def made(name: str, settings: Settings) -> Channel:
+        def secret(what: str) -> SecretStr:
+            place = getattr(settings, what)
+            inside = str(home.path / place) if place.startswith("./") else place
+            return read_secret(f"channel {name}: {what}", inside, environment)
 
-    return [
-        Route(
-            _channel(name, channel, secret, Calls(seconds, stopping), clock),
-            frozenset(channel.severities),
-            SETTLE if isinstance(channel, SlackSettings) else timedelta(0),
-            channel.kind,
+        match settings:
+            case SlackSettings():
+                return Slack(name, token=secret("token"), channel=settings.channel, api_url=settings.api_url)
+            case WebhookSettings():
+                return Webhook(name, url=secret("url"), secret=secret("secret"), clock=clock)
+        return AppriseUrl(name, url=secret("url"))
+
+    found = read_settings(home.path).items()
+    return [Route(made(name, settings), frozenset(settings.severities)) for name, settings in found]
+
+
+def read_secret(label: str, place: str, environment: Mapping[str, str]) -> SecretStr:
+    """Return the secret at a place: ``$VARIABLE`` of `environment`, or the path of a private file.
+
+    Raises:
+        ConfigurationError: there is none, or other users than the owner and the group may read the file. The message
+            names the place and never the content; a text that is no place may be the secret, and is not quoted.
+    """
+    if place.startswith("$"):
+        where = f"{label}: the environment variable {place[1:]}"
+        if place[1:] not in environment:
+            raise ConfigurationError(f"{where} is not set")
+        value = environment[place[1:]]
+    elif place.startswith(("/", "~/", "./")):
+        where = f"{label}: the file {place}"
+        value = _read_private(Path(place).expanduser())
+    else:
+        raise ConfigurationError(
+            f"{label} is neither $VARIABLE nor the path of a file (/…, ~/…, ./…); write where the secret is, never the "
+            "secret itself"
         )
-        for name, channel in read_settings(home.path).items()
-    ]
+    secret = value.strip()
+    if not secret or not secret.isprintable() or " " in secret:
+        raise ConfigurationError(f"{where} is empty, or is not a single line without spaces")
+    return SecretStr(secret)
 
 
-def _channel(
-    name: str,
-    settings: Settings,
-    read: Callable[[str, str], Secret],
-    calls: Calls,
-    clock: Callable[[], datetime],
-) -> Channel:
-    def secret(what: str, place: str) -> Secret:
-        return read(f"channel {name}: {what}", place)
-
-    match settings:
-        case SlackSettings():
-            token = secret("token", settings.token)
-            return Slack(name, token=token, channel=settings.channel, calls=calls, api_url=settings.api_url)
-        case WebhookSettings():
-            url = checked_address(secret("url", settings.url), f"channel {name}: its URL")
-            key = secret("secret", settings.secret)
-            return Webhook(name, url=url, secret=key, calls=calls, clock=clock)
-        case AppriseSettings():
-            return AppriseUrl(name, url=secret("url", settings.url), calls=calls)
-        case _:
-            assert_never(settings)
+def _read_private(file: Path) -> str:
+    try:
+        return limits.read_text(file, limits.SETTINGS, not_for=_NOT_PRIVATE)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise ConfigurationError(f"{file}: cannot read the secret ({reason})") from None

@@ -8,160 +8,206 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from datetime import timedelta
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import Request
 
+from pydantic import SecretStr
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web import SlackResponse
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.sending.channels import slack_message
-from logprobe.alerts.sending.channels.addresses import opener
-from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels import slack_message, web
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
-from logprobe.alerts.sending.channels.slack_errors import SILENT, CarefulWebClient, translated
-from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError
 
-T = TypeVar("T")
 LOGGER: Final = logging.getLogger("logprobe.alerts")
+# The SDK logs each request and failure; the outbox tells them. This logger belongs to no tree and says nothing.
+_SILENT: Final = logging.Logger("logprobe.slack", logging.CRITICAL + 1)  # noqa: LOG001 - another inherits handlers
 
 EVENT: Final = "logprobe_notification"
 _CLOCKS: Final = timedelta(minutes=10)  # between Slack's clock and ours
 _PAGE: Final = 200
 _MOST_PAGES: Final = 50  # a channel that is busier than that gets the message again
-_POST: Final = "chat:write"
 _HISTORY: Final = {"channels:history", "groups:history", "im:history", "mpim:history"}
+_CODE: Final = re.compile(r"[a-z0-9_]{1,80}")
+_TOO_MANY: Final = 429
+_SERVER: Final = 500
+_NEW_ONE: Final = "create a new bot token at https://api.slack.com/apps (OAuth & Permissions)"
+_ELSEWHERE: Final = "choose another channel"
+_SETUP: Final = {
+    "invalid_auth": f"the token is not valid; {_NEW_ONE}",
+    "not_authed": f"there is no token; {_NEW_ONE}",
+    "account_inactive": f"the token belongs to a deleted bot or workspace; {_NEW_ONE}",
+    "token_revoked": f"the token was revoked; {_NEW_ONE}",
+    "token_expired": f"the token has expired; {_NEW_ONE}",
+    "no_permission": "the workspace does not allow this app to do it; ask its administrator",
+    "missing_scope": "the app lacks a scope; add it under OAuth & Permissions and install the app again",
+    "channel_not_found": "the bot sees no such channel; use the ID from the channel's details, and invite the bot",
+    "not_in_channel": "the bot is not in the channel; type /invite @your-bot there",
+    "is_archived": f"the channel is archived; {_ELSEWHERE}",
+    "channel_is_archived": f"the channel is archived; {_ELSEWHERE}",
+    "restricted_action": "a workspace preference forbids posting there; ask its administrator",
+    "posting_to_general_channel_denied": f"only some people may post to this channel; {_ELSEWHERE}",
+}
+_BUSY: Final = ("ratelimited", "rate_limited", "message_limit_exceeded", "team_added_to_org", "org_login_required")
+_UNCERTAIN: Final = ("internal_error", "fatal_error", "service_unavailable", "request_timeout")
+
+
+class _Client(WebClient):
+    """Client of the Web API that follows no redirect: the SDK's own would take the token along."""
+
+    def _perform_urllib_http_request_internal(self, url: str, req: Request) -> dict[str, Any]:
+        web.refuse(urlsplit(url).hostname or "")
+        with web.OPENER.open(req, timeout=self.timeout) as answer:
+            body = answer.read(web.BYTES).decode("utf-8", errors="replace")
+            return {"status": answer.status, "headers": answer.headers, "body": body}
 
 
 class Slack:
     """One Slack channel, through a bot token."""
 
+    kind = "slack"
+    settle = timedelta(seconds=15)  # after which a message, had Slack accepted it, can be found
     pace = 1.0  # Slack's limit, per channel
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        token: Secret,
-        channel: str,
-        calls: Calls,
-        api_url: str,
-    ) -> None:
+    def __init__(self, name: str, *, token: SecretStr, channel: str, api_url: str) -> None:
         """`channel`: its ID, as in C0123456789."""
         self.name = name
         self._channel = channel
-        self._calls = calls
-        self._secrets = (token,)
-        self._client = CarefulWebClient(
-            opener(),
-            token=token.reveal(),
+        self._token = token
+        self._client = _Client(
+            token=token.get_secret_value(),
             base_url=api_url,
-            timeout=math.ceil(calls.seconds),
-            logger=SILENT,
-            retry_handlers=[],  # waiting and sending again is the outbox's
+            timeout=math.ceil(web.SECONDS),
+            logger=_SILENT,
+            retry_handlers=[],  # waiting and sending again is the outbox's, which survives a restart
         )
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Posts, unless it has been; then brings the first message up to date."""
+        """Post the message, unless it was posted; then bring the first message of the thread up to date."""
         posted = self._find(outgoing) if outgoing.uncertain_since else None
         if outgoing.thread is None:
-            return self._first(outgoing, posted)
+            return posted or self._post(outgoing, slack_message.message(outgoing.notification))
         try:
             if posted is None:
                 self._post(outgoing, slack_message.reply(outgoing.notification))
         except ChannelError as error:
             if "thread_not_found" not in str(error):
                 raise
-            return self._first(replace(outgoing, thread=None), None)  # the first message was deleted
+            alone = replace(outgoing, thread=None)  # the first message was deleted
+            return self._post(alone, slack_message.message(outgoing.notification))
         if not outgoing.overtaken:
             self._edit(outgoing.thread, outgoing.notification)
         return outgoing.thread  # whichever message of the thread is asked, it names the first
 
     def check(self) -> list[str]:
-        """Which scopes are missing. Raises `ChannelError` when the token is not valid."""
+        """Return which scopes are missing. Raise `ChannelError` if the token is not valid."""
         answer = self._call(self._client.auth_test)
-        granted = {scope.strip() for scope in _header(answer, "x-oauth-scopes").split(",")} - {""}
-        if not granted:
-            return []
-        missing = [] if _POST in granted else [f"the scope {_POST} is missing: nothing can be posted"]
-        if not granted & _HISTORY:
+        stated = next((value for name, value in answer.headers.items() if name.lower() == "x-oauth-scopes"), "")
+        granted = {scope.strip() for scope in stated.split(",")} - {""}
+        missing = []
+        if granted and "chat:write" not in granted:
+            missing.append("the scope chat:write is missing: nothing can be posted")
+        if granted and not granted & _HISTORY:
             missing.append(
                 "the scope channels:history (groups:history for a private channel) is missing: a message may be "
                 "duplicated after a crash"
             )
         return missing
 
-    def _first(self, outgoing: Outgoing, posted: Receipt | None) -> Receipt:
-        return posted or self._post(outgoing, slack_message.message(outgoing.notification))
-
     def _post(self, outgoing: Outgoing, content: dict[str, Any]) -> Receipt:
-        arguments = {"channel": self._channel, "metadata": _metadata(outgoing.notification.key), **content}
+        note, thread = outgoing.notification, {}
         if outgoing.thread:
             # What is critical and the end of a snooze must reach those who do not follow the thread.
-            n = outgoing.notification
-            loud = n.state == "still_firing" or (n.state == "firing" and n.level == "critical")
-            arguments |= {"thread_ts": outgoing.thread["ts"], "reply_broadcast": loud}
-        answer = self._call(lambda: self._client.chat_postMessage(**arguments))
-        return _receipt(answer["channel"], answer["ts"], outgoing.notification.key)
+            loud = note.state == "still_firing" or (note.state == "firing" and note.level == "critical")
+            thread = {"thread_ts": outgoing.thread["ts"], "reply_broadcast": loud}
+        where = {"channel": self._channel, "metadata": _metadata(note.key)}
+        answer = self._call(self._client.chat_postMessage, **where, **content, **thread)
+        return {"channel": answer["channel"], "ts": answer["ts"], "key": note.key}
 
     def _edit(self, thread: Receipt, notification: Notification) -> None:
         """Bring the thread's first message up to date. A reply has been posted: after a failure it is looked for."""
         content = slack_message.message(notification)
         del content["unfurl_links"], content["unfurl_media"]  # not of chat.update
-        arguments = {"channel": thread["channel"], "ts": thread["ts"], "metadata": _metadata(thread["key"]), **content}
+        where = {"channel": thread["channel"], "ts": thread["ts"], "metadata": _metadata(thread["key"])}
         try:
-            self._call(lambda: self._client.chat_update(**arguments))
+            self._call(self._client.chat_update, **where, **content)
         except ChannelError as error:
             if error.reason != "refused":
                 raise ChannelError("uncertain", str(error), retry_after=error.retry_after) from None
             LOGGER.warning("%s: the first message of the thread was not updated: %s", self.name, error)
 
     def _find(self, outgoing: Outgoing) -> Receipt | None:
-        """The message, if an earlier attempt has brought it there. Without the scope to look, it may come twice."""
+        """Return the message if an earlier attempt has posted it. Without the scope to look, it may come twice."""
+        key = outgoing.notification.key
         try:
-            for message in self._recent(outgoing):
-                if _key(message) == outgoing.notification.key:
-                    return _receipt(self._channel, message["ts"], outgoing.notification.key)
+            found = next((message for message in self._recent(outgoing) if _key(message) == key), None)
         except ChannelError as error:
-            if "missing_scope" in str(error):
-                LOGGER.warning("%s: cannot search for the message, it may be duplicated: %s", self.name, error)
-                return None
-            raise ChannelError("uncertain", str(error), retry_after=error.retry_after) from None
-        return None
+            if "missing_scope" not in str(error):
+                raise ChannelError("uncertain", str(error), retry_after=error.retry_after) from None
+            LOGGER.warning("%s: cannot search for the message, it may be duplicated: %s", self.name, error)
+            return None
+        return None if found is None else {"channel": self._channel, "ts": found["ts"], "key": key}
 
     def _recent(self, outgoing: Outgoing) -> Iterator[dict[str, Any]]:
-        """Messages since the attempt of unknown outcome, in the thread and in the channel: there may have been no
+        """Yield messages since the attempt of unknown outcome, in the thread and in the channel: there may have been no
         thread then."""
+        since = outgoing.uncertain_since
+        oldest = "0" if since is None else f"{(since - _CLOCKS).timestamp():.6f}"
         if outgoing.thread is not None:
             try:
-                yield from self._pages(self._client.conversations_replies, outgoing, ts=outgoing.thread["ts"])
+                yield from self._pages(self._client.conversations_replies, oldest=oldest, ts=outgoing.thread["ts"])
             except ChannelError as error:
                 if "thread_not_found" not in str(error):
                     raise
-        yield from self._pages(self._client.conversations_history, outgoing)
+        yield from self._pages(self._client.conversations_history, oldest=oldest)
 
-    def _pages(
-        self, method: Callable[..., SlackResponse], outgoing: Outgoing, **where: str
-    ) -> Iterator[dict[str, Any]]:
-        arguments: dict[str, Any] = {
-            "channel": self._channel,
-            "oldest": _slack_time(outgoing.uncertain_since),
-            "limit": _PAGE,
-            "include_all_metadata": True,
-            **where,
-        }
+    def _pages(self, method: Callable[..., SlackResponse], **asked: Any) -> Iterator[dict[str, Any]]:
+        asked |= {"channel": self._channel, "limit": _PAGE, "include_all_metadata": True}
         for _ in range(_MOST_PAGES):
-            answer = self._call(lambda: method(**arguments))
+            answer = self._call(method, **asked)
             yield from answer["messages"]
-            cursor = (answer.get("response_metadata") or {}).get("next_cursor")
-            if not cursor:
+            if not (cursor := (answer.get("response_metadata") or {}).get("next_cursor")):
                 return
-            arguments["cursor"] = cursor
+            asked["cursor"] = cursor
 
-    def _call(self, work: Callable[[], T]) -> T:
-        return self._calls.run(lambda: translated(work, self._secrets))
+    def _call(self, method: Callable[..., SlackResponse], **arguments: Any) -> SlackResponse:
+        """Call Slack. Errors of SDK and network become `ChannelError`, without the token and without their cause."""
+        try:
+            return method(**arguments)
+        except ChannelError:
+            raise
+        except SlackApiError as error:
+            failure = _answered(error.response)
+        except SlackClientError as error:
+            failure = ChannelError("refused", f"Slack's SDK refused: {error}")
+        except (OSError, HTTPException) as error:
+            failure = web.network_error(error, [self._token])
+        words = web.redacted(str(failure), [self._token])  # a proxy may have quoted the request
+        raise ChannelError(failure.reason, words, retry_after=failure.retry_after) from None
+
+
+def _answered(response: Any) -> ChannelError:
+    """Return the error of an answer with ``ok: false``."""
+    code, status = str(response.get("error", "unknown_error")), response.status_code
+    details = [str(line) for line in (response.get("response_metadata") or {}).get("messages", [])]
+    details += [f"needed: {response['needed']}"] if response.get("needed") else []
+    recognised = _CODE.fullmatch(code) is not None  # else a proxy's page
+    told = f" ({'; '.join(details)[:300]})" if details else ""
+    words = f"Slack answered {code if recognised else 'an unknown response'}{told}"
+    if status == _TOO_MANY or code in _BUSY:
+        return ChannelError("busy", words, retry_after=web.retry_after(response.headers))
+    if code in _SETUP:
+        return ChannelError("setup", f"{words}: {_SETUP[code]}")
+    uncertain = status >= _SERVER or code in _UNCERTAIN or not recognised
+    return ChannelError("uncertain" if uncertain else "refused", f"{words}, HTTP status {status}")
 
 
 def _metadata(key: str) -> dict[str, Any]:
@@ -171,17 +217,4 @@ def _metadata(key: str) -> dict[str, Any]:
 def _key(message: dict[str, Any]) -> str | None:
     metadata = message.get("metadata") or {}
     key = (metadata.get("event_payload") or {}).get("key") if metadata.get("event_type") == EVENT else None
-    return str(key) if key is not None else None
-
-
-def _receipt(channel: str, ts: str, key: str) -> Receipt:
-    return {"channel": channel, "ts": ts, "key": key}
-
-
-def _slack_time(since: datetime | None) -> str:
-    return "0" if since is None else f"{(since - _CLOCKS).timestamp():.6f}"
-
-
-def _header(answer: SlackResponse, name: str) -> str:
-    values: Sequence[str] = [value for key, value in answer.headers.items() if key.lower() == name]
-    return values[0] if values else ""
+    return None if key is None else str(key)

@@ -12,27 +12,23 @@ import hashlib
 import hmac
 import json
 import string
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from http.client import HTTPException
 from typing import Final
 from urllib.error import HTTPError
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from urllib.request import Request
 
-from logprobe.alerts.sending.channels.addresses import opener
-from logprobe.alerts.sending.channels.calls import Calls
-from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
-from logprobe.alerts.sending.channels.network import network_error, retry_after
-from logprobe.alerts.sending.credentials import Secret
-from logprobe.collectors.errors import ChannelError, ConfigurationError
+from pydantic import SecretStr
 
-ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+from logprobe.alerts.sending.channels import web
+from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
+from logprobe.collectors.errors import ChannelError, ConfigurationError
 
 _PREFIX: Final = "whsec_"
 _PLAIN: Final = string.punctuation.replace("%", "")  # in a header, beside letters and digits; the rest is quoted
 _SHORTEST_KEY: Final = 24  # bytes; the specification's minimum
-_ANSWER: Final = 65_536  # bytes that are read of it
 _BUSY: Final = (429, 503)
 _AUTHENTICATION: Final = (401, 403, 404, 410)
 _SERVER: Final = 500
@@ -42,79 +38,64 @@ _REDIRECT: Final = range(300, 400)
 class Webhook:
     """One receiver of JSON documents."""
 
+    kind = "webhook"
+    settle = timedelta(0)
     pace = 0.0
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        url: Secret,
-        secret: Secret,
-        calls: Calls,
-        clock: Callable[[], datetime],
-    ) -> None:
-        """`secret`: ``whsec_`` and a key in base64, or any other text of 24 bytes or more. Raises
+    def __init__(self, name: str, *, url: SecretStr, secret: SecretStr, clock: Callable[[], datetime]) -> None:
+        """`secret`: ``whsec_`` and a key in base64, or any other text of 24 bytes or more. Raise
         `ConfigurationError`."""
         self.name = name
-        self._calls = calls
+        self._url = web.checked_url(url, f"channel {name}: its URL")
         self._secrets = (url, secret)
-        self._url = url
         self._key = key_of(secret)
         self._clock = clock
-        self._opener = opener()
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Posts the notification. Sent again under the same ``webhook-id`` while it is not known to have arrived."""
-        body = json.dumps(outgoing.notification.document(), ensure_ascii=False, allow_nan=False).encode()
-        key = quote(outgoing.notification.key, safe=_PLAIN)
-        seconds = int(self._clock().timestamp())
+        """Post the notification. It has the same ``webhook-id`` each time."""
+        url, body = self._url.get_secret_value(), json.dumps(outgoing.notification.document(), ensure_ascii=False)
+        key, seconds = quote(outgoing.notification.key, safe=_PLAIN), int(self._clock().timestamp())
         headers = {
             "Content-Type": "application/json; charset=utf-8",
             "User-Agent": "logprobe",
-            ID: key,
-            TIMESTAMP: str(seconds),
-            SIGNATURE: sign(self._key, key, seconds, body),
+            "webhook-id": key,
+            "webhook-timestamp": str(seconds),
+            "webhook-signature": sign(self._key, key, seconds, body.encode()),
         }
-        self._calls.run(lambda: self._post(body, headers))
-        return {}
+        web.refuse(urlsplit(url).hostname or "")
+        request = Request(url, body.encode(), headers, method="POST")  # noqa: S310 - its scheme was checked
+        try:
+            web.OPENER.open(request, timeout=web.SECONDS).close()
+        except HTTPError as error:
+            failure = _answered(error.code, web.retry_after(dict(error.headers)))
+            error.close()
+        except (OSError, HTTPException) as error:
+            failure = web.network_error(error, self._secrets)
+        else:
+            return {}
+        raise failure  # outside of `except`: urllib's errors hold the URL, and it may hold a password
 
     def check(self) -> list[str]:
         """Return no line: nothing is known before a message is sent."""
         return []
 
-    def _post(self, body: bytes, headers: Mapping[str, str]) -> None:
-        request = Request(self._url.reveal(), body, dict(headers), method="POST")  # noqa: S310 - its scheme was checked
-        try:
-            with self._opener.open(request, timeout=self._calls.seconds) as answer:
-                answer.read(_ANSWER)
-                return
-        except HTTPError as error:
-            failure = _answered(error.code, retry_after(dict(error.headers)))
-            error.close()
-        except (OSError, HTTPException) as error:
-            failure = network_error(error, self._secrets)
-        raise failure from None  # urllib's errors hold the address, and it may hold a password
 
-
-def key_of(secret: Secret) -> Secret:
-    """The signing key, as text of one character per byte. Raises `ConfigurationError` when it is too short, or no
-    base64."""
-    text = secret.reveal()
+def key_of(secret: SecretStr) -> bytes:
+    """Return the signing key. Raise `ConfigurationError` if it is too short, or no base64."""
+    text = secret.get_secret_value()
     try:
         key = base64.b64decode(text.removeprefix(_PREFIX), validate=True) if text.startswith(_PREFIX) else text.encode()
     except binascii.Error:
         raise ConfigurationError("the webhook's secret starts with whsec_, but no base64 follows") from None
     if len(key) < _SHORTEST_KEY:
-        raise ConfigurationError(
-            f"the webhook's secret has less than {_SHORTEST_KEY} bytes; make one: openssl rand -hex 32"
-        )
-    return Secret(key.decode("latin-1"))
+        short = f"the webhook's secret has less than {_SHORTEST_KEY} bytes; make one: openssl rand -hex 32"
+        raise ConfigurationError(short)
+    return key
 
 
-def sign(key: Secret, message_id: str, seconds: int, body: bytes) -> str:
-    """The value of ``webhook-signature``: ``v1,`` and HMAC-SHA256 of id, time and body, in base64."""
-    signed = f"{message_id}.{seconds}.".encode() + body
-    digest = hmac.new(key.reveal().encode("latin-1"), signed, hashlib.sha256).digest()
+def sign(key: bytes, message_id: str, seconds: int, body: bytes) -> str:
+    """Return the value of ``webhook-signature``: ``v1,`` and HMAC-SHA256 of id, time and body, in base64."""
+    digest = hmac.new(key, f"{message_id}.{seconds}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import stat
 import textwrap
-import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from fake_slack import TOKEN
 
-from logprobe.alerts.sending.channels.settings import Settings, channels_of, read_settings
-from logprobe.alerts.sending.credentials import Secret, read_secret, redacted
+from logprobe.alerts.sending.channels.settings import Settings, channels_of, read_secret, read_settings
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 
@@ -34,7 +32,7 @@ def parse_settings(text: str, folder: Path) -> dict[str, Settings]:
 
 
 def build(home: Path, environment: dict[str, str]) -> list:
-    return channels_of(Home(home), environment=environment, stopping=threading.Event(), clock=lambda: datetime.now(UTC))
+    return channels_of(Home(home), environment=environment, clock=lambda: datetime.now(UTC))
 
 
 def test_all_kinds(home: Path, tmp_path: Path) -> None:
@@ -105,17 +103,6 @@ def test_where_a_secret_is_has_to_be_said(home: Path, channel: str, words: str) 
     assert "canary" not in str(caught.value), "it may be the secret itself"
 
 
-@pytest.mark.parametrize(
-    "address", ["hooks.slack.com/canary", "ftp://h/canary", "http://", "https://h:canary/", "https://é/canary"]
-)
-def test_an_address_that_is_none_is_refused_and_not_quoted(home: Path, address: str) -> None:
-    home.mkdir()
-    (home / "logprobe.yaml").write_text("channels: {team: {kind: webhook, url: $TEAM_WEBHOOK, secret: $S}}")
-    with pytest.raises(ConfigurationError, match="channel team") as caught:
-        build(home, {"TEAM_WEBHOOK": address, "S": "s" * 32})
-    assert "canary" not in str(caught.value)
-
-
 @pytest.mark.parametrize("mode", [0o604, 0o644, 0o602, 0o620, 0o666])
 def test_a_secret_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "token"
@@ -130,7 +117,7 @@ def test_a_private_file_is_read(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "token"
     file.write_text("canary\n")
     file.chmod(mode)
-    assert read_secret("channel a: token", str(file), {}).reveal() == "canary"
+    assert read_secret("channel a: token", str(file), {}).get_secret_value() == "canary"
 
 
 @pytest.mark.parametrize("content", ["", "  \n", "can ary", "can\nary"])
@@ -138,12 +125,6 @@ def test_a_secret_is_one_word(content: str) -> None:
     with pytest.raises(ConfigurationError, match="environment variable X") as caught:
         read_secret("channel a: token", "$X", {"X": content})
     assert "can" not in str(caught.value).replace("channel", "")
-
-
-def test_a_secret_prints_as_nothing() -> None:
-    secret = Secret("canary/1")
-    assert "canary" not in f"{secret!r} {secret} {[secret]}"
-    assert redacted("https://h/canary%2F1?x=canary/1", [secret]) == "https://h/[secret]?x=[secret]"
 
 
 def test_the_file_in_the_documentation_is_valid(repository: Path, tmp_path: Path) -> None:

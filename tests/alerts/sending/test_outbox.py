@@ -41,7 +41,7 @@ def test_a_notification_is_there_exactly_when_its_transaction_is(store: Store) -
 class Recording:
     """A channel that keeps what it gets, and fails as it is told."""
 
-    pace = 0.0
+    kind, settle, pace = "recording", timedelta(seconds=15), 0.0
 
     def __init__(self, name: str, *failures: str | None) -> None:
         self.name = name

@@ -1,12 +1,14 @@
-"""Actions of users about channels, through the real service: see them, try one out, send again what was given up, change the file."""
+"""Delivery as a part of the service: see channels, try one out, send again what was given up, change the settings, end."""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alert_notes import NOTE
@@ -15,26 +17,76 @@ from processes import connected, end, eventually, start_service
 from sending import Bench, bot
 
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
+from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST, delivery_part, ping
+from logprobe.alerts.sending.channels.settings import Route
+from logprobe.app.cli import main
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import Reader
+from logprobe.monitor.service.jobs import Part
 from logprobe.monitor.store.store import Store
 
-TEAM = "channels:\n  team: {{kind: slack, channel: {channel}, token: $TEAM_TOKEN, api_url: '{url}'}}\n"
-OTHER = "  other: {{kind: slack, channel: {channel}, token: $TEAM_TOKEN, api_url: '{url}'}}\n"
+LINE = "  {name}: {{kind: slack, channel: {channel}, token: $TEAM_TOKEN, api_url: '{url}'}}\n"
 
 
-def give_up(home: Path, slack: FakeSlack, *keys: str) -> None:
-    """Messages of one episode each that the channel refused."""
-    with Store.open(Home(home)) as store:
+def line(slack: FakeSlack, name: str) -> str:
+    return LINE.format(name=name, channel=CHANNEL, url=slack.api_url)
+
+
+@pytest.fixture
+def configured(home: Path, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a channel."""
+    home.mkdir()
+    (home / "logprobe.yaml").write_text("channels:\n" + line(slack, "team"))
+    monkeypatch.setenv("TEAM_TOKEN", TOKEN)
+    return home
+
+
+@pytest.fixture
+def given_up(configured: Path, slack: FakeSlack) -> Iterator[tuple[Store, Part]]:
+    """The part of a service whose channel has given two messages up."""
+    with Store.open(Home(configured)) as store:
         bench = Bench(store, bot(slack))
-        for key in keys:
-            slack.fail("chat.postMessage", "invalid_blocks")
-            bench.enqueue(replace(NOTE, key=key, episode=key))
+        slack.fail("chat.postMessage", "invalid_blocks", "invalid_blocks")
+        bench.enqueue(*(replace(NOTE, key=key, episode=key) for key in ("a/firing", "b/firing")))
         bench.run()
-        assert bench.states()["team"] == (0, 0, len(keys))
+        stopping = threading.Event()
+        part = delivery_part(store, stopping)
+        work(part)
+        yield store, part
+        stopping.set()
+        part.close()
+
+
+def work(part: Part) -> Any:
+    return part.jobs[0].run_now()
+
+
+def act(part: Part, name: str, **document: str) -> Any:
+    return part.actions[name].run(document)
+
+
+def test_users_see_try_and_repeat(given_up: tuple[Store, Part], slack: FakeSlack) -> None:
+    store, part = given_up
+    (team,) = act(part, CHANNELS)["channels"]
+    assert (team["name"], team["kind"], team["dead"], team["sent"]) == ("team", "slack", 2, 0)
+    assert team["severities"] == ["critical", "warning"]
+    tested = act(part, TEST, channel="team", author="ann")
+    assert tested == {"delivered": True, "lines": ["delivered: look for the test message there"]}
+    assert len(slack.messages) == 1
+    for _ in range(2):
+        act(part, AGAIN, key="a/firing", channel="team", author="ann")
+    eventually(lambda: work(part) and queries.outbox_channels(store).to_pylist()[0]["sent"] == 1, "it is sent again")
+    act(part, AGAIN, key="a/firing", channel="team", author="ann")  # it has arrived
+    assert act(part, DROP, key="a/firing", channel="team", author="ann") == {"status": "sent"}
+    assert act(part, DROP, key="b/firing", channel="team", author="bob") == {"status": "dropped"}
+    assert queries.outbox_dead_letters(store).num_rows == 0
+    assert (len(slack.by_key("a/firing")), slack.by_key("b/firing")) == (1, [])
+    with pytest.raises(ConfigurationError, match="no message 'c'"):
+        act(part, AGAIN, key="c", channel="team", author="ann")
+    done = [(row["author"], row["action"]) for row in store.read("alert_audit", run="", count=10).to_pylist()]
+    assert done == [("bob", "dropped"), ("ann", "sent again"), ("ann", "channel tested")]
+    assert TOKEN not in json.dumps(act(part, CHANNELS), default=str)
 
 
 def rewrite(file: Path, text: str) -> None:
@@ -46,85 +98,75 @@ def rewrite(file: Path, text: str) -> None:
     other.replace(file)
 
 
-@pytest.fixture
-def given_up(home: Path, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Reader, Path]]:
-    """A service whose channel has given two messages up."""
-    home.mkdir()
-    monkeypatch.setenv("TEAM_TOKEN", TOKEN)
-    give_up(home, slack, "a/firing", "b/firing")
-    (home / "logprobe.yaml").write_text(TEAM.format(channel=CHANNEL, url=slack.api_url))
-    process = start_service(home)
-    try:
-        with connected(home) as reader:
-            eventually(lambda: reader.act(CHANNELS, {})["channels"][0]["kind"], "the channel is at work")
-            yield reader, home
-    finally:
-        errors = end(process)
+def test_settings_that_change_are_taken_over_and_wrong_ones_are_not(
+    given_up: tuple[Store, Part], slack: FakeSlack
+) -> None:
+    store, part = given_up
+    file = store.home.path / "logprobe.yaml"
+    rewrite(file, file.read_text() + "  more: {kind: slack, channel: general}\n")
+    problem = work(part)["problem"]
+    assert "logprobe.yaml:3: channels.more" in problem
+    state = act(part, CHANNELS)
+    assert (state["problem"], [row["name"] for row in state["channels"]]) == (problem, ["team"])
+    act(part, AGAIN, key="a/firing", channel="team", author="ann")  # the old one goes on working
+    eventually(lambda: work(part) and len(slack.by_key("a/firing")) == 1, "it is sent")
+    rewrite(file, "channels:\n" + line(slack, "other"))
+    assert "problem" not in work(part)
+    state = act(part, CHANNELS)
+    assert [(row["name"], row["kind"]) for row in state["channels"]] == [("other", "slack"), ("team", None)]
+    assert act(part, TEST, channel="other", author="ann")["delivered"]
+
+
+def test_wrong_settings_fail_at_the_start(configured: Path) -> None:
+    (configured / "logprobe.yaml").write_text("channels:\n  a: {kind: slack, channel: general}\n")
+    with Store.open(Home(configured)) as store, pytest.raises(ConfigurationError, match=r"yaml:2: channels\.a"):
+        delivery_part(store, threading.Event())
+
+
+def test_a_service_ends_at_once_though_a_channel_hangs_and_prints_no_secret(configured: Path, slack: FakeSlack) -> None:
+    with Store.open(Home(configured)) as store, store.transaction() as cursor:
+        outbox.enqueue(store, cursor, NOTE)
+    slack.fail("chat.postMessage", "hang")
+    process = start_service(configured)
+    eventually(lambda: "chat.postMessage" in slack.calls, "the call hangs")
+    with connected(configured):
+        errors = end(process)  # by force after two minutes
+    assert process.returncode == 0
     assert TOKEN not in errors
 
 
-def test_people_see_try_and_repeat(given_up: tuple[Reader, Path], slack: FakeSlack) -> None:
-    reader, _ = given_up
-    (team,) = reader.act(CHANNELS, {})["channels"]
-    assert (team["name"], team["kind"], team["dead"], team["sent"]) == ("team", "slack", 2, 0)
-    assert team["severities"] == ["critical", "warning"]
-
-    tested = reader.act(TEST, {"channel": "team", "author": "ann"})
-    assert tested == {"delivered": True, "lines": ["delivered: look for the test message there"]}
-    assert len(slack.messages) == 1
-    slack.fail("auth.test", "invalid_auth")
-    failed = reader.act(TEST, {"channel": "team", "author": "ann"})
-    assert not failed["delivered"]
-    assert "invalid_auth" in failed["lines"][0]
-    with pytest.raises(ConfigurationError, match="did you mean 'team'"):
-        reader.act(TEST, {"channel": "tea", "author": "ann"})
-
-    for _ in range(2):
-        reader.act(AGAIN, {"key": "a/firing", "channel": "team", "author": "ann"})
-    eventually(lambda: queries.outbox_channels(reader).to_pylist()[0]["sent"] == 1, "it is sent again")
-    reader.act(AGAIN, {"key": "a/firing", "channel": "team", "author": "ann"})  # it has arrived
-    assert reader.act(DROP, {"key": "a/firing", "channel": "team", "author": "ann"}) == {"status": "sent"}
-    assert reader.act(DROP, {"key": "b/firing", "channel": "team", "author": "bob"}) == {"status": "dropped"}
-    assert reader.read("outbox_dead_letters").num_rows == 0
-    assert len(slack.by_key("a/firing")) == 1
-    assert slack.by_key("b/firing") == []
-    with pytest.raises(ConfigurationError, match="no message 'c'"):
-        reader.act(AGAIN, {"key": "c", "channel": "team", "author": "ann"})
-
-    done = [(row["author"], row["action"]) for row in reader.read("alert_audit", run="", count=10).to_pylist()]
-    assert done == [
-        ("bob", "dropped"),
-        ("ann", "sent again"),
-        ("ann", "channel tested"),
-        ("ann", "channel tested"),
-    ]
-    everything = json.dumps([reader.status(), reader.act(CHANNELS, {})], default=str)
-    assert TOKEN not in everything
+HISTORY = "channels:history"
 
 
-def test_a_channels_file_that_changes_is_taken_over_and_a_wrong_one_is_not(
-    given_up: tuple[Reader, Path], slack: FakeSlack
+@pytest.mark.parametrize(
+    ("scopes", "member", "token", "delivered", "words"),
+    [
+        (("chat:write", HISTORY), True, TOKEN, True, ["delivered: look"]),
+        (("chat:write",), True, TOKEN, True, ["the scope channels:history", "delivered: look"]),
+        ((HISTORY,), True, TOKEN, False, ["missing_scope", "chat:write", "install the app again"]),
+        (("chat:write",), False, TOKEN, False, ["not_in_channel", "/invite"]),
+        (("chat:write",), True, "xoxb-wrong", False, ["invalid_auth", "create a new bot token"]),
+    ],
+)
+def test_a_test_message_says_what_does_not_work(
+    scopes: tuple[str, ...], member: bool, token: str, delivered: bool, words: list[str]
 ) -> None:
-    reader, home = given_up
-    file = home / "logprobe.yaml"
-    good = file.read_text()
-    rewrite(file, good + "  more: {kind: slack, channel: general}\n")
-    eventually(lambda: reader.act(CHANNELS, {})["problem"], "the mistake is noticed")
-    state = reader.act(CHANNELS, {})
-    assert "logprobe.yaml:3: channels.more" in state["problem"]
-    assert [row["name"] for row in state["channels"]] == ["team"]
-    # The job gives account of itself after its turn, which may still be on its way.
-    told = lambda: reader.status()["jobs"]["delivery"]["progress"].get("problem")
-    eventually(lambda: told() == state["problem"], "the job says so, too")
-    reader.act(AGAIN, {"key": "a/firing", "channel": "team", "author": "ann"})  # the old one goes on working
-    eventually(lambda: len(slack.by_key("a/firing")) == 1, "it is sent")
+    with FakeSlack(scopes=scopes, member=member) as slack:
+        tested = ping([Route(bot(slack, token=token), frozenset())], "team", NOTE.at)
+    assert tested["delivered"] is delivered
+    assert all(word in " ".join(tested["lines"]) for word in words)
+    assert bool(slack.messages) is delivered
 
-    rewrite(file, "channels:\n" + OTHER.format(channel=CHANNEL, url=slack.api_url))
-    eventually(lambda: reader.act(CHANNELS, {})["channels"][0]["name"] == "other", "the file is taken over")
-    state = reader.act(CHANNELS, {})
-    assert state["problem"] is None
-    assert [(row["name"], row["kind"]) for row in state["channels"]] == [("other", "slack"), ("team", None)]
-    assert reader.act(TEST, {"channel": "other", "author": "ann"})["delivered"]
+
+def test_the_command_pings_a_channel(configured: Path, slack: FakeSlack, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["alerts", "ping", "team", "--home", str(configured)]) == 0
+    assert capsys.readouterr().out == "team: delivered: look for the test message there\n"
+    assert "This is a test" in slack.texts()
+    assert main(["alerts", "ping", "tem", "--home", str(configured)]) == 1
+    assert "did you mean 'team'?" in capsys.readouterr().err
+    (configured / "logprobe.yaml").write_text("")
+    assert main(["alerts", "ping", "team", "--home", str(configured)]) == 1
+    assert "no channels are configured" in capsys.readouterr().err
 
 
 def test_what_is_sent_late_takes_no_newer_message_s_place(store: Store, slack: FakeSlack) -> None:
@@ -135,13 +177,16 @@ def test_what_is_sent_late_takes_no_newer_message_s_place(store: Store, slack: F
     bench.enqueue(replace(NOTE, key="e/2/resolved", state="resolved"))
     bench.run()
     (shown,) = slack.by_key("e/2/resolved")
-    with store.transaction() as cursor:
-        outbox.send_again(store, cursor, key="e/1/firing", channel="team", now=bench.now)
-    bench.run()
+    again(bench, "e/1/firing")
     assert bench.states()["team"][0] == 2
-    assert len(slack.by_key("e/1/firing")) == 1
     assert "Resolved" in json.dumps(slack.by_key("e/2/resolved"))  # and not edited back to what is over
-    assert slack.by_key("e/1/firing")[0]["thread_ts"] == shown["ts"]
+    assert [message["thread_ts"] for message in slack.by_key("e/1/firing")] == [shown["ts"]]
+
+
+def again(bench: Bench, key: str) -> None:
+    with bench.store.transaction() as cursor:
+        bench.store.execute(cursor, "outbox_again", key=key, channel="team", now=bench.now)
+    bench.run()
 
 
 def test_what_may_have_arrived_before_it_was_given_up_does_not_come_twice(store: Store, slack: FakeSlack) -> None:
@@ -151,10 +196,7 @@ def test_what_may_have_arrived_before_it_was_given_up_does_not_come_twice(store:
     bench.enqueue(NOTE)
     bench.run(hours=25, minutes_between=6)
     assert bench.states()["team"] == (0, 0, 1)
-    assert len(slack.by_key(NOTE.key)) == 1
     slack._failures.clear()
-    with store.transaction() as cursor:
-        outbox.send_again(store, cursor, key=NOTE.key, channel="team", now=bench.now)
-    bench.run()
+    again(bench, NOTE.key)
     assert bench.states()["team"] == (1, 0, 0)
     assert len(slack.by_key(NOTE.key)) == 1

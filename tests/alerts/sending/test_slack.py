@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,6 @@ from fake_slack import CHANNEL, FAILURES, FakeSlack
 from sending import Bench, bot
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Outgoing
 from logprobe.collectors.errors import ChannelError
 from logprobe.monitor import queries
@@ -78,7 +76,7 @@ def test_the_end_of_an_incident_is_shown_though_it_comes_late(store: Store, slac
     assert "Incident run#1: closed" in slack.messages[0]["blocks"][0]["text"]["text"]
 
 
-@pytest.mark.parametrize("failure", ["timeout_after", "timeout_before"])
+@pytest.mark.parametrize("failure", ["reset_after", "reset_before"])
 def test_an_incidents_first_message_may_fail_and_each_comes_once(store: Store, slack: FakeSlack, failure: str) -> None:
     bench = Bench(store, bot(slack))
     notes = [of_incident("firing"), of_incident("firing", episode="e2")]
@@ -141,7 +139,7 @@ def test_one_message_per_transition_whatever_goes_wrong(
 
 def test_the_message_is_found_among_many(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
-    slack.fail("chat.postMessage", "timeout_after")
+    slack.fail("chat.postMessage", "reset_after")
     bench.enqueue(NOTE)
     bench.run()
     for number in range(40):  # others go on talking; a page has 15
@@ -154,7 +152,7 @@ def test_the_message_is_found_among_many(store: Store, slack: FakeSlack) -> None
 def test_without_the_scope_to_look_a_message_comes_rather_twice_than_never(store: Store, slack: FakeSlack) -> None:
     slack.scopes = ("chat:write",)
     bench = Bench(store, bot(slack))
-    slack.fail("chat.postMessage", "timeout_after", "timeout_before")
+    slack.fail("chat.postMessage", "reset_after", "reset_before")
     bench.enqueue(NOTE)
     bench.run()
     bench.finish()
@@ -264,13 +262,3 @@ def test_too_fast_a_sender_waits_as_long_as_it_is_told(store: Store, slack: Fake
     assert slack.calls.count("chat.postMessage") == 1
     bench.run(hours=0.1)
     assert bench.states() == {"team": (1, 0, 0)}
-
-
-def test_stopping_ends_a_call_that_hangs(store: Store, slack: FakeSlack) -> None:
-    slow = bot(slack, calls=Calls(60.0, threading.Event()))
-    bench = Bench(store, slow)
-    slack.fail("chat.postMessage", "timeout_before")
-    slack.on_call = lambda method, stage: slow._calls._stopping.set()
-    bench.enqueue(later("firing"))
-    bench.run()  # neither Slack nor the call would give up for a minute
-    assert "the service stops" in bench.error()
