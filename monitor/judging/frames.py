@@ -169,8 +169,7 @@ def _with(known: _Kept, first: int, news: Series, strata: Strata) -> Frame:
     """Return the frame with all that is known of the steps from `first` on."""
     frame = known.frame
     series = frame.series.within(frame.series.step[frame.series.step < first]).and_later(news)
-    growth = known.growth.copy()
-    growth.follow(
+    growth = known.growth.copy().follow(
         series.step[known.settled :].tolist(), series.k3[known.settled :].tolist(), _ahead(frame, known.settled)
     )
     return replace(
@@ -184,9 +183,8 @@ def _with(known: _Kept, first: int, news: Series, strata: Strata) -> Frame:
 def _settled(frame: Frame) -> tuple[Tracker, int]:
     """Return the growth rule as of the last step that is not likely to be computed again."""
     count = max(len(frame.series) - _SETTLED, 0)
-    growth = begun(frame.setup, frame.setups)
-    growth.follow(frame.series.step[:count].tolist(), frame.series.k3[:count].tolist(), frame.setups[1:])
-    return growth, count
+    steps, k3 = frame.series.step[:count].tolist(), frame.series.k3[:count].tolist()
+    return begun(frame.setup, frame.setups).follow(steps, k3, frame.setups[1:]), count
 
 
 def _ahead(frame: Frame, settled: int) -> list[Change]:

@@ -103,8 +103,7 @@ def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Fra
     if steps[0] is not None and len(series):
         history = series_of(source, run, None, int(series.step[-1]))
     setup, setups = from_documents(configs), _setups(source, run, configs)
-    growth = begun(setup, setups)
-    growth.follow(history.step.tolist(), history.k3.tolist(), setups[1:])
+    growth = begun(setup, setups).follow(history.step.tolist(), history.k3.tolist(), setups[1:])
     joins = _joins(
         queries.diagnosis_joins(source, **window).to_pylist(), queries.version_conflicts(source, **window).to_pylist()
     )
@@ -178,17 +177,12 @@ def growth_of(source: Source, run: str, steps: Sequence[int], values: Iterable[f
     """
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
     setups = _setups(source, run, configs)
-    tracker = begun(from_documents(configs), setups)
-    tracker.follow(list(steps), list(values), setups[1:])
-    return tracker.verdict()
+    return begun(from_documents(configs), setups).follow(list(steps), list(values), setups[1:]).verdict()
 
 
 def begun(setup: Setup, setups: Sequence[Change]) -> Tracker:
     """Return the growth rule at the beginning of a run of this setup."""
-    tracker = Tracker()
-    tracker.know(band_of(setup))
-    tracker.begin(setups[0][1] if setups else None)
-    return tracker
+    return Tracker(band=band_of(setup), setup=setups[0][1] if setups else None)
 
 
 def _strata(source: Source, run: str, series: Series) -> Strata:

@@ -1,10 +1,10 @@
-"""Is K3 growing, since which step, and how fast? A rule over a run's own past, as pure functions of steps and values.
+"""Is K3 growing, since which step, and how fast? A rule over a run's own past.
 
 The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration. Growth is a recent
 median that stays above multiples of it (see `GrowthRule`). The baseline follows a rise that is as slow as entropy's or
 a curriculum's; and within the band that the setup is reported to have, only what doubles soon is growth. All windows
 count measured steps; a step without a value fills none. The rule only sees change: a run that is wrong from its first
-step on is healthy by its own standard, and what says so are the causes and the absolute bands of the diagnosis.
+step on is healthy by its own standard, and what says so are the causes and the absolute bands of the judgement.
 
 Lines through noisy series say how steep (Theil–Sen), and where they began to rise.
 """
@@ -15,216 +15,216 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist, median
-from typing import Any, Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from logprobe.monitor.judging.document import Verdict
-from logprobe.monitor.judging.growth_rule import RULE, Threshold
 from logprobe.monitor.judging.judgement import Growth
 
+K3: Final = "backend.k3_kl"  # the metric that is judged
 _HUNDRED: Final = 100  # from here on a ratio with two digits would have an exponent
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
 _STEADY_BLOCKS: Final = 60  # by which a steady rise is told from healthy change
 _FEWEST_BLOCKS: Final = 4  # for a trend
-Change: TypeAlias = tuple[
-    int, str | None
-]  # first step of an engine setup, and its name; None: of one that is not known
 _FEWEST: Final = 3  # points of a level, a bend and a rise
-_LONGEST: Final = max(RULE.growing.short, RULE.growing.long, RULE.critical.short, RULE.critical.long)  # window
 _CLEARLY: Final = 0.7  # of the sum of squares that another shape leaves
+# First step of an engine setup, and its name; None: of one that is not known.
+Change: TypeAlias = tuple[int, str | None]
 
 
-def judge(
-    steps: Sequence[int],
-    values: Sequence[float | None],
-    *,
-    config_changes: Sequence[Change] = (),
-    band: float | None = None,
-    setup: str | None = None,
-) -> Growth:
-    """The verdict on K3 over a run.
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """One degree of growth: the medians of the last `short` and `long` steps exceed multiples of the baseline.
 
-    Args:
-        steps: any order; of a step that comes twice the later value counts.
-        values: K3 of each step; None or NaN where it was not measured.
-        config_changes: from which steps on the engines had which setup, ascending.
-        band: K3 up to which the setup is as others report it; None: not known.
-        setup: of the engines at the first step; None: not known.
+    Raised when both do for `confirm` steps in a row; taken back when the short median stays below `clear_ratio` times
+    the baseline for `clear_steps` steps in a row.
     """
-    tracker = Tracker()
-    tracker.know(band)
-    tracker.begin(setup)
-    series = sorted(dict(zip(steps, values, strict=True)).items())
-    tracker.follow([step for step, _ in series], [value for _, value in series], config_changes)
-    return tracker.verdict()
+
+    short: int
+    short_ratio: float
+    long: int
+    long_ratio: float
+    confirm: int
+    clear_ratio: float
+    clear_steps: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class GrowthRule:
+    """Windows in measured steps, counted from the first step of a configuration.
+
+    Attributes:
+        calibrate_from: first step of the baseline: what comes before is start-up.
+        calibrate_to: the step with which the baseline freezes.
+        block: steps of a block; a median of so many is immune to single spikes.
+        quantile: of the block medians, that is the baseline.
+        floor: K3 below it counts as this: the lower end of healthy dense models; what moves below it is rounding.
+        follows: steps in which the baseline may double after it was set, as entropy and longer answers move K3.
+        steady: most steps in which K3 doubles in a steady rise that the baseline does not follow.
+        fast: most steps in which K3 doubles for growth to count within the range of its setup.
+        blind: after so many steps in a row without a value there is no verdict.
+        growing: when K3 is growing.
+        critical: when it has grown so far that the run is in danger.
+    """
+
+    calibrate_from: int = 20
+    calibrate_to: int = 200
+    block: int = 5
+    quantile: float = 0.9
+    floor: float = 1e-5
+    follows: float = 700.0
+    steady: float = 500.0
+    fast: float = 100.0
+    blind: int = 40
+    growing: Threshold = Threshold(10, 2.0, 40, 1.5, confirm=3, clear_ratio=1.5, clear_steps=20)
+    critical: Threshold = Threshold(10, 3.0, 30, 2.0, confirm=1, clear_ratio=2.0, clear_steps=40)
+
+
+RULE: Final = GrowthRule()
+_LONGEST: Final = max(RULE.growing.short, RULE.growing.long, RULE.critical.short, RULE.critical.long)  # window
+
+
 class _Latch:
     """Whether a threshold is raised, and for how many steps in a row the opposite has been true."""
 
-    raised: bool = False
-    streak: int = 0
+    def __init__(self) -> None:
+        self.raised, self._streak = False, 0
 
     def update(self, threshold: Threshold, *, exceeded: bool, calm: bool) -> None:
-        turning = calm if self.raised else exceeded
-        self.streak = self.streak + 1 if turning else 0
-        if self.streak >= (threshold.clear_steps if self.raised else threshold.confirm):
-            self.raised, self.streak = not self.raised, 0
-
-
-@dataclass(slots=True)
-class _Memory:
-    """Everything a tracker knows, as plain data; values are log K3."""
-
-    last: int | None = None  # newest step, measured or not
-    count: int = 0  # measured steps of this configuration
-    unmeasured: int = 0  # steps in a row without a value
-    recent: list[tuple[int, float]] = field(default_factory=list)
-    blocks: list[tuple[int, float]] = field(default_factory=list)  # first step and median
-    baseline: float | None = None
-    growing: _Latch = field(default_factory=_Latch)
-    critical: _Latch = field(default_factory=_Latch)
-    since: int | None = None
-    band: float | None = None  # upper end, of the setup
-    setup: str | None = None  # of the engines
-    baselines: dict[str, float] = field(default_factory=dict)  # of setups before this one
-    returned: int | None = None  # step since which the baseline is one of these; None: it is not
+        self._streak = self._streak + 1 if (calm if self.raised else exceeded) else 0
+        if self._streak >= (threshold.clear_steps if self.raised else threshold.confirm):
+            self.raised, self._streak = not self.raised, 0
 
 
 class Tracker:
-    """The rule, step by step. Not to be shared between threads."""
+    """The rule, step by step. Values inside are log K3. Not to be shared between threads."""
 
-    def __init__(self) -> None:
-        """Start a run of which nothing is known."""
-        self._memory = _Memory()
+    def __init__(self, *, band: float | None = None, setup: str | None = None) -> None:
+        """Start a run.
 
-    def copy(self) -> Tracker:
+        Args:
+            band: K3 up to which the setup is as others report it, or None if unknown.
+            setup: of the engines at the first step, or None if unknown.
+        """
+        self._band = None if band is None else math.log(max(band, RULE.floor))
+        self._setup = setup
+        self._baselines: dict[str, float] = {}  # of setups before this one
+        self._returned: int | None = None  # step since which the baseline is one of these
+        self._last: int | None = None  # newest step, measured or not
+        self._unmeasured = 0  # steps in a row without a value
+        self._forget(count=0, baseline=None)
+
+    def _forget(self, *, count: int, baseline: float | None) -> None:
+        """Begin anew with a baseline, or to calibrate one. `count`: measured steps of this configuration."""
+        self._count, self._baseline = count, baseline
+        self._recent: list[tuple[int, float]] = []
+        self._blocks: list[tuple[int, float]] = []  # first step and median
+        self._growing, self._critical = _Latch(), _Latch()
+        self._since: int | None = None
+
+    def copy(self) -> Self:
         """Return a tracker that goes on from here, too."""
-        other = Tracker()
-        other._memory = deepcopy(self._memory)
-        return other
+        return deepcopy(self)
 
-    def know(self, band: float | None) -> None:
-        """Set the K3 up to which the setup is as others report it; None: not known."""
-        self._memory.band = None if band is None else math.log(max(band, RULE.floor))
+    def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[Change] = ()) -> Self:
+        """Take the next steps and return the tracker.
 
-    def begin(self, setup: str | None) -> None:
-        """The run's first steps are of this engine setup; None: not known."""
-        self._memory.setup = setup
-
-    def recalibrate(self, change: Change) -> None:
-        """From that step on the engines have another setup: the run has a new normal, or that of the same setup
-        before."""
-        memory, (step, setup) = self._memory, change
-        if memory.setup is not None and memory.baseline is not None:
-            memory.baselines[memory.setup] = memory.baseline
-        baseline = None if setup is None else memory.baselines.get(setup)
-        count, returned = (0, None) if baseline is None else (RULE.calibrate_to, step)
-        self._memory = self._anew(count=count, baseline=baseline)
-        self._memory.setup, self._memory.returned = setup, returned
-
-    def _anew(self, **kept: Any) -> _Memory:
-        same = ("last", "band", "setup", "baselines", "returned")
-        return _Memory(**{name: getattr(self._memory, name) for name in same}, **kept)
-
-    def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[Change]) -> None:
-        """Takes the next steps, ascending; `changes`: of the engines' setup, at steps to come."""
+        Args:
+            steps: ascending.
+            values: K3 of each step; None or NaN where it was not measured.
+            changes: from which of the steps to come on the engines have which setup, ascending.
+        """
         ahead = deque(changes)
         for step, value in zip(steps, values, strict=True):
             while ahead and ahead[0][0] <= step:
-                self.recalibrate(ahead.popleft())
-            self._memory.last = step
-            self._advance(step, self._log(value))
+                self._recalibrate(*ahead.popleft())
+            self._last = step
+            self._advance(step, value)
+        return self
 
     def verdict(self) -> Growth:
-        """The verdict as of the last step, with the doubling time."""
+        """Return the verdict as of the last step, with the doubling time."""
         state = self._state()
         doubling, interval = self._doubling() if state in {"growing", "critical"} else (None, None)
         return Growth(
             verdict=state,
-            since_step=self._memory.since,
-            baseline=_exp(self._memory.baseline),
+            since_step=self._since,
+            baseline=None if self._baseline is None else math.exp(self._baseline),
             ratio=self._ratio(RULE.growing.short),
             doubling_steps=doubling,
             doubling_interval=interval,
             reasons=self._reasons(state, interval),
         )
 
-    def _log(self, value: float | None) -> float | None:
-        if value is None or not math.isfinite(value) or value < -RULE.floor:
-            return None
-        return math.log(max(value, RULE.floor))
+    def _recalibrate(self, step: int, setup: str | None) -> None:
+        """Give the run a new normal with a new setup, or that of the same setup before."""
+        if self._setup is not None and self._baseline is not None:
+            self._baselines[self._setup] = self._baseline
+        baseline = None if setup is None else self._baselines.get(setup)
+        self._forget(count=0 if baseline is None else RULE.calibrate_to, baseline=baseline)
+        self._setup, self._returned, self._unmeasured = setup, None if baseline is None else step, 0
 
-    def _advance(self, step: int, log_k3: float | None) -> None:
-        memory = self._memory
-        if log_k3 is None:
-            memory.unmeasured += 1
-            if memory.unmeasured >= RULE.blind:  # what is old must not be judged together with what comes
-                count = 0 if memory.baseline is None else memory.count
-                self._memory = self._anew(count=count, unmeasured=memory.unmeasured, baseline=memory.baseline)
+    def _advance(self, step: int, k3: float | None) -> None:
+        if k3 is None or not math.isfinite(k3) or k3 < -RULE.floor:
+            self._unmeasured += 1
+            if self._unmeasured >= RULE.blind:  # what is old must not be judged together with what comes
+                self._forget(count=0 if self._baseline is None else self._count, baseline=self._baseline)
             return
-        memory.unmeasured = 0
-        memory.count += 1
-        memory.recent = [*memory.recent, (step, log_k3)][-_LONGEST:]
+        self._unmeasured = 0
+        self._count += 1
+        self._recent = [*self._recent, (step, math.log(max(k3, RULE.floor)))][-_LONGEST:]
         self._close_block()
         self._update()
 
     def _close_block(self) -> None:
-        memory = self._memory
-        of_block = memory.recent[-RULE.block :]
-        if memory.count % RULE.block or len(of_block) < RULE.block:
+        of_block = self._recent[-RULE.block :]
+        if self._count % RULE.block or len(of_block) < RULE.block:
             return
-        memory.blocks.append((of_block[0][0], median(value for _, value in of_block)))
-        if memory.baseline is None:
+        self._blocks.append((of_block[0][0], median(value for _, value in of_block)))
+        if self._baseline is None:
             self._calibrate()
-        elif not (memory.growing.raised or memory.critical.raised):
-            self._follow()
-        memory.blocks = memory.blocks[-max(_BLOCKS, RULE.calibrate_to // RULE.block) :]
+        elif not (self._growing.raised or self._critical.raised):
+            self._baseline += self._followed(self._baseline)
+        self._blocks = self._blocks[-max(_BLOCKS, RULE.calibrate_to // RULE.block) :]
 
     def _calibrate(self) -> None:
-        """Freezes the baseline at its time, or before a rise that is critical already would become part of it."""
-        memory = self._memory
-        normal = [value for _, value in memory.blocks[RULE.calibrate_from // RULE.block :]]
-        if memory.count >= RULE.calibrate_to:
-            memory.baseline = self._quantile(normal)
-        elif len(before := normal[: -_LONGEST // RULE.block]) >= _FEWEST_BLOCKS:
-            memory.baseline = self._quantile(before)
+        """Freeze the baseline at its time, or before a rise that is critical already would become part of it."""
+        normal = [value for _, value in self._blocks[RULE.calibrate_from // RULE.block :]]
+        before = normal[: -_LONGEST // RULE.block]
+        if self._count >= RULE.calibrate_to:
+            self._baseline = float(np.quantile(normal, RULE.quantile))
+        elif len(before) >= _FEWEST_BLOCKS:
+            self._baseline = float(np.quantile(before, RULE.quantile))
             if not self._exceeds(RULE.critical):
-                memory.baseline = None
+                self._baseline = None
 
-    def _follow(self) -> None:
-        """Move the baseline up to what has been usual for as long as it was set by, no faster than healthy change is,
-        and not while K3 clearly rises faster: a baseline that follows growth hides it."""
-        memory = self._memory
+    def _followed(self, baseline: float) -> float:
+        """Return what the baseline rises by: to what has been usual for as long as it was set by, no faster than
+        healthy change is, and not while K3 clearly rises faster. A baseline that follows growth hides it."""
         as_many = (RULE.calibrate_to - RULE.calibrate_from) // RULE.block
-        usual = [value for _, value in memory.blocks[-as_many:]]
-        if memory.baseline is None or len(usual) < as_many or (rise := median(usual) - memory.baseline) <= 0:
-            return
-        lately = [value for _, value in memory.blocks[-_STEADY_BLOCKS:]]
+        usual = [value for _, value in self._blocks[-as_many:]]
+        if len(usual) < as_many or (rise := median(usual) - baseline) <= 0:
+            return 0.0
+        lately = [value for _, value in self._blocks[-_STEADY_BLOCKS:]]
         slope = theil_sen(range(len(lately)), lately) if len(lately) == _STEADY_BLOCKS else None
-        if slope is None or slope.low <= math.log(2) * RULE.block / RULE.steady:
-            memory.baseline += min(rise, math.log(2) * RULE.block / RULE.follows)
-
-    def _quantile(self, values: Sequence[float]) -> float:
-        return float(np.quantile(values, RULE.quantile))
+        steady = slope is not None and slope.low > math.log(2) * RULE.block / RULE.steady
+        return 0.0 if steady else min(rise, math.log(2) * RULE.block / RULE.follows)
 
     def _update(self) -> None:
-        memory = self._memory
-        before = memory.growing.raised or memory.critical.raised
-        for threshold, latch in ((RULE.growing, memory.growing), (RULE.critical, memory.critical)):
+        before = self._growing.raised or self._critical.raised
+        for threshold, latch in ((RULE.growing, self._growing), (RULE.critical, self._critical)):
             short = self._ratio(threshold.short)
             if short is not None:
                 calm = short < threshold.clear_ratio or self._as_others()
                 latch.update(threshold, exceeded=self._exceeds(threshold), calm=calm)
-        after = memory.growing.raised or memory.critical.raised
+        after = self._growing.raised or self._critical.raised
         if before != after:
-            memory.since = bend(memory.blocks) if after else None
+            self._since = bend(self._blocks) if after else None
 
     def _exceeds(self, threshold: Threshold) -> bool:
         short, long = self._ratio(threshold.short), self._ratio(threshold.long)
@@ -234,33 +234,27 @@ class Tracker:
     def _as_others(self) -> bool:
         """Whether K3 is within the band of its setup and does not double soon: higher than it was, and no more than
         others have."""
-        memory = self._memory
-        lately = [value for _, value in memory.recent[-RULE.growing.short :]]
-        if memory.band is None or median(lately) > memory.band:
+        lately = [value for _, value in self._recent[-RULE.growing.short :]]
+        if self._band is None or median(lately) > self._band:
             return False
-        return ramp([value for _, value in memory.blocks[-_TREND_BLOCKS:]]) < math.log(2) * RULE.block / RULE.fast
+        return ramp([value for _, value in self._blocks[-_TREND_BLOCKS:]]) < math.log(2) * RULE.block / RULE.fast
 
     def _ratio(self, window: int) -> float | None:
-        """Median of the last `window` measured steps over the baseline; None without a baseline or so many steps."""
-        memory = self._memory
-        if memory.baseline is None or len(memory.recent) < window:
+        """Return the median of the last `window` measured steps over the baseline; None without either."""
+        if self._baseline is None or len(self._recent) < window:
             return None
-        return math.exp(median(value for _, value in memory.recent[-window:]) - memory.baseline)
+        return math.exp(median(value for _, value in self._recent[-window:]) - self._baseline)
 
     def _state(self) -> Verdict:
-        memory = self._memory
-        if memory.last is None or memory.unmeasured >= RULE.blind:
+        if self._last is None or self._unmeasured >= RULE.blind:
             return "no_data"
         if self._ratio(_LONGEST) is None:
-            return "calibrating" if memory.count else "no_data"
-        if memory.critical.raised:
-            return "critical"
-        return "growing" if memory.growing.raised else "healthy"
+            return "calibrating" if self._count else "no_data"
+        return "critical" if self._critical.raised else "growing" if self._growing.raised else "healthy"
 
     def _doubling(self) -> tuple[float | None, tuple[float, float | None] | None]:
-        """Steps in which K3 doubles, by the blocks since the onset, and the interval."""
-        since = self._memory.since or 0
-        blocks = [block for block in self._memory.blocks if block[0] >= since][-_TREND_BLOCKS:]
+        """Return the steps in which K3 doubles, by the blocks since the onset, and the interval."""
+        blocks = [block for block in self._blocks if block[0] >= (self._since or 0)][-_TREND_BLOCKS:]
         slope = theil_sen(*zip(*blocks, strict=True)) if len(blocks) >= _FEWEST_BLOCKS else None
         if slope is None or slope.value <= 0:
             return None, None
@@ -270,26 +264,21 @@ class Tracker:
         return math.log(2) / slope.value, (fastest, math.log(2) / slope.low)
 
     def _reasons(self, state: Verdict, interval: tuple[float, float | None] | None) -> tuple[str, ...]:
-        memory = self._memory
         if state == "no_data":
-            silent = f"K3 was not measured in the last {memory.unmeasured} steps"
-            return (silent if memory.unmeasured else "no step has K3",)
-        same = f"the baseline is that of the same engine setup before step {memory.returned}"
-        kept = () if memory.returned is None else (same,)
-        if state == "calibrating" and memory.baseline is not None:
-            return (f"{len(memory.recent)} of the {_LONGEST} measured steps that are compared with it", *kept)
+            silent = f"K3 was not measured in the last {self._unmeasured} steps"
+            return (silent if self._unmeasured else "no step has K3",)
+        same = f"the baseline is that of the same engine setup before step {self._returned}"
+        kept = () if self._returned is None else (same,)
+        if state == "calibrating" and self._baseline is not None:
+            return (f"{len(self._recent)} of the {_LONGEST} measured steps that are compared with it", *kept)
         if state == "calibrating":
-            return (f"{memory.count} of the {RULE.calibrate_to} measured steps that set the baseline",)
-        ratio = self._ratio(RULE.growing.short)
-        words = f"median K3 of the last {RULE.growing.short} steps is {_times(ratio)} times the run's baseline"
+            return (f"{self._count} of the {RULE.calibrate_to} measured steps that set the baseline",)
+        ratio = self._ratio(RULE.growing.short) or 0.0
+        times = f"{ratio:.2g}" if ratio < _HUNDRED else f"{ratio:,.0f}"
+        words = f"median K3 of the last {RULE.growing.short} steps is {times} times the run's baseline"
         if state == "healthy":
             return (words, *kept)
-        return (words, f"growth began at about step {memory.since}", _pace(interval), *kept)
-
-
-def _times(ratio: float | None) -> str:
-    """Two digits at least, and no exponent."""
-    return "?" if ratio is None else f"{ratio:.2g}" if ratio < _HUNDRED else f"{ratio:,.0f}"
+        return (words, f"growth began at about step {self._since}", _pace(interval), *kept)
 
 
 def _pace(interval: tuple[float, float | None] | None) -> str:
@@ -298,10 +287,6 @@ def _pace(interval: tuple[float, float | None] | None) -> str:
     if interval[1] is None:
         return "its current pace is within noise"
     return f"it doubles every {interval[0]:.0f} to {interval[1]:.0f} steps"
-
-
-def _exp(value: float | None) -> float | None:
-    return None if value is None else math.exp(value)
 
 
 @dataclass(frozen=True, slots=True)

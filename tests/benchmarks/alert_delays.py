@@ -40,7 +40,7 @@ def fired(trend: Trend, seed: int, steps: int = STEPS) -> dict[str, int]:
     tracker, alert = Tracker(), Alert(JUDGEMENT, needs=judged.NEEDS, keeps=judged.KEEPS)
     first: dict[str, int] = {}
     for step, value in enumerate(series(trend, seed, steps)):
-        tracker.follow([step], [float(value)], ())
+        tracker.follow([step], [float(value)])
         seen = judged.look(Judgement(tracker.verdict().verdict), None)
         alert = alert.look(seen, step=step, at=START)
         if alert.level:

@@ -23,7 +23,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Judgement
 from logprobe.monitor.judging.document import Verdict
-from logprobe.monitor.judging.growth import judge
+from logprobe.monitor.judging.growth import Tracker
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.judgement import GROWS, Growth
 from logprobe.monitor.reader import open_reader
@@ -48,7 +48,7 @@ def judged(verdict: str, *, since: int | None = None, doubling: float | None = N
     """A run of 400 steps whose K3 doubles every 40 steps from step 300 on, and what was said about it."""
     steps = np.arange(400)
     k3 = 1e-3 * 2.0 ** (np.maximum(0, steps - 300) / 40)
-    growth = judge(steps.tolist(), k3.tolist()).document()
+    growth = Tracker().follow(steps.tolist(), k3.tolist()).verdict().document()
     parts = {"layer": "objective", "growth": growth, **parts}
     document = diagnosis_document(verdict, since_step=since, doubling_steps=doubling, **parts)
     diagnosis = LatestDiagnosis(document, 399, datetime.now(UTC))

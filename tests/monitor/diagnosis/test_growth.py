@@ -12,7 +12,7 @@ from growth_runs import series as grown
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.gather import growth_of
-from logprobe.monitor.judging.growth import judge
+from logprobe.monitor.judging.growth import Tracker
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -29,7 +29,7 @@ def store(home: Path) -> Iterator[Store]:
 
 @pytest.mark.parametrize("last", [300, 400])
 def test_growth_is_the_rule_over_all_steps(store: Store, last: int) -> None:
-    assert growth_of(store, RUN, range(last), VALUES[:last]) == judge(range(last), VALUES[:last])
+    assert growth_of(store, RUN, range(last), VALUES[:last]) == Tracker().follow(range(last), VALUES[:last]).verdict()
 
 
 def test_a_new_configuration_is_a_new_baseline(store: Store) -> None:
@@ -40,6 +40,6 @@ def test_a_new_configuration_is_a_new_baseline(store: Store) -> None:
                 "INSERT INTO config_records VALUES (?, ?, ?, 'engine_config', NULL, '{}')", [RUN, at(step), name]
             )
             cursor.execute("INSERT INTO frozen_steps VALUES (?, ?, NULL, now(), 1, 1, 1, 1, [?])", [RUN, step, name])
-    assert growth_of(store, RUN, range(400), VALUES) == judge(
-        range(400), VALUES, config_changes=[(300, "new")], setup="old"
+    assert growth_of(store, RUN, range(400), VALUES) == (
+        Tracker(setup="old").follow(range(400), VALUES, [(300, "new")]).verdict()
     )
