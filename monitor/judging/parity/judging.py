@@ -19,7 +19,6 @@ from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.judging.parity.facts import Facts, facts_of
 from logprobe.monitor.judging.parity.recipe import Outcome, Recipe
 from logprobe.monitor.judging.parity.trajectories import Trajectory, Trend, follow
-from logprobe.monitor.judging.parity_defaults import provenance
 from logprobe.monitor.queries import Source
 
 Verdict: TypeAlias = Literal["at_parity", "not_at_parity", "unknown"]
@@ -34,8 +33,8 @@ _PERSONAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One fact on both sides: whether it is known, its value, and whether someone set it (None: no setting of
-    vLLM's)."""
+    """One fact on both sides: whether it is known, its value, and whether the engine's arguments set it (None:
+    unknown)."""
 
     fact: str
     known: bool
@@ -170,23 +169,21 @@ def _setting(fact: str, ours: Facts, theirs: Facts | None) -> Setting:
 
 def _side(fact: str, facts: Facts) -> tuple[bool, Any, str | None]:
     value = _values(fact, facts)
-    return fact in facts, value, provenance(fact, value, _version(facts), _given(facts)) if fact in facts else None
+    return fact in facts, value, _provenance(fact, facts)
 
 
-def _given(facts: Facts) -> frozenset[str] | None:
-    """Arguments that the engine was started with; None: not recorded. Every engine is given a model."""
-    return frozenset(name.removeprefix("arguments.") for name in facts if name.startswith("arguments.")) or None
+def _provenance(fact: str, facts: Facts) -> str | None:
+    """Return "set" or "left to vLLM"; None for no setting of an engine, or where its arguments were not recorded."""
+    known = fact in facts and fact.startswith(("engine.", "config."))
+    if not known or not any(name.startswith("arguments.") for name in facts):
+        return None
+    return "set" if f"arguments.{fact.rpartition('.')[2]}" in facts else "left to vLLM"
 
 
 def _values(fact: str, facts: Facts) -> Any:
     """The one value, or a list of them, in an order of their own, where there are several; None: not known, or null."""
     values = facts.get(fact, (None,))
     return values[0] if len(values) == 1 else sorted(values, key=repr)
-
-
-def _version(facts: Facts) -> str | None:
-    version = _values("versions.vllm", facts)
-    return version if isinstance(version, str) else None
 
 
 def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> Iterable[Trajectory]:

@@ -13,7 +13,6 @@ from growth_runs import HEALTHY, Trend, series
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging import parity_defaults
 from logprobe.monitor.judging.parity import Parity, compare
 from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.judging.parity.facts import facts_of
@@ -54,9 +53,6 @@ def test_the_first_attempt_differs_in_configuration_and_leaves_the_reference(rec
     left = {trajectory.label: trajectory.leaves_step for trajectory in parity.trajectories}
     assert left == {"clip rate": 0, "KL new–old": 0, "K3": 0, "entropy": 20, "reward": 20}
     assert "raw_logprobs" in parity.reasons[0]
-    mode = parity.checks[0].settings[0]
-    assert mode.provenance == "unset: default of vLLM 0.32.0"
-    assert mode.reference_provenance == "set; default of vLLM 0.32.0: raw_logprobs"
 
 
 def test_the_shipped_recipe_alone_judges_the_configuration(recorded: Store) -> None:
@@ -174,28 +170,13 @@ def test_a_recipe_of_ones_own_asks_what_it_likes(recorded: Store, tmp_path: Path
     assert parity.verdict == "not_at_parity"
 
 
-@pytest.mark.engine
-def test_the_shipped_defaults_are_those_of_the_installed_vllm() -> None:
-    version, defaults = parity_defaults.installed()
-    for fact, default in defaults.items():
-        assert parity_defaults.provenance(fact, default, version) == f"unset: default of vLLM {version}"
-
-
-def test_defaults_of_other_versions_are_not_guessed() -> None:
-    assert parity_defaults.provenance("engine.seed", 0, "0.11.0") == "defaults of vLLM 0.11.0 are not known"
-    assert "not recorded" in str(parity_defaults.provenance("engine.seed", 0, None))
-    assert parity_defaults.provenance("sampling.top_p", 1.0, "0.32.0") is None
-    assert "chosen by vLLM" in str(parity_defaults.provenance("engine.async_scheduling", True, "0.32.0"))
-
-
-def test_where_arguments_were_recorded_nothing_is_guessed() -> None:
-    def said(fact: str, value: object, *given: str) -> str | None:
-        return parity_defaults.provenance(fact, value, "0.32.0", frozenset(given))
-
-    assert said("engine.attention_backend", "cpu_attn", "model") == "unset: chosen by vLLM 0.32.0"
-    assert said("engine.attention_backend", "cpu_attn", "model", "attention_backend") == "set"
-    assert said("engine.logprobs_mode", "raw_logprobs", "model") == "unset: default of vLLM 0.32.0"
-    assert said("engine.dtype", "float32", "dtype") == "set"
+def test_a_setting_is_set_where_the_engines_arguments_name_it(store: Store) -> None:
+    summary = {"dtype": "float32", "logprobs_mode": "raw_logprobs"}
+    record(store, ("engine_config", {"summary": summary, "arguments": {"model": "m", "dtype": "float32"}}))
+    settings = {item.fact: item for check in compare(store, "run").checks for item in check.settings}
+    assert settings["engine.dtype"].provenance == "set"
+    assert settings["engine.logprobs_mode"].provenance == "left to vLLM"
+    assert settings["sampling.top_p"].provenance is None
 
 
 def trend(values: np.ndarray, first: int = 0) -> dict[int, float]:
