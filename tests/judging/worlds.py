@@ -12,22 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from diagnosis_simulation import log_softmax, series_of
+from diagnosis_simulation import log_softmax
+from run_columns import Columns
 
-from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed
-from logprobe.monitor.judging.growth import judge as growth_of
-from logprobe.monitor.judging.level import band_of
-from logprobe.monitor.judging.records import Joins, VersionConflicts, WeightRecord, Weights
+from logprobe.monitor.judging.frame import Frame, Pair
+from logprobe.monitor.judging.records import VersionConflicts, WeightRecord, Weights
 from logprobe.monitor.judging.replay import Replay, Turn
 from logprobe.monitor.judging.setup import Setup
-from logprobe.monitor.judging.tokens import Tokens
 from logprobe.monitor.judging.weight_readings import Reading, Readings
 
 ENGINE = {"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"], "logprobs_mode": "processed_logprobs"}
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 TRAINER = {"dtype": "bfloat16", "temperature": 1.0}
-TABLES = (("from_start",), ("from_end", "finish"), ("turn", "turn_start"), ("rank",), ("tag", "prompt_length"))
 
 
 @dataclass
@@ -287,65 +283,33 @@ class Drawn:
 
     def frame(self) -> Frame:
         w = self.world
-        r, t = self.r[self.inside].astype(np.float32), self.t[self.inside].astype(np.float32)
-        offsets = np.concatenate([[0], np.cumsum(self.inside.sum(1))])
-        series = series_of(self.step, sequence_statistics(r, t, None, offsets))
-        recorded = self._tokens(r, t)
-        setup = self._setup()
-        values = [v if np.isfinite(v) else None for v in series.k3.tolist()]
-        usable = ~recorded.broken & np.isfinite(recorded.d)
-        return Frame(
-            series=series,
-            strata=self._table(usable, ("cached", "in_flight", "replica", "version"), recorded).strata,
-            places=tuple(self._table(usable, names, recorded) for names in self._tables()),
-            setup=setup,
+        requests = ("cached", "in_flight", "replica")
+        columns = Columns(
+            step=self.step,
+            token=self.token,
+            r=self.r,
+            t=self.t,
+            mask=self.inside,
+            group=np.arange(self.shape[0]) // w.answers,
+            version=np.repeat(self.version[:, None], w.length, 1) if w.versions else np.full(self.shape, np.nan),
+            trainer_version=self.version + self.lag,
+            requests={name: self.groups[name][:, 0] for name in requests},
+            places={
+                name: values
+                for name, values in self.groups.items()
+                if name not in requests and (w.columns is None or name in w.columns)
+            },
+        )
+        return columns.frame(
+            setup=self._setup(),
+            kept=w.tokens,
+            joins=self._joins(),
             weights=self._weights(),
             readings=self._readings(),
-            joins=self._joins(),
-            growth=growth_of(series.step.tolist(), values, band=band_of(setup)),
-            recorded=recorded if w.tokens else None,
-            replicas=("a", "b"),
             pairs={name: _pair(w.steps, **of) for name, of in w.pairs.items()},
             independent=w.independent,
             replay=_replay(w.routing_agreement),
         )
-
-    def _tables(self) -> list[tuple[str, ...]]:
-        wanted = self.world.columns
-        tables = [tuple(c for c in names if wanted is None or c in wanted) for names in TABLES]
-        return [names for names in tables if names]
-
-    def _table(self, usable: np.ndarray, names: tuple[str, ...], recorded: Tokens) -> Any:
-        groups = {name: self.groups[name][self.inside][usable] for name in names if name != "version"}
-        if "version" in names and self.world.versions:
-            groups["version"] = self._each(self.version)[usable]
-        return Placed(
-            recorded.step[usable],
-            recorded.lag[usable],
-            recorded.sequence[usable],
-            recorded.d[usable],
-            {name: Column.of(values) for name, values in groups.items()},
-        )
-
-    def _each(self, values: np.ndarray) -> np.ndarray:
-        """Values of sequences at each of their tokens."""
-        return np.repeat(values, self.inside.sum(1))
-
-    def _tokens(self, r: np.ndarray, t: np.ndarray) -> Tokens:
-        w, size, each = self.world, self.shape[0], self._each
-        from_end = self.groups["from_end"][self.inside].astype(int)
-        nothing = np.full(len(r), np.nan)
-        rf, tf = r.astype(float), t.astype(float)
-        finite = np.isfinite(rf) & np.isfinite(tf)
-        broken = ~finite | (np.minimum(rf, tf) <= -9999) | (np.maximum(rf, tf) > 1e-6) | ((rf == 0) & (tf < -1))
-        known = w.versions
-        return Tokens(
-            step=each(self.step).astype(np.int64), sequence=each(np.arange(size)), place=self.groups["from_start"][self.inside].astype(int),
-            last=from_end == 0, token_id=self.token[self.inside], r=rf, t=tf, d=tf - rf, broken=broken, entropy=nothing,
-            lag=each(self.lag).astype(float) if known else nothing, version=each(self.version) if known else np.full(len(r), -1),
-            replica=(self.groups["replica"][self.inside] == "b").astype(int), cached=self.groups["cached"][self.inside].astype(int),
-            context=each(np.arange(size) // w.answers),
-        )  # fmt: skip
 
     def _setup(self) -> Setup:
         w = self.world
@@ -389,12 +353,9 @@ class Drawn:
             rows.append(Reading("worker", "a", "0", str(v), v, f"f{held}", "l", unannounced=False, tensors=old))
         return Readings(tuple(rows))
 
-    def _joins(self) -> Joins:
-        size = self.shape[0]
+    def _joins(self) -> dict[str, Any]:
         of = dict(self.world.joins)
-        conflicts = of.pop("conflicts", None)
-        stated = None if conflicts is None else VersionConflicts(**conflicts)
-        return Joins(sequences=size, tokens=int(self.inside.sum()), seen_by_engine=size, conflicts=stated, **of)
+        return {**of, "conflicts": VersionConflicts(**of["conflicts"])} if "conflicts" in of else of
 
 
 def _replay(agreement: float | None) -> Replay:

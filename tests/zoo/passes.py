@@ -14,18 +14,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from diagnosis_simulation import Columns
+from run_columns import Columns, known_by
 from torch import Tensor
 from torch.nn.functional import one_hot
-from zoo.rollouts import known_by
 
 from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.growth import judge
-from logprobe.monitor.judging.level import band_of
-from logprobe.monitor.judging.records import Joins, Weights
+from logprobe.monitor.judging.records import Weights
 from logprobe.monitor.judging.setup import Setup
-from logprobe.monitor.judging.tokens import from_table
-from logprobe.monitor.metrics.lag import Versions
 
 HIDDEN = 32
 ASKED = 5  # tokens of a prompt
@@ -120,34 +115,14 @@ class Rollouts:
     def frame(self, last: int | None = None) -> Frame:
         """What a diagnosis sees when `last` is the newest step."""
         keep = self.columns.step <= (self.run.steps if last is None else last)
-        return _frame(self.run, _part(self.columns, keep), int(self.other_ids[keep].sum()))
-
-
-def _part(columns: Columns, keep: np.ndarray) -> Columns:
-    return Columns(**{name: values[keep] for name, values in vars(columns).items()})
-
-
-def _frame(run: Run, columns: Columns, other_ids: int) -> Frame:
-    series = columns.series()
-    raw = from_table(_sample(columns).table(), Versions.from_records([])) if run.raw else None
-    size = len(columns.step)
-    values = [v if np.isfinite(v) else None for v in series.k3.tolist()]
-    return Frame(
-        run="zoo",
-        series=series,
-        strata=columns.strata(),
-        joins=Joins(sequences=size, tokens=int(columns.mask.sum()), seen_by_engine=size, other_ids=other_ids),
-        setup=run.setup,
-        weights=known_by(run.weights, int(columns.step.max())),
-        growth=judge(series.step.tolist(), values, band=band_of(run.setup)),
-        recorded=raw,
-    )
-
-
-def _sample(columns: Columns) -> Columns:
-    """All answers to some prompts of every step."""
-    parts = max(1, round(columns.mask.sum() / KEPT))
-    return _part(columns, columns.group % parts == 0)
+        run, columns = self.run, self.columns.where(keep)
+        parts = max(1, round(columns.mask.sum() / KEPT))  # all answers to some prompts of every step are kept
+        return columns.frame(
+            setup=run.setup,
+            kept=run.raw and columns.group % parts == 0,
+            joins={"other_ids": int(self.other_ids[keep].sum())},
+            weights=known_by(run.weights, int(columns.step.max())),
+        )
 
 
 # Weights
@@ -482,7 +457,7 @@ def _columns(chunk: Chunk, label: Tensor, tokens: Tensor, r: Tensor, t: Tensor, 
     rows = lambda values: values.reshape(units * answers, length).numpy()
     each = lambda values: values.repeat_interleave(answers).numpy()
     step, unit = each(chunk.step), each(torch.arange(units))
-    version = each(label) if run.lag.known else np.full(units * answers, -1)
+    version = each(label).astype(float) if run.lag.known else np.full(units * answers, np.nan)
     return Columns(
         step=step,
         token=rows(tokens),
@@ -492,6 +467,8 @@ def _columns(chunk: Chunk, label: Tensor, tokens: Tensor, r: Tensor, t: Tensor, 
         group=int(chunk.step[0]) * run.prompts + unit,
         version=np.repeat(version[:, None], length, 1),
         trainer_version=step.copy(),
-        cached=(chunk.answer > 0).flatten().numpy().astype(np.int64),
-        replica=each(chunk.replica),
+        requests={
+            "cached": (chunk.answer > 0).flatten().numpy(),
+            "replica": np.array([f"replica-{code}" for code in each(chunk.replica).tolist()], object),
+        },
     )

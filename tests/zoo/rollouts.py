@@ -12,15 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from diagnosis_simulation import flags, log_softmax, series_of
+from diagnosis_simulation import log_softmax
+from run_columns import Columns, known_by
 
-from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.judging.frame import Column, Frame, Strata
-from logprobe.monitor.judging.growth import judge
-from logprobe.monitor.judging.level import band_of
-from logprobe.monitor.judging.records import Joins, Weights
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.records import Weights
 from logprobe.monitor.judging.setup import Setup
-from logprobe.monitor.judging.tokens import Tokens
 
 Array = np.ndarray
 TOKENS = 4
@@ -273,87 +270,28 @@ def _semantic(run: Run, engine: Array, trainer: Array, step: Array) -> tuple[Arr
 
 
 def _frame(rolled: Rollouts) -> Frame:
-    run, size = rolled.run, len(rolled.step)
-    offsets = np.arange(size + 1) * run.length
-    s = sequence_statistics(rolled.r.ravel(), rolled.t.ravel(), None, offsets)
-    series = series_of(rolled.step, s)
-    raw = _tokens(rolled) if run.raw else None
-    return Frame(
-        run="zoo",
-        series=series,
-        joins=Joins(sequences=size, tokens=rolled.r.size, seen_by_engine=size),
-        setup=run.setup,
-        weights=known_by(run.weights, int(rolled.step.max())),
-        growth=judge(
-            series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()], band=band_of(run.setup)
-        ),
-        recorded=raw,
-        replicas=tuple(f"replica-{code}" for code in range(rolled.replica.max(initial=0) + 1)),
-        strata=_strata(rolled, s),
-    )
-
-
-def known_by(weights: Weights, step: int) -> Weights:
-    """The records of updates up to a step."""
-    return Weights(tuple(record for record in weights.records if record.step is None or record.step <= step))
-
-
-def _groups(rolled: Rollouts, *more: Array) -> tuple[Array, Array]:
-    lag = rolled.lag + rolled.in_flight if rolled.run.lag.known else np.full(len(rolled.lag), -99)
-    keys = np.stack([*more, lag, rolled.cached, rolled.in_flight, rolled.replica]).astype(np.int64)
-    rows, index = np.unique(keys, axis=1, return_inverse=True)
-    return rows, index.ravel()
-
-
-def _strata(rolled: Rollouts, s: dict[str, Array]) -> Strata:
-    (step, lag, cached, in_flight, replica), index = _groups(rolled, rolled.step)
-    n, a = s["n"].astype(float), s["sum_abs_d"].astype(float)
-    summed = {
-        "sequences": np.ones(len(n)), "tokens": n, "sum_k3": s["sum_k3"], "sum_abs_d": a, "c_nn": n * n, "c_aa": a * a, "c_an": a * n,
-    }  # fmt: skip
-    return Strata(
-        step=step,
-        lag=np.where(lag == -99, np.nan, lag).astype(float),
-        groups={
-            "cached": flags(cached),
-            "in_flight": flags(in_flight),
-            "replica": Column(
-                replica.astype(np.intp), tuple(f"replica-{code}" for code in range(replica.max(initial=0) + 1))
-            ),
-            "version": Column.of(np.where(lag == -99, np.nan, step - lag).astype(float)),
-        },
-        **{name: np.bincount(index, values) for name, values in summed.items()},
-    )
-
-
-def _tokens(rolled: Rollouts) -> Tokens:
-    """The raw tokens of some prompts of every step."""
-    run, size = rolled.run, len(rolled.step)
+    """The raw tokens of some prompts of every step are kept."""
+    run, (size, length) = rolled.run, rolled.r.shape
+    older = rolled.in_flight[:, None] & (np.arange(length) < length // 2)
     prompt = np.arange(size) // run.answers
+    columns = Columns(
+        step=rolled.step,
+        token=rolled.token,
+        r=rolled.r,
+        t=rolled.t,
+        mask=np.ones(rolled.r.shape, bool),
+        group=prompt,
+        version=(rolled.step - rolled.lag)[:, None] - older if run.lag.known else np.full(rolled.r.shape, np.nan),
+        trainer_version=rolled.step,
+        requests={
+            "cached": rolled.cached,
+            "in_flight": rolled.in_flight,
+            "replica": np.array([f"replica-{code}" for code in rolled.replica.tolist()], object),
+        },
+    )
     parts = max(1, round(rolled.r.size / KEPT))
-    keep = prompt % parts == 0 if parts > 1 else np.ones(size, bool)
-    rows = np.flatnonzero(keep)
-    count, length = len(rows), run.length
-    each = lambda values: np.repeat(np.asarray(values)[rows], length)
-    place = np.tile(np.arange(length), count)
-    r, t = rolled.r[rows].ravel().astype(float), rolled.t[rows].ravel().astype(float)
-    older = each(rolled.in_flight) & (place < length // 2)
-    version = each(rolled.step - rolled.lag) - older
-    known, nothing = run.lag.known, np.full(len(r), np.nan)
-    return Tokens(
-        step=each(rolled.step).astype(np.int64),
-        sequence=np.repeat(np.arange(count), length),
-        place=place,
-        last=place == length - 1,
-        token_id=rolled.token[rows].ravel(),
-        r=r,
-        t=t,
-        d=t - r,
-        broken=np.zeros(len(r), bool),
-        entropy=nothing,
-        lag=(each(rolled.lag) + older).astype(float) if known else nothing,
-        version=version if known else np.full(len(r), -1),
-        replica=each(rolled.replica),
-        cached=each(rolled.cached).astype(int),
-        context=np.repeat(prompt[rows], length),
+    return columns.frame(
+        setup=run.setup,
+        kept=run.raw and prompt % parts == 0,
+        weights=known_by(run.weights, int(rolled.step.max())),
     )

@@ -5,20 +5,15 @@ Dimensions: ``S`` sequences, ``L`` places, ``N`` tokens.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from diagnosis_simulation import series_of
+from run_columns import Columns
 
-from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, strata_of
-from logprobe.monitor.judging.growth import judge as growth_of
-from logprobe.monitor.judging.level import band_of
-from logprobe.monitor.judging.records import Joins, VersionConflicts, WeightRecord, Weights
+from logprobe.monitor.judging.frame import Frame, Pair
+from logprobe.monitor.judging.records import VersionConflicts, WeightRecord, Weights
 from logprobe.monitor.judging.replay import Replay, Turn
 from logprobe.monitor.judging.setup import Setup
-from logprobe.monitor.judging.tokens import Tokens
 from logprobe.monitor.judging.weight_readings import Reading, Readings
 
 ENGINE = {
@@ -29,7 +24,6 @@ ENGINE = {
 }
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 TRAINER = {"dtype": "bfloat16", "temperature": 1.0}
-TABLES = (("from_start",), ("from_end", "finish"), ("turn", "turn_start"), ("rank",), ("tag", "prompt_length"))
 
 
 def _replay(agreement: float | None) -> Replay:
@@ -41,35 +35,38 @@ class Reduced:
     """A run's arrays, as they are read by a judge. `run.recorded` says what there is to read."""
 
     def frame(self) -> Frame:
-        recorded = self.run.recorded
-        inside = self.inside
-        r, t = self.r[inside], self.t[inside]
-        offsets = np.concatenate([[0], np.cumsum(inside.sum(1))])
-        series = series_of(self.step, sequence_statistics(r, t, None, offsets))
-        setup = self._setup()
-        tokens = self._tokens(r, t)
-        usable = ~tokens.broken & np.isfinite(tokens.d)
-        k3 = [v if np.isfinite(v) else None for v in series.k3.tolist()]
-        columns = recorded.get("columns")
-        wanted = [tuple(c for c in names if columns is None or c in columns) for names in TABLES]
-        keep = self._sample(tokens) if recorded.get("tokens", 1) else None
-        return Frame(
-            series=series,
-            strata=self._table(tokens, usable, ("cached", "in_flight", "replica", "version")),
-            places=tuple(self._table(tokens, usable, names) for names in wanted if names),
-            setup=setup,
+        recorded, chosen = self.run.recorded, self.run.recorded.get("columns")
+        version, _, own = self._labels()
+        known = recorded.get("versions", True)
+        wanted = lambda name: chosen is None or name in chosen
+        requests = ("cached", "in_flight", "replica")
+        columns = Columns(
+            step=self.step,
+            token=self.token,
+            r=self.r,
+            t=self.t,
+            mask=self.inside,
+            group=self.prompt,
+            version=version.astype(float) if known else np.full(self.inside.shape, np.nan),
+            trainer_version=own,
+            requests={name: self.sequence_groups[name] for name in requests if wanted(name)},
+            places={
+                name: values
+                for name, values in (*self.token_groups.items(), *self.sequence_groups.items())
+                if name not in requests and wanted(name)
+            },
+        )
+        share = recorded.get("tokens", 1)
+        return columns.frame(
+            setup=self._setup(),
+            kept=np.random.default_rng([self.run.seed, 5]).random(self.size) < share if 0 < share < 1 else bool(share),
+            joins=self._joins(),
             weights=self._weights(),
             readings=self._readings(),
-            joins=self._joins(),
-            growth=growth_of(series.step.tolist(), k3, band=band_of(setup)),
-            recorded=keep,
             pairs={name: self._pair(of) for name, of in recorded.get("pairs", {}).items()},
             independent=recorded.get("independent"),
             replay=_replay(recorded.get("routing_agreement")),
         )
-
-    def _each(self, values: np.ndarray) -> np.ndarray:
-        return np.repeat(values, self.lengths)
 
     def _labels(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Version of each token as it is stated [S, L], lag by it, and the trainer's [S]. `stated`: how the engine's numbers are made."""
@@ -95,58 +92,6 @@ class Reduced:
         elif kind == "still":
             version = np.where(since, np.minimum(version, of["at"]), version)
         return version, own[:, None] - version, own
-
-    def _sample(self, tokens: Tokens) -> Tokens:
-        share = self.run.recorded.get("tokens", 1)
-        if share == 1:
-            return tokens
-        chosen = np.random.default_rng([self.run.seed, 5]).random(self.size) < share
-        some = tokens.where(chosen[tokens.sequence])
-        return replace(some, sequence=np.unique(some.sequence, return_inverse=True)[1])
-
-    def _tokens(self, r: np.ndarray, t: np.ndarray) -> Tokens:
-        recorded, each = self.run.recorded, self._each
-        rf, tf = r.astype(float), t.astype(float)
-        fine = np.isfinite(rf) & np.isfinite(tf)
-        broken = ~fine | (np.minimum(rf, tf) <= -9984) | (np.maximum(rf, tf) > 1e-6) | ((rf == 0) & (tf < -1))
-        nothing = np.full(len(r), np.nan)
-        version, lag, _ = self._labels()
-        known = recorded.get("versions", True)
-        self.token_lag = lag[self.inside] if known else nothing
-        codes = {v: i for i, v in enumerate(sorted(set(self.sequence_groups["replica"].tolist())))}
-        replica = np.array([codes[v] for v in self.sequence_groups["replica"]])
-        cached = self.sequence_groups["cached"].astype(int)
-        with np.errstate(invalid="ignore"):
-            d = tf - rf
-        of_columns = lambda name: (
-            recorded.get("columns") is None or name in recorded["columns"] or name in recorded.get("requests", ())
-        )
-        unknown = np.full(len(r), -1)
-        return Tokens(
-            step=each(self.step).astype(np.int64), sequence=each(np.arange(self.size)), place=self.token_groups["from_start"][self.inside].astype(int),
-            last=self.token_groups["from_end"][self.inside] == 0, token_id=self.token[self.inside], r=rf, t=tf, d=d, broken=broken,
-            entropy=nothing, lag=self.token_lag, version=version[self.inside].astype(int) if known else unknown,
-            replica=each(replica) if of_columns("replica") else unknown, cached=each(cached) if of_columns("cached") else unknown,
-            context=each(self.prompt),
-        )  # fmt: skip
-
-    def _table(self, tokens: Tokens, usable: np.ndarray, names: tuple[str, ...]) -> Any:
-        recorded = self.run.recorded
-        whole = "cached" in names
-        chosen = recorded.get("columns")
-        lag, groups = self.token_lag, {}
-        version, stated_lag, _ = self._labels()
-        if whole and recorded.get("versions", True):
-            mean = lambda x: np.round((x * self.inside).sum(1) / self.lengths)
-            lag = self._each(mean(stated_lag))
-            groups["version"] = np.array(self._each(mean(version))[usable].tolist(), object)
-        for name in names:
-            if name == "version" or (chosen is not None and name not in chosen):
-                continue
-            groups[name] = np.asarray(self._values(name)[self.inside], object)[usable]
-        columns = {name: Column.of(values) for name, values in groups.items()}
-        rows = (tokens.step[usable], lag[usable], tokens.sequence[usable], tokens.d[usable], columns)
-        return strata_of(*rows) if whole else Placed(*rows)
 
     def _setup(self) -> Setup:
         run, missing = self.run, self.run.recorded.get("unrecorded", ())
@@ -215,13 +160,9 @@ class Reduced:
                 )
         return Readings(tuple(rows))
 
-    def _joins(self) -> Joins:
+    def _joins(self) -> dict[str, Any]:
         of = dict(self.run.recorded.get("joins", {}))
-        conflicts = of.pop("conflicts", None)
-        stated = None if conflicts is None else VersionConflicts(**conflicts)
-        return Joins(
-            sequences=self.size, tokens=int(self.inside.sum()), seen_by_engine=self.size, conflicts=stated, **of
-        )
+        return {**of, "conflicts": VersionConflicts(**of["conflicts"])} if "conflicts" in of else of
 
     def _pair(self, of: dict[str, Any]) -> Pair:
         steps = np.arange(self.run.steps)
