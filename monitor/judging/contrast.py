@@ -18,7 +18,7 @@ from logprobe.monitor.judging.course import shape as shape_of
 from logprobe.monitor.judging.frame import Bools, Frame, Strata
 from logprobe.monitor.judging.judgement import Confidence, Finding, Place
 from logprobe.monitor.judging.level import far
-from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, clustered, difference
+from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference
 from logprobe.monitor.judging.signatures import tested_by
 from logprobe.monitor.judging.thresholds import number
 
@@ -156,8 +156,6 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
         if cause == "replica_divergence":
             evidence["replica"] = value
         sure = Confidence.KNOWN if recorded(frame, cause) else Confidence.INFERRED
-        if cause == "replica_divergence" and _by_tasks(frame, value):
-            sure = Confidence.POSSIBLE
         found.append(Finding(cause, sure, since, share, most, least=least, evidence=evidence))
 
 
@@ -166,23 +164,6 @@ def _is_told(frame: Frame, cause: str, c: Contrast, worse: Strata) -> bool:
     if recorded(frame, cause) or worse.k3 > far(frame):
         return c.value > number("material")
     return c.least > number("contrast_least")
-
-
-def _by_tasks(frame: Frame, replica: object) -> bool:
-    """Whether tokens of one probability differ as much at the other replicas: then the tasks make the difference."""
-    tokens = None if frame.tokens is None else frame.tokens.alike
-    if tokens is None or replica not in frame.replicas or len(tokens) < number("fewest"):
-        return False
-    code = frame.replicas.index(str(replica))
-    edges = np.quantile(tokens.r, np.linspace(0, 1, int(number("probability_bins")) + 1)[1:-1])
-    bin_N, size = np.searchsorted(edges, tokens.r, side="right"), np.abs(tokens.d)
-    means = np.bincount(bin_N, size) / np.maximum(np.bincount(bin_N), 1)
-    over_N = size / np.maximum(means, 1e-300)[bin_N]
-    own = tokens.replica == code
-    if not own.any() or own.all():
-        return False
-    ours, theirs = clustered(over_N[own], tokens.sequence[own]), clustered(over_N[~own], tokens.sequence[~own])
-    return not difference(ours, theirs) > SIGNIFICANT
 
 
 def recorded(frame: Frame, cause: str) -> bool:

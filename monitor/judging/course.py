@@ -190,16 +190,6 @@ def odd_steps(table: Strata, far: float) -> Steps | None:
     return steps[odd] if float(np.median(k3[odd])) > far else None
 
 
-def agreed_between(steps: Steps, log_G: Floats) -> Steps | None:
-    """Return the steps at which two sides do not agree, between steps at which they agree to rounding; else None."""
-    exact: NDArray[np.bool_] = log_G < math.log(number("visible_k3"))
-    lately = exact[len(exact) // 2 :]
-    if min(exact.sum(), (~exact).sum()) < number("agreed_steps") or not lately.any() or lately.all():
-        return None
-    odd: Steps = steps[~exact]
-    return odd
-
-
 def short_rise(table: Strata) -> int | None:
     """Return the step at which mean |d| of a short run rises threefold and stays, or None."""
     best, at = SIGNIFICANT, None

@@ -10,10 +10,7 @@ import numpy as np
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import grids
-from logprobe.monitor.judging.measures import grid_share
 from logprobe.monitor.judging.thresholds import number
-
-_MANTISSA_BITS = (7, 10)  # of bfloat16 and float16
 
 
 def declared(frame: Frame) -> Finding | None:
@@ -61,8 +58,6 @@ def _noise_by_settings(frame: Frame) -> Finding | None:
         return Finding("quantized_rollout", Confidence.KNOWN, evidence={"settings": listed(setup.quantizations)})
     if setup.mixture_of_experts and (tail := _tail(frame)) > number("tail_share"):
         return Finding("moe_routing", Confidence.INFERRED, evidence={"share_of_1_percent": tail})
-    if _stored_coarsely(frame):
-        return Finding("low_precision", Confidence.KNOWN, evidence={"stored": "16 bits"})
     return None
 
 
@@ -91,12 +86,3 @@ def _tail(frame: Frame) -> float:
         return 0.0
     top = np.sort(tokens.k3)[::-1]
     return float(top[: max(len(top) // 100, 1)].sum() / max(float(top.sum()), 1e-300))
-
-
-def _stored_coarsely(frame: Frame) -> bool:
-    """Whether log-probs of either side were rounded to 16 bits after they were computed."""
-    seen = frame.recorded
-    if seen is None or len(seen) < number("fewest"):
-        return False
-    sides = [side[np.isfinite(side)] for side in (seen.r, seen.t)]
-    return any(grid_share(side, bits) > number("grid_share") for side in sides for bits in _MANTISSA_BITS)

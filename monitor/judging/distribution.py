@@ -8,13 +8,14 @@ divides its logits by another temperature, and Δt = Δr if only the normaliser 
 from __future__ import annotations
 
 import math
+from typing import Final, Literal
 
 import numpy as np
 
 from logprobe.monitor.judging.counted import placeholder_ends
 from logprobe.monitor.judging.course import shape_of
 from logprobe.monitor.judging.declared import declared, listed
-from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.frame import Frame, k3_of
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import far
 from logprobe.monitor.judging.measures import SIGNIFICANT, correlation, off_one
@@ -22,6 +23,8 @@ from logprobe.monitor.judging.proofs import vocabularies
 from logprobe.monitor.judging.records import gap_of, windows
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import Siblings, Tokens, siblings_of, spread_of
+
+_EXACTLY: Final = 0.02  # of a temperature: siblings of a few thousand tokens tell it to 0.2 %
 
 
 def distribution(frame: Frame) -> Finding | None:
@@ -73,21 +76,34 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
         return _apart(frame)
     side = _side(frame)
     beta = None if side else _scale(frame)
-    if beta is not None:
-        return _scaled(frame, whole, beta[0], sure=beta[1])
+    sampled = None if beta is None else _sampled(frame, whole)
+    if beta is not None and sampled is not None:
+        return _scaled(frame, whole, beta[0], sure=beta[1], trainer=sampled == "trainer")
     off = gap.k3 > number("slight") and off_one(gap.ratio.value, gap.ratio.z, gap.k3)
     if not off and not side:
         return None
     low = side < 0 or (off and gap.ratio.value < 0)
-    return _one_sided(frame, since, side=side, low=low) or _miscalibrated(frame, whole, off=off)
+    found = _one_sided(frame, since, side=side, low=low)
+    if found is not None or not off:
+        return found
+    evidence = {"ratio": gap.ratio.value, "z": gap.ratio.z, "k3": gap.k3}
+    return Finding("miscalibrated_logprobs", Confidence.INFERRED, shifted(whole), evidence=evidence)
 
 
-def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool) -> Finding:
-    """Name the side whose logits have another temperature."""
-    trainer = _trainer_sampled(frame, whole)
+def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool, trainer: bool) -> Finding:
+    """Name the side whose logits have another temperature.
+
+    Raw log-probs are known where the engine's own temperature is exactly what they lack, whatever it says of them.
+    """
+    implied = 1 / beta if trainer else beta
+    theirs = frame.setup.temperatures
+    declared_one = len(theirs) == 1 and theirs[0] != 1 and math.isclose(implied, theirs[0], rel_tol=_EXACTLY)
     cause = "raw_logprobs" if trainer else "temperature_mismatch"
     confidence = Confidence.INFERRED if sure else Confidence.POSSIBLE
-    evidence = {"beta": beta, "temperature_implied": 1 / beta if trainer else beta}
+    evidence: dict[str, object] = {"beta": beta, "temperature_implied": implied}
+    if trainer and declared_one and sure and frame.tokens is not None:
+        confidence = Confidence.KNOWN
+        evidence |= {"temperature": theirs[0], "stated_mode": frame.setup.logprobs_mode}
     return Finding(cause, confidence, shifted(whole), evidence=evidence)
 
 
@@ -106,22 +122,20 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
     if side and sizes is not None and sizes[0] != sizes[1]:
         evidence |= {"engine_rows": sizes[0], "trainer_rows": sizes[1]}
         return Finding("vocab_padding", Confidence.KNOWN, since, evidence=evidence)
+    normaliser = bool(side)
     if setup.samplings is None and low:
         cause = "structured_output_mask" if masks else "truncated_support"
         if _cut_to_one(frame) > number("nucleus_zeros") and not placeholder_ends(frame):
             return Finding(cause, Confidence.INFERRED, since, evidence=evidence)
         if side or _spares_likely(frame):
             evidence["looks_like"] = cause
-    if side:
-        return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence)
-    return None
+            normaliser = normaliser or _agree_within_contexts(frame)
+    return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence) if normaliser else None
 
 
-def _miscalibrated(frame: Frame, whole: Frame, *, off: bool) -> Finding | None:
-    if not off:
-        return None
-    evidence = {"ratio": frame.gap.ratio.value, "z": frame.gap.ratio.z, "k3": frame.gap.k3}
-    return Finding("miscalibrated_logprobs", Confidence.INFERRED, shifted(whole), evidence=evidence)
+def _agree_within_contexts(frame: Frame) -> bool:
+    siblings = None if frame.tokens is None else siblings_of(frame.tokens)
+    return siblings is not None and siblings.misfit(1.0) < number("siblings_apart")
 
 
 def _scale(frame: Frame) -> tuple[float, bool] | None:
@@ -144,7 +158,7 @@ def by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
     if not beta > 0 or abs(beta - 1) <= max(least, SIGNIFICANT * error):
         return None
     wanted = number("scale_misfit") if abs(beta - 1) > number("scale_least") else number("scale_exact_misfit")
-    return (beta, True) if misfit < wanted * plain and not _bent(siblings, beta) else None
+    return (beta, True) if misfit < wanted * plain else None
 
 
 def _by_moments(frame: Frame) -> tuple[float, bool] | None:
@@ -171,32 +185,22 @@ def _by_moments(frame: Frame) -> tuple[float, bool] | None:
     return None
 
 
-def _bent(siblings: Siblings, beta: float) -> bool:
-    """Whether β holds in one half of the contexts only, as of a cut or a mask."""
-    _, context = np.unique(siblings.tokens.parent, return_inverse=True)
-    lowest = np.full(int(context.max()) + 1, np.inf)
-    np.minimum.at(lowest, context, siblings.tokens.r)
-    unlikely = lowest[context] < np.median(lowest)
-    halves = [siblings.where(keep) for keep in (unlikely, ~unlikely)]
-    if min(len(half.r) for half in halves) < number("fewest"):
-        return False
-    away = [abs(half.slope - 1) for half in halves]
-    least = int(np.argmin(away))
-    error = halves[least].misfit(halves[least].slope) / math.sqrt(len(halves[least].r) / 2)
-    return abs(beta - 1) > number("scale_least") and away[least] + SIGNIFICANT * error < abs(beta - 1) / 2
+def _sampled(frame: Frame, whole: Frame) -> Literal["engine", "trainer"] | None:
+    """Return the side whose log-probs are those of the distribution sampled from: E[ρ] = 1, or E[1/ρ] = 1.
 
-
-def _trainer_sampled(frame: Frame, whole: Frame) -> bool:
-    """Whether t is the distribution sampled from: E[1/ρ] = 1 and E[ρ] is not."""
+    None if it is neither, so that no temperature of one side explains the mismatch.
+    """
     if frame.tokens is None or whole.tokens is None or not len(frame.tokens):
-        return frame.gap.ratio.z > SIGNIFICANT
+        return "trainer" if frame.gap.ratio.z > SIGNIFICANT else "engine"
     since = shifted(whole)
     late = whole.tokens.since(since) if since is not None else whole.tokens
     tokens = late if len(late) >= number("fewest") else frame.tokens
     off, inverse = tokens.ratio, tokens.inverse_ratio
-    if (off.z > SIGNIFICANT) == (inverse.z > SIGNIFICANT):
-        return off.value > inverse.value
-    return off.z > SIGNIFICANT
+    engine = not off_one(off.value, off.z, float(np.mean(tokens.k3)))
+    trainer = not off_one(inverse.value, inverse.z, float(np.mean(k3_of(-tokens.d))))
+    if engine == trainer:
+        return None if not engine else "trainer" if off.value > inverse.value else "engine"
+    return "engine" if engine else "trainer"
 
 
 def _side(frame: Frame) -> int:
@@ -258,10 +262,13 @@ def _cut_to_one(frame: Frame) -> float:
 
 
 def unrelated(frame: Frame, whole: Frame) -> bool:
-    """Whether the sides are of different texts or weights: K3 beyond the setup, then no correlation."""
+    """Whether the sides are of different texts or weights: K3 beyond the setup, then no relation.
+
+    Tokens of one context tell it by themselves: their differences at one side say nothing of those at the other.
+    """
     if not frame.gap.k3 > far(whole):
         return False  # noise of this size spoils a correlation by itself
-    if not frame.gap.correlation < number("related"):
+    if not frame.gap.correlation < number("related") and not _parted(frame):
         return False
     if frame.total("positive_rollout") > number("positive_share") * frame.gap.n:
         return False
@@ -274,12 +281,18 @@ def unrelated(frame: Frame, whole: Frame) -> bool:
     return siblings is None or siblings.misfit(1.0) > number("siblings_apart")
 
 
+def _parted(frame: Frame) -> bool:
+    """Whether differences within a context of the same weights are further from each other than from 0."""
+    siblings = None if frame.tokens is None else siblings_of(frame.tokens.fresh)
+    return siblings is not None and siblings.misfit(1.0) > number("siblings_unrelated")
+
+
 def _apart(frame: Frame) -> Finding | None:
     since, apart = frame.start, number("neighbour_gain")
     evidence: dict[str, object] = {"correlation": frame.gap.correlation, "k3": frame.gap.k3}
     if frame.tokens is not None:
         beside, shift = _neighbours(frame.tokens)
-        if frame.gap.correlation > beside + apart:
+        if frame.gap.correlation > beside + apart and not _parted(frame):
             return None
         if beside > frame.gap.correlation + apart:
             evidence |= {"correlation_after_shift": beside, "shift": shift}

@@ -14,7 +14,6 @@ from logprobe.monitor.judging.counted import counted, unmeasured
 from logprobe.monitor.judging.course import (
     Shape,
     abrupt,
-    agreed_between,
     agreed_until,
     climbs,
     labels_lie,
@@ -28,7 +27,7 @@ from logprobe.monitor.judging.course import shape as shape_of
 from logprobe.monitor.judging.declared import declared, noise
 from logprobe.monitor.judging.distribution import distribution, varies
 from logprobe.monitor.judging.document import LAYERS, Advice, Layer, Urgency, Verdict
-from logprobe.monitor.judging.frame import Column, Frame, Steps, Strata, strata_of
+from logprobe.monitor.judging.frame import Column, Frame, Strata, strata_of
 from logprobe.monitor.judging.judgement import GROWS, Acceptance, Confidence, Finding, Judgement, Level, Place
 from logprobe.monitor.judging.level import bits_may_agree, expected, far, identical, level_of
 from logprobe.monitor.judging.measures import SIGNIFICANT, difference
@@ -162,25 +161,7 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
         at = short_rise(rows)
     if at is not None:
         return None if spared(frame, at) else Finding(_by_records(frame), sure, at, evidence=agreed)
-    between = agreed_between(steps, log_k3)
-    if between is not None and not frame.older and not _partly_equal(frame, between):
-        return _between(frame, rest, between, sure)
     return None if scaled else _by_power(frame, shape_of(rows), sure)
-
-
-def _partly_equal(frame: Frame, odd: Steps) -> bool:
-    """Whether many tokens have equal bits at steps that do not agree: for some of them one array was recorded twice."""
-    some = frame.series.within(odd)
-    return some.total("n_same") > number("partly_equal") * some.total("n")
-
-
-def _between(frame: Frame, rest: Rest, odd: Steps, sure: Confidence) -> Finding | None:
-    """Name updates that are missed now and then, where all other steps agree to rounding."""
-    if spared(frame, int(odd[0])):
-        return None
-    share, least, most = rest.take(lambda rows: np.isin(rows.step, odd), lambda rows: ~np.isin(rows.step, odd))
-    evidence = {"steps": len(odd), "every": int(np.median(np.diff(odd)))}
-    return Finding("missed_weight_sync", sure, int(odd[0]), share, most, least=least, evidence=evidence)
 
 
 def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:
@@ -384,9 +365,12 @@ def _counted_against(finding: Finding, fact: str) -> bool:
     """Whether a finding rests on the very records that the fact is read from, or shows what they cannot exclude.
 
     A load may bring old weights. It excludes them only where K3 follows a power law, which updates that are too small
-    to be seen make as well.
+    to be seen make as well. A mode that the engine states is refuted by the temperature that its log-probs lack.
     """
-    return fact == "loads_recorded" and (finding.confidence >= Confidence.KNOWN or "drift" not in finding.evidence)
+    known = finding.confidence >= Confidence.KNOWN
+    return (fact == "processed_logprobs" and known) or (
+        fact == "loads_recorded" and (known or "drift" not in finding.evidence)
+    )
 
 
 def _told(frame: Frame, place: Place | None, grown: Place | None) -> Place | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,30 +123,3 @@ def logit(logprob_N: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         odds: Floats = logprob_N - np.log(-np.expm1(np.minimum(logprob_N, 0.0)))
     return odds
-
-
-def grid_share(values_N: NDArray[Any], mantissa_bits: int) -> float:
-    """Share of float32 values that a float with so many mantissa bits can hold (bfloat16: 7, float16: 10); NaN without
-    any.
-
-    By chance 2^(mantissa_bits − 23) of float32 values do, so one value in 65,536 is on bfloat16's grid. Zeros say
-    nothing.
-
-    >>> grid_share(np.array([0.5, 0.3], np.float32), 7)
-    0.5
-    """
-    bits = np.asarray(values_N, np.float32).view(np.uint32)
-    bits = bits[bits << 1 != 0]
-    return float(np.mean(bits & ((1 << (23 - mantissa_bits)) - 1) == 0)) if len(bits) else math.nan
-
-
-def residual(values_N: Floats, *drivers_N: Floats, bins: int = 24) -> Floats:
-    """What is left of values after the mean of each cell of quantile bins of the drivers is taken off."""
-    cell_N = np.zeros(len(values_N), np.int64)
-    for driver in drivers_N:
-        edges = np.unique(np.quantile(driver, np.linspace(0, 1, bins + 1)[1:-1])) if len(driver) else driver
-        cell_N = cell_N * bins + np.searchsorted(edges, driver, side="right")
-    _, cell_N = np.unique(cell_N, return_inverse=True)
-    means = np.bincount(cell_N, values_N) / np.maximum(np.bincount(cell_N), 1)
-    left: Floats = values_N - means[cell_N]
-    return left

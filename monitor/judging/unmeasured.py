@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,103 +13,85 @@ from logprobe.monitor.judging.judgement import Finding
 
 ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread
 _SOME: Final = 200  # tokens: with fewer no rule judges them
+_PLUGIN: Final = "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN)"
 
 
 def not_measured(frame: Frame, findings: Sequence[Finding] = ()) -> tuple[NotMeasuredDocument, ...]:
     """Return everything that is missing from the frame, or hidden behind a finding."""
-    hidden = (
+    rows = _MISSING if len(frame.series) else _NOTHING
+    missing = [_item(what, reason, how) for what, why, how in rows if (reason := why(frame))]
+    hidden = [
         _item("the inference path and the objective", f"{finding.cause} hides them", "mend it, then look again")
         for finding in findings
         if finding.hides
-    )
-    return (*_missing(frame), *hidden)
-
-
-def _missing(frame: Frame) -> Iterator[NotMeasuredDocument]:
-    if not len(frame.series):
-        yield _item(
-            "the mismatch",
-            "the trainer recorded no sequence in these steps",
-            "call Recorder.training with token ids and trainer log-probs at every step",
-        )
-        return
-    yield from _missing_sides(frame)
-    yield from _missing_settings(frame)
-    yield from _missing_versions(frame)
-    yield from _missing_tokens(frame)
-
-
-def _missing_sides(frame: Frame) -> Iterator[NotMeasuredDocument]:
-    n = frame.gap.n
-    if not n:
-        yield _item(
-            "the mismatch",
-            "no sequence has both log-probs",
-            "record rollout log-probs: let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN), or pass "
-            "rollout_logprobs to "
-            "Recorder.training",
-        )
-    elif n < ENOUGH:
-        yield _item(
-            "small effects",
-            f"only {n} tokens could be compared",
-            "look again after more steps, or widen --steps",
-        )
-    if not frame.joins.seen_by_engine:
-        yield _item(
-            "prefix cache, replicas, requests in flight, r at its source",
-            "no record of the engine was joined",
-            "set LOGPROBE_HOME and LOGPROBE_RUN for the engine and record the same sample ids on both sides",
-        )
-
-
-def _missing_settings(frame: Frame) -> Iterator[NotMeasuredDocument]:
-    if not frame.setup.engines:
-        yield _item(
-            "the engine's configuration",
-            "no engine recorded one",
-            "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN)",
-        )
-    if frame.setup.samplings is None:
-        yield _item(
-            "sampling params",
-            "no engine recorded any",
-            "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN)",
-        )
-    if not frame.setup.trainer:
-        yield _item(
-            "the trainer's temperature and dtype",
-            "the trainer recorded no configuration",
-            'call Recorder.config({"temperature": …, "dtype": …}, kind="trainer_config")',
-        )
-
-
-def _missing_versions(frame: Frame) -> Iterator[NotMeasuredDocument]:
-    known, n = frame.strata.where(np.isfinite(frame.strata.lag)).n, frame.strata.n
-    if frame.gap.n and known < n:
-        yield _item(
-            "staleness",
-            f"the weight version is unknown for {1 - known / n:.0%} of the tokens or for the trainer",
-            "call logprobe.collectors.weights.mark(version) after each weight update, and pass weight_version to "
-            "Recorder.training",
-        )
-
-
-def _missing_tokens(frame: Frame) -> Iterator[NotMeasuredDocument]:
-    tokens = frame.tokens
-    if frame.gap.n and (tokens is None or len(tokens) < min(_SOME, frame.gap.n)):
-        yield _item(
-            "temperature implied, exact zeros, dtype grid, ends of sequences, repeated contexts, tokens around updates",
-            "raw tokens of these steps are not kept",
-            "keep raw tokens (retention budget, Recorder without edge reduction), or look at newer steps",
-        )
-    elif tokens is not None and len(tokens) and np.isnan(tokens.entropy).all():
-        yield _item(
-            "what else is behind a wrong temperature, precisely",
-            "the trainer recorded no entropy",
-            "pass entropy to Recorder.training",
-        )
+    ]
+    return (*missing, *hidden)
 
 
 def _item(what: str, why: str, how: str) -> NotMeasuredDocument:
     return {"what": what, "why": why, "how": how}
+
+
+def _versions(frame: Frame) -> str:
+    known, n = frame.strata.where(np.isfinite(frame.strata.lag)).n, frame.strata.n
+    unknown = f"the weight version is unknown for {1 - known / max(n, 1):.0%} of the tokens or for the trainer"
+    return unknown if frame.gap.n and known < n else ""
+
+
+def _no_tokens(frame: Frame) -> bool:
+    return bool(frame.gap.n) and (frame.tokens is None or len(frame.tokens) < min(_SOME, frame.gap.n))
+
+
+def _no_entropy(frame: Frame) -> bool:
+    tokens = frame.tokens
+    return not _no_tokens(frame) and tokens is not None and len(tokens) > 0 and bool(np.isnan(tokens.entropy).all())
+
+
+# What is missing, why (empty if it is not), and how to make it measurable.
+_Row = tuple[str, Callable[[Frame], str], str]
+_NOTHING: Final[tuple[_Row, ...]] = (
+    (
+        "the mismatch",
+        lambda _: "the trainer recorded no sequence in these steps",
+        "call Recorder.training with token ids and trainer log-probs at every step",
+    ),
+)
+_MISSING: Final[tuple[_Row, ...]] = (
+    (
+        "the mismatch",
+        lambda frame: "" if frame.gap.n else "no sequence has both log-probs",
+        f"record rollout log-probs: {_PLUGIN}, or pass rollout_logprobs to Recorder.training",
+    ),
+    (
+        "small effects",
+        lambda frame: f"only {frame.gap.n} tokens could be compared" if 0 < frame.gap.n < ENOUGH else "",
+        "look again after more steps, or widen --steps",
+    ),
+    (
+        "prefix cache, replicas, requests in flight, r at its source",
+        lambda frame: "" if frame.joins.seen_by_engine else "no record of the engine was joined",
+        "set LOGPROBE_HOME and LOGPROBE_RUN for the engine and record the same sample ids on both sides",
+    ),
+    ("the engine's configuration", lambda frame: "" if frame.setup.engines else "no engine recorded one", _PLUGIN),
+    ("sampling params", lambda frame: "no engine recorded any" if frame.setup.samplings is None else "", _PLUGIN),
+    (
+        "the trainer's temperature and dtype",
+        lambda frame: "" if frame.setup.trainer else "the trainer recorded no configuration",
+        'call Recorder.config({"temperature": …, "dtype": …}, kind="trainer_config")',
+    ),
+    (
+        "staleness",
+        _versions,
+        "call logprobe.collectors.weights.mark(version) after each update; pass weight_version to Recorder.training",
+    ),
+    (
+        "temperature implied, exact zeros, dtype grid, ends of sequences, repeated contexts, tokens around updates",
+        lambda frame: "raw tokens of these steps are not kept" if _no_tokens(frame) else "",
+        "keep raw tokens (retention budget, Recorder without edge reduction), or look at newer steps",
+    ),
+    (
+        "which part of a growth is other tokens, by their entropy",
+        lambda frame: "the trainer recorded no entropy" if _no_entropy(frame) else "",
+        "pass entropy to Recorder.training",
+    ),
+)

@@ -12,7 +12,7 @@ from zoo.rollouts import Lag, Noise, Run, Trend, rollouts
 
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.explain import diagnosed
-from logprobe.monitor.judging.growth import judge
+from logprobe.monitor.judging.growth import Tracker
 from logprobe.monitor.judging.level import band_of
 from logprobe.monitor.judging.setup import Setup
 
@@ -174,4 +174,4 @@ def test_what_is_not_known_of_a_set_up_excuses_no_growth() -> None:
     assert (band_of(experts) or 0) > 0.05
     assert band_of(Setup(engines=({"dtype": "float32"},), trainer={"dtype": "float16"})) is None  # no row is like it
     k3 = [5e-4] * 250 + [0.05] * 200
-    assert judge(range(len(k3)), k3, band=band_of(unknown)).verdict == "critical"
+    assert Tracker(band=band_of(unknown)).follow(range(len(k3)), k3).verdict().verdict == "critical"
