@@ -13,27 +13,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from logprobe.app.text.gaps import (
-    ATTEMPTS_REMEDY,
-    SILENT_SECONDS,
-    STRAY_REMEDY,
-    VERSION_REMEDY,
-    attempts,
-    end_remedy,
-    faults_of,
-    gaps_of,
-    joined_by_tokens,
-    name_clashes,
-    raw_sampled,
-    stray_mark,
-    sudden_end,
-    version_conflict,
-)
-from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, waiting_segments
 from logprobe.collectors import environment
 from logprobe.collectors.addresses import folder_of, is_address
 from logprobe.collectors.environment import injects
@@ -130,6 +113,7 @@ _REQUIRED: Final = ("numpy", "pyarrow")
 _ENTRY_POINTS: Final = "vllm.general_plugins"
 _VERIFIED_VLLM: Final = ((0, 26), (0, 33))
 _LITTLE_SPACE: Final = 1 << 30
+_RECENT: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +272,8 @@ def _records(home: Path) -> list[Finding]:
             return [
                 *_service(reader.status(), home),
                 *_self_tests(reader),
-                *_gaps(reader),
-                *_stray(reader),
-                *_attempts(reader),
-                *_version_conflicts(reader),
-                *_ends(reader),
-                *_clashes(reader),
+                *_runs(reader, home),
                 *_clocks(reader),
-                *_losses(reader, home),
             ]
     except ModuleNotFoundError as error:  # the base install has no duckdb
         text = f"the recorded data cannot be read here: {error.name} is not installed"
@@ -326,65 +304,26 @@ def _self_tests(reader: Any) -> Iterator[Finding]:
         )
 
 
-def _gaps(reader: Any) -> Iterator[Finding]:
-    rows = queries.cli_gaps(reader, run=None).to_pylist()
+def _runs(reader: Any, home: Path) -> Iterator[Finding]:
+    """Yield what the records of the runs of the last day lack; `logprobe show` says it of the others."""
+    from logprobe.app.view import records  # noqa: PLC0415 - as above
+
+    now = datetime.now(UTC)
+    rows = queries.app_runs(reader).to_pylist()
+    recent = [row for row in rows if now - max(writer["last_seen"] for writer in row["writers"]) < _RECENT]
     if not rows:
         yield Finding("runs", "note", "nothing was ingested yet")
-    for row in rows:
-        faults, gaps = list(faults_of(row)), list(gaps_of(row))
-        if not faults and not gaps:
-            yield Finding("runs", "ok", f"{row['run']}: everything can be measured")
-        for text, remedy in faults:
-            yield Finding("runs", "problem", f"{row['run']}: {text}", remedy)
-        for text, remedy in gaps:
-            yield Finding("runs", "note", f"{row['run']}: {text}", remedy)
-        for words_on_run in filter(None, (raw_sampled(row), joined_by_tokens(row))):
-            yield Finding("runs", "ok", f"{row['run']}: {words_on_run}")
-
-
-def _losses(reader: Any, home: Path) -> Iterator[Finding]:
-    for run in queries.app_runs(reader)["run"].to_pylist():
-        problems = queries.cli_problems(reader, run=run).to_pylist()
-        losses = [*dropped(problems), *unannounced(problems)]
-        sent, behind = (reader.read(name, run=run).to_pylist()[0] for name in ("cli_sent", "cli_behind"))
-        if (missing := gone(sent, waiting_segments(home, run), behind["quarantined"])) is not None:
-            losses.append(missing)
-        for text, remedy in losses:
-            yield Finding("runs", "problem", f"{run}: {text}", remedy)
+    if len(recent) < len(rows):
+        yield Finding("runs", "note", f"{len(rows) - len(recent):,} older runs: see `logprobe show RUN`")
+    for row in recent:
+        run = row["run"]
+        lacks = records.lacks(records.read(reader, home, run, now=now))
+        if all(lack.level == "ok" for lack in lacks):
+            yield Finding("runs", "ok", f"{run}: everything can be measured")
+        yield from (Finding("runs", level, f"{run}: {text}", remedy) for level, text, remedy in lacks)
 
 
 def _clocks(reader: Any) -> Iterator[Finding]:
     for row in queries.app_runs(reader).to_pylist():
-        if words := dated_words(row.get("dated_ahead") or 0.0):  # a service of an earlier version does not say
+        if words := dated_words(row["dated_ahead"] or 0.0):
             yield Finding("runs", "problem", f"{row['run']}: {words}", "synchronize the clocks of all nodes (NTP)")
-
-
-def _clashes(reader: Any) -> Iterator[Finding]:
-    for row in queries.cli_name_clashes(reader, run=None).to_pylist():
-        for text, remedy in name_clashes(row):
-            yield Finding("runs", "problem", f"{row['run']}: {text}", remedy)
-        if words_on_ids := reused(row):
-            yield Finding("runs", "note", f"{row['run']}: {words_on_ids}")
-
-
-def _ends(reader: Any) -> Iterator[Finding]:
-    for row in queries.cli_ends(reader, run=None, now=datetime.now(UTC), silent=SILENT_SECONDS).to_pylist():
-        level: Level = "problem" if row["sequences"] or row["absent_steps"] else "note"
-        yield Finding("runs", level, f"{row['run']}: {sudden_end(row)}", end_remedy(row))
-
-
-def _version_conflicts(reader: Any) -> Iterator[Finding]:
-    for row in queries.version_conflicts(reader, run=None, first=None, last=None).to_pylist():
-        if row["differing"]:
-            yield Finding("runs", "problem", f"{row['run']}: {version_conflict(row)}", VERSION_REMEDY)
-
-
-def _attempts(reader: Any) -> Iterator[Finding]:
-    for row in queries.cli_attempts(reader, run=None).to_pylist():
-        if text := attempts(row):
-            yield Finding("runs", "problem", f"{row['run']}: {text}", ATTEMPTS_REMEDY)
-
-
-def _stray(reader: Any) -> Iterator[Finding]:
-    for row in queries.cli_stray_marks(reader, run=None).to_pylist():
-        yield Finding("runs", "problem", f"{row['run']}: {stray_mark(row)}", STRAY_REMEDY)

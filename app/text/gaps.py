@@ -262,6 +262,12 @@ def _these_steps(steps: int, first: int, last: int) -> str:
     return f"step {first} was" if steps == 1 else f"{steps:,} steps ({first} to {last}) were"
 
 
+DOUBLED_REMEDY: Final = (
+    "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in "
+    "logprobe"
+)
+
+
 def doubled(row: queries.CliDoubled) -> str:
     """Sequences that are in the store more than once; a row of `cli_doubled`."""
     sides = {"sequences": row["sequences"], "rollouts": row["rollouts"]}

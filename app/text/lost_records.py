@@ -10,7 +10,7 @@ from logprobe.collectors.spool.segments import is_temporary, run_dir
 from logprobe.monitor import queries
 
 UNNAMED_REMEDY: Final = "set LOGPROBE_RUN where the engine starts, and start it again"
-_SPOOL_REMEDY: Final = "do not delete <home>/spool: the service empties it; look for a cleanup job or a lost disk"
+SPOOL_REMEDY: Final = "do not delete <home>/spool: the service empties it; look for a cleanup job or a lost disk"
 _KEPT_AS_STATISTICS: Final = frozenset({"raw_reduced", "raw_sampled"})  # raw tokens only; every metric has them
 _DROPPED_REMEDY: Final = "see the last column of `logprobe show`: free disk space, or a larger queue_bytes"
 
@@ -93,7 +93,7 @@ def gone(sent: queries.CliSent, waiting: int, quarantined: int) -> tuple[str, st
         f"{sent['missing']:,} of {sent['sent']:,} sequences that collectors wrote are neither stored nor in the spool: "
         "it was removed or lost"
     )
-    return text, _SPOOL_REMEDY
+    return text, SPOOL_REMEDY
 
 
 def dropped(problems: Sequence[queries.CliProblems]) -> Iterator[tuple[str, str]]:

@@ -180,8 +180,8 @@ def _of(account: Account, source: Source, opened: Row) -> Account:
     if not critical:  # silenced, so that there is no message
         fired = (r["rule"] for r in account.current if r["severity"] == "critical" and r["phase"] in FIRING)
         critical = [{"rule": rule, "words": ""} for rule in dict.fromkeys(fired)]
-    told = {name: during(getattr(account, name)) for name in ("alerts", "actions", "deeds")}
-    return replace(account, critical=critical, **told)
+    alerts, actions, deeds = (during(rows) for rows in (account.alerts, account.actions, account.deeds))
+    return replace(account, critical=critical, alerts=alerts, actions=actions, deeds=deeds)
 
 
 def _begins(account: Account, opened: Row) -> datetime:
@@ -206,7 +206,9 @@ def facts(account: Account) -> list[tuple[str, str]]:
 
 
 def _opened(opened: Row | None) -> Iterator[tuple[str, str]]:
-    for name in ("opened", "closed") if opened is not None else ():
+    if opened is None:
+        return
+    for name in ("opened", "closed"):
         time, step = opened[f"{name}_at"], opened[f"{name}_step"]
         yield name, "not yet" if time is None else f"{when(time)} UTC{'' if step is None else f', at step {step:,}'}"
 
@@ -311,7 +313,7 @@ def changes(account: Account) -> list[tuple[Any, ...]]:
 
 def _change(row: Row, config: Row | None) -> tuple[str, str]:
     if row["kind"] != "config":
-        return {"restart": "collector restarted"}.get(row["kind"], row["kind"]), row["label"]
+        return str({"restart": "collector restarted"}.get(row["kind"], row["kind"])), row["label"]
     if config is None:
         return "configuration changed", row["label"]
     return f"configuration of {changed.kind(config)}", changed.configured(config)

@@ -6,32 +6,20 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Final, NotRequired, TypedDict
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from logprobe.app.runs import run_of
-from logprobe.app.text import nodes
+from logprobe.app.text import gaps, nodes
 from logprobe.app.text.files import store_of
-from logprobe.app.text.gaps import (
-    SILENT_SECONDS,
-    attempts,
-    attempts_aside,
-    doubled,
-    joined_by_tokens,
-    measured,
-    name_clashes,
-    raw_sampled,
-    sent,
-    stray_mark,
-    sudden_end,
-    version_conflict,
-)
-from logprobe.app.text.lost_records import dropped, reused
+from logprobe.app.text.lost_records import SPOOL_REMEDY, dropped, gone, reused, unannounced, waiting_segments
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.judgement import FIRING, JUDGEMENT, Judgement
 from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.service.status import Backlog, Status, StuckFile
 
+_LEVELS: Final = ("problem", "note", "ok")
 _COLLECTOR: Final = ("writer", "component", "closed", "last_sign", "tokens")  # what fits a terminal
 
 
@@ -119,7 +107,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "alerts_seen_step": _seen_step(reader, run),
         "judged": None if judged is None else judged.document(),
         "kept": queries.freeze_span(reader, run=run, first=None, last=None).to_pylist()[0],
-        "sudden_ends": queries.cli_ends(reader, run=run, now=now, silent=SILENT_SECONDS).to_pylist(),
+        "sudden_ends": queries.cli_ends(reader, run=run, now=now, silent=gaps.SILENT_SECONDS).to_pylist(),
         "name_clashes": queries.cli_name_clashes(reader, run=run).to_pylist(),
         "stray_marks": queries.cli_stray_marks(reader, run=run).to_pylist(),
         "version_conflicts": queries.version_conflicts(reader, run=run, first=None, last=None).to_pylist(),
@@ -133,6 +121,13 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "store": _progress(service, "store_budget"),
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
+
+
+def read(reader: Any, home: Path, run: str, *, now: datetime) -> RecordsDocument:
+    """Return `describe` with what is gone from the spool of `home`."""
+    document = describe(reader, run, now=now)
+    missing = gone(document["sent"], waiting_segments(home, run), document["quarantined"])
+    return {**document, "gone": None if missing is None else missing[0]}
 
 
 def _firing(reader: queries.Source, run: str) -> list[Firing]:
@@ -182,41 +177,64 @@ def _failing(service: Status) -> dict[str, str]:
 
 
 def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
-    """Yield what was recorded, lost or waits, as names and texts."""
+    """Yield what was recorded and what waits, as names and texts; what it lacks is in `lacks`."""
     yield "last step", document["last_step"]
     yield "recorded", _recorded(document)
-    yield "sent", sent(document["sent"]) or "unknown: none of its collectors has reported"
-    yield "measured", measured(document["measured"]) if document["measured"] else None
+    yield "sent", gaps.sent(document["sent"]) or "unknown: none of its collectors has reported"
+    yield "measured", gaps.measured(document["measured"]) if document["measured"] else None
     yield "on-policy", "{verdict}: {reason}".format(**document["on_policy"])
     yield "kept", _kept(document["kept"])
     if document["service"]["running"]:
         yield "store", store_of(document["store"])
     yield "behind", _behind(document)
     yield "quarantined", _quarantined(document)
-    yield from _faults(document)
 
 
-def _faults(document: RecordsDocument) -> Iterator[tuple[str, object]]:
-    """Yield faults and peculiarities of the records."""
-    if document["doubled"]:
-        yield "doubled", doubled(document["doubled"])
-    if document["attempts"]:
-        yield "attempts", attempts(document["attempts"])
-        yield "attempts", attempts_aside(document["attempts"])
-    if document["measured"]:
-        yield "sampling", raw_sampled(document["measured"])
-        yield "joined", joined_by_tokens(document["measured"])
-        if ambiguous := document["measured"]["ambiguous"]:
-            yield "not joined", f"{ambiguous:,} sequences, whose tokens fit several records"
-    yield from (("ended", sudden_end(row)) for row in document["sudden_ends"])
-    yield "lost", document.get("gone")
-    yield from (("lost", text) for text, _ in dropped(document["problems"]))
+class Lack(NamedTuple):
+    """What records lack, or what is peculiar about them, and the remedy; "" if there is nothing to do."""
+
+    level: Literal["problem", "note", "ok"]
+    text: str
+    remedy: str
+
+
+def lacks(document: RecordsDocument) -> list[Lack]:
+    """Return what the records of a run lack, problems first."""
+    return sorted(_lacks(document), key=lambda lack: _LEVELS.index(lack.level))
+
+
+def _lacks(document: RecordsDocument) -> Iterator[Lack]:
+    if (measured_now := document["measured"]) is None:
+        yield Lack("note", "nothing was ingested yet", "")
+    else:
+        yield from (Lack("problem", *fault) for fault in gaps.faults_of(measured_now))
+        yield from (Lack("note", *gap) for gap in gaps.gaps_of(measured_now))
+        said = (gaps.raw_sampled(measured_now), gaps.joined_by_tokens(measured_now))
+        yield from (Lack("ok", words, "") for words in said if words)
+    if document["doubled"] is not None:
+        yield Lack("problem", gaps.doubled(document["doubled"]), gaps.DOUBLED_REMEDY)
+    if document["attempts"] is not None:
+        if words := gaps.attempts(document["attempts"]):
+            yield Lack("problem", words, gaps.ATTEMPTS_REMEDY)
+        if words := gaps.attempts_aside(document["attempts"]):
+            yield Lack("ok", words, "")
+    for end in document["sudden_ends"]:
+        level: Literal["problem", "note"] = "problem" if end["sequences"] or end["absent_steps"] else "note"
+        yield Lack(level, gaps.sudden_end(end), gaps.end_remedy(end))
+    if missing := document.get("gone"):
+        yield Lack("problem", missing, SPOOL_REMEDY)
+    yield from (Lack("problem", *loss) for loss in dropped(document["problems"]))
+    yield from (Lack("problem", *loss) for loss in unannounced(document["problems"]))
     for clash in document["name_clashes"]:
-        yield "sample ids", reused(clash)
-        yield from (("sample ids", text) for text, _ in name_clashes(clash))
-    yield from (("marks", stray_mark(row)) for row in document["stray_marks"])
-    yield from (("versions", version_conflict(row)) for row in document["version_conflicts"] if row["differing"])
-    yield from (("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items())
+        yield from (Lack("problem", *each) for each in gaps.name_clashes(clash))
+        if words := reused(clash):
+            yield Lack("note", words, "")
+    yield from (Lack("problem", gaps.stray_mark(row), gaps.STRAY_REMEDY) for row in document["stray_marks"])
+    differing = (row for row in document["version_conflicts"] if row["differing"])
+    yield from (Lack("problem", gaps.version_conflict(row), gaps.VERSION_REMEDY) for row in differing)
+    yield from (
+        Lack("problem", f"job {name} fails: {error}", "") for name, error in document["service"]["jobs"].items()
+    )
 
 
 def sections(document: RecordsDocument) -> Iterator[tuple[str, list[str], list[list[object]]]]:

@@ -15,6 +15,7 @@ The JSON form is public API, one document, unknown is null:
      "judged": how far it is judged | null,
      "state", "reason", "last_step", "steps", "sequences", "tokens", "last_record_at", "alerts": those that fire, …
          and what was lost or waits, see `logprobe.app.view.records.RecordsDocument`,
+     "lacks": [{"level": "problem|note|ok", "text", "remedy"}],
      "incident": {"id", "opened_at", "since_step", "cause", "closed_at", "facts", "happened", "changes",
                   "last_good_step", "checkpoint", "checkpoint_folder"} | null: the last one}
 
@@ -31,7 +32,6 @@ from typing import Any
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import in_force
 from logprobe.app.text.judgement import as_document
-from logprobe.app.text.lost_records import gone, waiting_segments
 from logprobe.app.view import account as accounts
 from logprobe.app.view import correction as corrections
 from logprobe.app.view import records as recorded
@@ -80,6 +80,7 @@ class RunView:
         return {
             **self.diagnosis,
             **self.records,
+            "lacks": [lack._asdict() for lack in recorded.lacks(self.records)],
             "judgement": None if self.judgement is None else as_document(self.judgement),
             "correction": {**in_force(self.diagnosis, self.standing), **self.correction},
             "incident": self.account and self.account.incident(),
@@ -99,9 +100,7 @@ def read(
 
     Raises `ConfigurationError` for an unknown run, and as the reader does.
     """
-    records = recorded.describe(reader, run, now=now or datetime.now(UTC))
-    missing = gone(records["sent"], waiting_segments(home, run), records["quarantined"])
-    records["gone"] = None if missing is None else missing[0]
+    records = recorded.read(reader, home, run, now=now or datetime.now(UTC))
     diagnosis = diagnose(reader, run, steps=steps, accepted=accepted(reader, run))
     opened = accounts.newest(reader, run)
     told = opened is not None or account

@@ -103,6 +103,9 @@ def of_view(view: RunView) -> Iterator[Section]:
     yield from _not_measured(view.diagnosis)
     tables_of_records = [Table(head, rows, title) for title, head, rows in recorded.sections(view.records)]
     yield Section("records", [Facts(list(recorded.words(view.records))), *tables_of_records])
+    lacks = [f"{text}{remedy and f'; to mend it, {remedy}'}" for _, text, remedy in recorded.lacks(view.records)]
+    if lacks:
+        yield Section("what the records lack", [Points(lacks)])
 
 
 def of_account(account: Account) -> Iterator[Section]:
@@ -143,11 +146,10 @@ def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Secti
         lines += [("Set", why)] if (why := unnamed(finding, document)) else []
         layer = finding["layer"].replace("_", " ")
         parts.append(Item(number, f"{finding['cause']} ({layer}; {standing_of(finding, document)})", lines))
-    head, rows = _EVIDENCE, [row for finding in document["findings"] for row in _evidence(finding)]
-    if not any(row[3] for row in rows):
-        head, rows = head[:3], [row[:3] for row in rows]
+    rows = [row for finding in document["findings"] for row in _evidence(finding)]
+    columns = len(_EVIDENCE) if any(row[3] for row in rows) else 3
     if rows:
-        parts.append(Table(head, rows))
+        parts.append(Table(_EVIDENCE[:columns], [row[:columns] for row in rows]))
     if parts:
         yield Section("findings", parts)
 

@@ -57,7 +57,7 @@ def test_an_attempt_that_says_where_it_begins_counts_alone(home: Path, capsys: p
     words = " ".join(status(home, capsys).split())
     assert "2 steps (3 to 4) were trained again, and the newest attempt counts; 8 sequences of older ones" in words
     main(["doctor", "--home", str(home)])
-    assert "trained again" not in capsys.readouterr().out
+    assert "✗ run:" not in capsys.readouterr().out
     with open_reader(home) as reader:
         (event,) = [event for event in happened(reader.read("app_events", run="run")) if "attempt" in event.words]
     assert (event.kind, event.at) == ("restart", 3)

@@ -153,8 +153,7 @@ def test_a_rank_that_is_killed(home: Path, capsys: pytest.CaptureFixture[str], m
     assert [process.wait(timeout=120) for process in ranks] == [0, -signal.SIGKILL]
 
     def after(seconds: float) -> tuple[list[str], str]:
-        for module in ("doctor", "view.records"):
-            monkeypatch.setattr(f"logprobe.app.{module}.SILENT_SECONDS", seconds)
+        monkeypatch.setattr("logprobe.app.text.gaps.SILENT_SECONDS", seconds)
         return said(home, capsys)
 
     assert "without closing" not in after(1e9)[1], "a rank that gave a sign a moment ago may be alive"

@@ -21,7 +21,6 @@ from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text import nodes
 from logprobe.app.text.files import store_of
-from logprobe.app.text.gaps import doubled, faults_of, gaps_of
 from logprobe.app.text.lost_records import about_event, about_file
 from logprobe.app.text.numbers import counted, data_size, duration, number, when
 from logprobe.app.view import records
@@ -29,6 +28,7 @@ from logprobe.app.view.records import RecordsDocument
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
+from logprobe.monitor.judgement import Severity
 from logprobe.monitor.live.quarantine_actions import DROP, RETRY
 from logprobe.monitor.reader import connect
 from logprobe.monitor.store.queries import MORE
@@ -40,10 +40,6 @@ _PACE: Final = 1.0
 _LOW: Final = 20  # rows that are shown without scrolling
 _QUICK: Final = 0.4  # seconds within which most queries end; longer ones are looked after by the page
 _FILLED_IN: Final = "example that was filled in"
-_TWICE: Final = (
-    "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in "
-    "logprobe"
-)
 _OUTCOMES: Final = {
     "returned": "moved back to the spool",
     "dropped": "deleted",
@@ -340,13 +336,9 @@ def _run(run: Run) -> None:
 
 def lacks(account: RecordsDocument) -> Iterator[Line]:
     """Yield what is missing, and what to do."""
-    if account["measured"] is None:
-        yield Line(["none of it has been ingested yet", "check the spool"])
-        return
-    if account["doubled"] is not None:
-        yield Line([harmless(doubled(account["doubled"])), _TWICE], "critical")
-    yield from (Line([words, remedy], "critical") for words, remedy in faults_of(account["measured"]))
-    yield from (Line([words, remedy], "warning") for words, remedy in gaps_of(account["measured"]))
+    tones: Mapping[str, Severity] = {"problem": "critical", "note": "warning"}
+    for level, text, remedy in records.lacks(account):
+        yield Line([harmless(text), remedy], tones.get(level, ""))
 
 
 def problem_line(problem: queries.CliProblems) -> Line:
