@@ -29,6 +29,7 @@ class Run:
     sequences: int
     revision: int
     last_record: datetime | None
+    step_seconds: float | None = None  # median of the recent ones
     news: str | None = None  # becomes another when the run is diagnosed, an alert moves or its correction is acted upon
     judgement: Judgement = field(default_factory=Judgement)
 
@@ -60,6 +61,7 @@ def _run(row: queries.AppRuns, now: datetime) -> Run:
         sequences=row["sequences"] or 0,
         revision=row["revision"],
         last_record=row["last_record_at"],
+        step_seconds=row["step_seconds"],
         news=row["news"],
         judgement=judgement,
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from logprobe.app.text.judgement import VERDICTS
-from logprobe.app.text.numbers import number
+from logprobe.app.text.numbers import duration, number
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, NotMeasuredDocument
 from logprobe.monitor.judging.growth import RULE
@@ -86,6 +87,21 @@ def extent(document: DiagnosisDocument) -> str:
     if baseline <= RULE.floor and ratio <= 1:
         return f"below {_limit(RULE.floor)}, too small to matter"
     return f"{number(ratio)}× its baseline of {number(baseline)}"
+
+
+def outlook(document: DiagnosisDocument, step_seconds: float | None) -> str:
+    """Return when a growing run becomes critical at its pace, or "" if unknown. `step_seconds`: of a step, if known.
+
+    >>> grows = {"verdict": "growing", "doubling_steps": 60.0, "growth": {"ratio": 1.5}}
+    >>> outlook(grows, 120.0), outlook({**grows, "doubling_steps": None}, 120.0)
+    ('critical in about 60 steps, 2 h, at this pace', '')
+    """
+    ratio, doubling, limit = document["growth"]["ratio"], document["doubling_steps"], RULE.critical.short_ratio
+    if document["verdict"] != "growing" or doubling is None or ratio is None or not 0 < ratio < limit:
+        return ""
+    steps = doubling * math.log2(limit / ratio)
+    lasts = "" if step_seconds is None else f", {duration(steps * step_seconds)},"
+    return f"critical in about {steps:.0f} steps{lasts} at this pace"
 
 
 def multiple(document: DiagnosisDocument) -> str:

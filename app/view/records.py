@@ -55,6 +55,7 @@ class RecordsDocument(TypedDict):
     tokens: int
     sequences: int
     last_record_at: datetime | None
+    step_seconds: float | None
     measured: queries.CliGaps | None
     sent: queries.CliSent
     doubled: queries.CliDoubled | None
@@ -96,6 +97,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "tokens": facts.tokens,
         "sequences": facts.sequences,
         "last_record_at": facts.last_record,
+        "step_seconds": facts.step_seconds,
         "measured": next(iter(queries.cli_gaps(reader, run=run).to_pylist()), None),
         "sent": queries.cli_sent(reader, run=run).to_pylist()[0],
         "doubled": next(iter(queries.cli_doubled(reader, run=run).to_pylist()), None),

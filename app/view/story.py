@@ -16,6 +16,7 @@ from logprobe.app.text.diagnosis import (
     LAYERS,
     evidence_name,
     extent,
+    outlook,
     remembered,
     standing_of,
     unmeasured,
@@ -93,7 +94,9 @@ def of_view(view: RunView) -> Iterator[Section]:
     judged = view.records["judged"]
     late = judged["sentence"] if view.judgement is not None and judged is not None and not _is_first(judged) else ""
     state = f"{view.records['state']}: {view.records['reason']}"
-    yield Section("", [Facts([*_diagnosed(view.diagnosis, view.standing), ("judged", late), ("run", state)])])
+    soon = outlook(view.diagnosis, view.records["step_seconds"])
+    facts = [*_diagnosed(view.diagnosis, view.standing), ("outlook", soon), ("judged", late), ("run", state)]
+    yield Section("", [Facts(facts)])
     yield from _findings(view.diagnosis, view.standing)
     yield _alerts(view.records)
     if view.account is not None and view.account.opened is not None:
