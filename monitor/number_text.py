@@ -1,5 +1,4 @@
-"""How a number is written, everywhere people read one: pages, messages, commands. `app/dashboard/browser/format.js`
-follows the same rules."""
+"""Numbers as pages, messages and commands write them."""
 
 from __future__ import annotations
 
@@ -31,6 +30,15 @@ def number(value: float | None) -> str:
     else:
         text = _plain(size)
     return (_MINUS if value < 0 else "") + text
+
+
+def short(value: float) -> str:
+    """Return a round number as it is written by hand.
+
+    >>> short(1e-05), short(0.25)
+    ('1e-5', '0.25')
+    """
+    return f"{value:g}".replace("e-0", "e-")
 
 
 def _plain(size: float) -> str:

@@ -14,7 +14,7 @@ from logprobe.app.runs import run_reader
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 
 _CRITICAL: Final = 2
-_OF_METRICS: Final = ("metric", "slice", "profile", "per_step", "peer", "option")
+_OF_METRICS: Final = ("metric", "slice", "per_step", "peer", "option")
 _FLAGS: Final = {"per_step": "--per-step", "peer": "--as"}
 
 
@@ -41,8 +41,8 @@ def _check(arguments: Arguments) -> None:
         refuse_usage(f"{', '.join(given)}: pass --metrics, too")
     if arguments.sequence and not arguments.tokens:
         refuse_usage("--sequence: pass --tokens, too")
-    if arguments.pair and not (arguments.tokens or arguments.profile):
-        refuse_usage("--pair: pass --tokens, or --metrics with --profile")
+    if arguments.pair and not arguments.tokens:
+        refuse_usage("--pair: pass --tokens, too")
     if arguments.name is None and not arguments.metrics:
         refuse_usage("no run named: `logprobe runs` lists them")
 

@@ -12,7 +12,7 @@ import click
 
 from logprobe.app.surface.arguments import count, pace, port, positive, step, step_range
 from logprobe.app.surface.declared import Branch, Entries, Leaf, Leaves, Param, Sections, argument, option
-from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 
 WORDS: Final = "Live monitoring of the training-inference mismatch in reinforcement learning of language models."
 RAW: Final = "text exactly as recorded, with control characters and formulas (docs/cluster.md)"
@@ -118,9 +118,8 @@ READ: Final[Entries] = {
                 "with --metrics: by weight_lag, weight_versions, length, replica, environment, dataset, cached_prefix, "
                 "finish_reason, rank or tag:NAME",
             ),
-            option("--profile DIMENSION", "with --metrics: by token, over position, turn, probability or log_ratio"),
-            option("--per-step", "with --slice or --profile: one row per step"),
-            option("--pair", "with --tokens or --profile: the two log-probs", type=click.Choice(PAIRS)),
+            option("--per-step", "with --slice: one row per step"),
+            option("--pair", "with --tokens: the two log-probs", type=click.Choice(RATIO_PAIRS)),
             option(
                 "--as FRAMEWORK",
                 "with --metrics: what verl, ms-swift, slime, trl, pipelinerl, nemo-rl, prime-rl or openrlhf would log",

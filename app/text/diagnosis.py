@@ -13,6 +13,7 @@ from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, NotMeasuredDocument
 from logprobe.monitor.judging.growth import RULE
 from logprobe.monitor.judging.signatures import kind_of
+from logprobe.monitor.number_text import short
 
 LAYERS: Final = {
     "semantic": "semantic: the engine's log-probs do not mean what the trainer expects",
@@ -85,7 +86,7 @@ def extent(document: DiagnosisDocument) -> str:
     if ratio is None or baseline is None:
         return ""
     if baseline <= RULE.floor and ratio <= 1:
-        return f"below {_limit(RULE.floor)}, too small to matter"
+        return f"below {short(RULE.floor)}, too small to matter"
     return f"{number(ratio)}× its baseline of {number(baseline)}"
 
 
@@ -117,8 +118,8 @@ def _beside_setup(k3: float, high: float | None) -> str:
     if high is None:
         return number(k3)
     if k3 <= high:
-        return f"{number(k3)}, normal for this setup: at most {_limit(high)}"
-    return f"{number(k3)}, {number(k3 / high)}× the most that is normal for this setup ({_limit(high)})"
+        return f"{number(k3)}, normal for this setup: at most {short(high)}"
+    return f"{number(k3)}, {number(k3 / high)}× the most that is normal for this setup ({short(high)})"
 
 
 def level_words(document: DiagnosisDocument) -> str:
@@ -131,7 +132,7 @@ def level_words(document: DiagnosisDocument) -> str:
         return f"K3 was {number(level['k3'])}; no setup was recorded to compare it with."
     sort = str(dtype).replace("bfloat16", "bf16").replace("float16", "fp16").replace("float32", "fp32")
     status = {"as expected": "normal", "above": "above normal", "far above": "far above normal"}.get(level["status"])
-    return f"Level {status} for {sort}: {number(level['k3'])}, at most {_limit(high)}." if status else ""
+    return f"Level {status} for {sort}: {number(level['k3'])}, at most {short(high)}." if status else ""
 
 
 def remembered(document: DiagnosisDocument) -> str:
@@ -146,11 +147,6 @@ def remembered(document: DiagnosisDocument) -> str:
         else f"this run has {number(level['numerics'])}"
     )
     return f"{memory['words'][0].upper()}{memory['words'][1:]}; {now}."
-
-
-def _limit(value: float) -> str:
-    """Return a round number as people write it: 1e-5, not 1e-05."""
-    return f"{value:g}".replace("e-0", "e-")
 
 
 def share(finding: FindingDocument) -> str:

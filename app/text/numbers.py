@@ -1,4 +1,4 @@
-"""Quantities and times as they are written in all texts. `browser/format.js` follows the same rules."""
+"""Quantities and times as all texts write them."""
 
 from __future__ import annotations
 

@@ -46,30 +46,16 @@ def fact(value: Any) -> str:
     return harmless(value) if isinstance(value, str) else cell(value)
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]], *, widest: int = _WIDEST) -> str:
-    """Text of a table; numbers to the right, words to the left, cells cut to `widest` characters."""
-    body = [[cell(value, widest) for value in row] for row in rows]
-    widths = [max(len(line[i]) for line in [list(header), *body]) for i in range(len(header))]
-    right = [_numeric([row[i] for row in rows]) for i in range(len(header))]
-    lines = [list(header), ["─" * width for width in widths], *body]
-    return "\n".join(
-        "  ".join(
-            text.rjust(width) if number else text.ljust(width)
-            for text, width, number in zip(line, widths, right, strict=True)
-        ).rstrip()
-        for line in lines
-    )
-
-
-def fitted(header: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int | None = None) -> str:
-    """Text of a table no wider than the terminal, or than `width` columns: long texts go on in the next line.
+def fitted(header: Sequence[str], rows: Sequence[Sequence[Any]], *, widest: int = sys.maxsize) -> str:
+    """Return a table no wider than the terminal: long texts go on in the next line, those of more than `widest`
+    characters are cut.
 
     Numbers are never cut: a table of more of them than fit is wider.
     """
     header = [harmless(name) for name in header]
-    body = [[cell(value, sys.maxsize) for value in row] for row in rows]
+    body = [[cell(value, widest) for value in row] for row in rows]
     right = [_numeric([row[i] for row in rows]) for i in range(len(header))]
-    space = (shutil.get_terminal_size().columns if width is None else width) - _GAP * (len(header) - 1)
+    space = shutil.get_terminal_size().columns - _GAP * (len(header) - 1)
     widths = _widths([[_breakable(name), *(row[i] for row in body)] for i, name in enumerate(header)], right, space)
     wrapped = [[_wrapped(text, size) for text, size in zip(line, widths, strict=True)] for line in [header, *body]]
     lines = [line for row in wrapped for line in _lines(row, widths, right)]
@@ -139,8 +125,8 @@ def rows_of(table: pa.Table) -> list[list[Any]]:
 
 
 def write_table(table: pa.Table, out: TextIO) -> None:
-    """Aligned text."""
-    out.write(aligned(table.column_names, rows_of(table)) + "\n")
+    """Write a table as text; long cells are cut."""
+    out.write(fitted(table.column_names, rows_of(table), widest=_WIDEST) + "\n")
 
 
 def write_csv(table: pa.Table, out: TextIO, *, raw: bool = False) -> None:

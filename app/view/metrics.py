@@ -1,22 +1,17 @@
 """`logprobe show RUN --metrics`: the metrics of a run, step by step; without RUN what they mean.
 
 The JSON forms are public API, one document each, what is unknown or not finite is null. By step, by group of sequences
-(``--slice``), over tokens (``--profile``) and as another framework would have logged it (``--as``):
+(``--slice``) and as another framework would have logged it (``--as``):
 
     {"run": …, "steps": [
       {"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
     {"run": …, "dimension": "weight_lag", "frozen_steps": n, "slices": [
       {"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
-    {"run": …, "profile": "position", "pair": "backend", "buckets": [
-      {"step": …, "bucket": 0, "label": "0–10 %", "tokens": n,
-       "logprob_abs_diff_mean": …, "log_ratio_mean": …, "k3_kl": …}]}
     {"run": …, "as": "verl", "steps": [{"step": n, "sequences": n, "seen": n, "metrics": {"rollout_corr/kl": …}}]}
 
-Without ``--per-step`` every ``step`` of a slice or bucket is null, the whole window. Frozen steps have no
-sequences to slice (setting ``keep_store_gib``): ``frozen_steps`` of the window are left out. A ``bucket`` of null
-are broken tokens; the profile ``log_ratio`` has ``quantiles`` of |d| besides, and ``relative_error``, within which they
-are right: its table shows these, since its buckets are a thousand and more. ``seen`` of a step's ``sequences`` still
-have raw tokens with log-probs of both sides; the numbers of another framework are of these.
+Without ``--per-step`` every ``step`` of a slice is null, the whole window. Frozen steps have no sequences to slice
+(setting ``keep_store_gib``): ``frozen_steps`` of the window are left out. ``seen`` of a step's ``sequences`` still have
+raw tokens with log-probs of both sides; the numbers of another framework are of these.
 """
 
 from __future__ import annotations
@@ -32,7 +27,7 @@ from logprobe.app.surface.arguments import Arguments, refuse_usage
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError, QueryError
 from logprobe.monitor import peers, queries
-from logprobe.monitor.analysis import profiles, slices
+from logprobe.monitor.analysis import slices
 from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
 from logprobe.monitor.reader import Reader
@@ -46,10 +41,6 @@ _HEADLINE: Final = (
     "reward",
     "backend.coverage",
 )
-_QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
-_NO_PROFILE: Final = (
-    "no profile of these steps: they have no raw tokens with both log-probs of the pair, or were not profiled yet"
-)
 
 
 def show(arguments: Arguments) -> int:
@@ -59,8 +50,6 @@ def show(arguments: Arguments) -> int:
     _check_combination(arguments)
     if arguments.peer is not None:
         _as_framework(arguments)
-    elif arguments.profile is not None:
-        _profile(arguments)
     elif arguments.slice is not None:
         _slice(arguments)
     else:
@@ -70,12 +59,11 @@ def show(arguments: Arguments) -> int:
 
 def _check_combination(arguments: Arguments) -> None:
     """Wrong usage ends the process."""
-    forms = [name for name in ("slice", "profile", "peer") if getattr(arguments, name)]
+    forms = [name for name in ("slice", "peer") if getattr(arguments, name)]
     refused = {
-        "one of --slice, --profile and --as at a time": len(forms) > 1,
+        "one of --slice and --as at a time": len(forms) > 1,
         "--option goes with --as": arguments.option and forms != ["peer"],
-        "--per-step goes with --slice or --profile": arguments.per_step and forms not in (["slice"], ["profile"]),
-        "--metric does not go with --profile": arguments.metric and forms == ["profile"],
+        "--per-step goes with --slice": arguments.per_step and forms != ["slice"],
     }
     for problem, applies in refused.items():
         if applies:
@@ -164,24 +152,6 @@ def _number(step: int, report: peers.Report, key: str) -> float | None:
         return report[key]
     except KeyError as error:
         raise ConfigurationError(f"step {step} has no metric {error.args[0]}") from None
-
-
-def _profile(arguments: Arguments) -> None:
-    pair = arguments.pair or "backend"
-    window = {"pair": pair, "steps": arguments.steps, "per_step": arguments.per_step}
-    head = {"run": arguments.name, "profile": arguments.profile, "pair": pair}
-    with run_reader(arguments) as reader:
-        buckets = profiles.of(reader, arguments.name, arguments.profile, **window)
-        shown = buckets.drop_columns("bucket")
-        if arguments.profile == "log_ratio":
-            shown = profiles.quantiles(reader, arguments.name, _QUANTILES, **window)
-            head |= {"relative_error": profiles.ERROR, "quantiles": shown.to_pylist()}
-    if arguments.json:
-        sys.stdout.write(tables.dump_rows(head, "buckets", buckets.to_pylist()))
-    elif not buckets.num_rows:
-        print(_NO_PROFILE, file=sys.stderr)
-    else:
-        _print_table(shown, arguments)
 
 
 def _slice(arguments: Arguments) -> None:

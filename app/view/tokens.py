@@ -19,7 +19,7 @@ from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.app.text.terminal import painted
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.kernel.pairs import RATIO_PAIRS, Pair
+from logprobe.collectors.kernel.pairs import Pair
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.analysis.token_view import FIRST_BROKEN, SIDES, STATES, pair_tokens, read_tokens
 from logprobe.monitor.reader import Reader
@@ -35,8 +35,6 @@ def show(arguments: Arguments) -> int:
     pair: Pair = arguments.pair or "backend"
     if step != last:
         refuse_usage("--tokens: name one step, as in --steps 12")
-    if pair not in RATIO_PAIRS:
-        refuse_usage(f"--tokens: --pair is one of {', '.join(RATIO_PAIRS)}")
     with run_reader(arguments) as reader:
         document = describe(reader, home, arguments.name, step=step, pair=pair, sample=arguments.sequence)
     if arguments.json:

@@ -13,8 +13,7 @@ probability   probability that the behaviour policy gave it, between `PROBABILIT
 log_ratio     sign and size of d: 0 below 1e-12, else ± the number of a logarithmic bin of relative width 2 × `ERROR`
 ============  =========================================================================================
 
-Quantiles of |d| from these bins are off by at most a factor 1 ± `ERROR` (the DDSketch mapping: C. Masson et al., VLDB
-2019).
+A bin stands for its |d| within a factor 1 ± `ERROR` (the DDSketch mapping: C. Masson et al., VLDB 2019).
 
 Dimensions: ``_N`` flat tokens, ``_K`` tokens of a pair under the mask, ``_S`` sequences, ``_S1`` sequences + 1, ``_G``
 steps.
@@ -22,9 +21,8 @@ steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -42,7 +40,7 @@ Floats = NDArray[np.float64]
 Buckets = NDArray[np.int32]
 Dimension = Literal["position", "turn", "probability", "log_ratio"]
 
-ERROR: Final = 0.01  # relative, of quantiles of |d|
+ERROR: Final = 0.01  # relative, of |d| in a bin
 SMALLEST: Final = 1e-12  # |d| below is 0: float32 log-probs that differ at all differ by more
 TURN_TOKENS: Final = 5
 DECILES: Final = 10
@@ -242,48 +240,6 @@ def of(
         "tokens": sums["n"],
     }
     return pa.table(columns | means)
-
-
-def quantiles(
-    source: Source,
-    run: str,
-    q: Sequence[float] = (0.5, 0.9, 0.99, 0.999),
-    *,
-    pair: str = "backend",
-    steps: Steps = (None, None),
-    per_step: bool = False,
-) -> pa.Table:
-    """Quantiles of |d| over valid tokens, each within a factor 1 ± `ERROR`: ``step`` (null: all together), ``tokens``,
-    ``q<…>``.
-
-    Raises:
-        ConfigurationError: a quantile outside [0, 1].
-        QueryError: the store refused; see `Reader.read`.
-    """
-    if not all(0 <= value <= 1 for value in q):
-        raise ConfigurationError(f"quantiles must lie in [0, 1], not {list(q)}")
-    sums = _read(source, run, "log_ratio", pair, steps, per_step=per_step)
-    sums = sums.filter(sums["bucket"].is_valid())
-    # Rows of a step stand together.
-    ends = np.flatnonzero(np.diff(sums["step"].fill_null(0).to_numpy(), append=np.nan)) + 1
-    rows = [_quantiles(sums.slice(first, last - first), q) for first, last in pairwise([0, *ends.tolist()])]
-    fields = [("step", pa.int64()), ("tokens", pa.int64()), *((f"q{p:g}", pa.float64()) for p in q)]
-    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
-
-
-def _quantiles(sums: pa.Table, q: Sequence[float]) -> dict[str, object]:
-    """One row of `quantiles`: the token of rank floor(q (n − 1)), counted from 0, as numpy's method "lower" picks
-    it."""
-    size = bin_value(sums["bucket"].to_numpy())
-    order = np.argsort(size, kind="stable")
-    reached = np.cumsum(sums["n"].to_numpy()[order])
-    ranks = np.floor(np.array(q) * (reached[-1] - 1))
-    sizes = size[order][np.searchsorted(reached, ranks, side="right")].tolist()
-    return {
-        "step": sums["step"][0].as_py(),
-        "tokens": int(reached[-1]),
-        **{f"q{p:g}": value for p, value in zip(q, sizes, strict=True)},
-    }
 
 
 def _read(source: Source, run: str, dimension: str, pair: str, steps: Steps, *, per_step: bool) -> pa.Table:

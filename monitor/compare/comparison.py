@@ -31,6 +31,7 @@ from logprobe.monitor.judging.parity.recipe import Band, Recipe
 from logprobe.monitor.judging.parity.trajectories import Trajectory, Trend, follow
 from logprobe.monitor.metrics.catalog import metric as declared
 from logprobe.monitor.metrics.definition import Metric, Worse
+from logprobe.monitor.number_text import short
 
 _MISSING: Final = 3.0  # usual distances between steps: from there on some are missing
 Verdict = Literal["same", "better", "worse", "differs", "unknown"]
@@ -356,7 +357,7 @@ def _interval(band: Band, judged: Level) -> str:
     if not judged.factor:
         return f"{_figure(judged.difference, '+')} [{_figure(judged.low, '+')}, {_figure(judged.high, '+')}]"
     floor = (
-        f" (values below {_plain(band.floor)} count as {_plain(band.floor)})"
+        f" (values below {short(band.floor)} count as {short(band.floor)})"
         if min(judged.value, judged.reference) < band.floor
         else ""
     )
@@ -375,11 +376,6 @@ def _departure(trajectory: Trajectory, width: float, axis: Axis) -> str:
 def _figure(value: float, sign: str = "") -> str:
     """Three digits, and no exponent where people would count zeros without it."""
     return f"{value:{sign},.0f}" if _THOUSAND <= abs(value) < _MILLION else f"{value:{sign}.3g}"
-
-
-def _plain(value: float) -> str:
-    """Return a round number as people write it: 1e-5, not 1e-05."""
-    return f"{value:g}".replace("e-0", "e-")
 
 
 def _final(trend: Trend, common: AbstractSet[int]) -> float | None:

@@ -505,7 +505,6 @@ def test_near_matches() -> None:
 
 
 def test_a_terminal_is_not_steered_by_names() -> None:
-    assert "\x1b" not in tables.aligned(["run"], [["\x1b[2Jevil\n"]])
     assert "\x1b" not in tables.fitted(["run"], [["\x1b[2Jevil\n"]])
     assert "\x1b" not in tables.paragraph("\x1b[2Jevil\n")
     assert tables.cell("x" * 100) == "x" * 59 + "…"

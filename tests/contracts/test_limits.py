@@ -71,7 +71,8 @@ OTHERS = {
     "alerts/controller/decide.py _ENOUGH_ACKS": "window",
     "alerts/sending/outbox.py _LONGEST_ERROR": "text",
     "app/demo/policy.py 512": "window",  # older weights, from which batches are sampled
-    "app/view/words.py _SHOWN": "sample",  # of what changed before an incident: --json has all
+    "app/view/html.py _MOST": "sample",  # the caption says of how many; --json has all
+    "app/view/story.py _SHOWN": "sample",  # of what happened and changed, the newest: --json has all
     "app/view/tokens.py _WORST": "sample",  # the table of the worst tokens, below the strip of all
     "app/dashboard/figures.py MOST_LINES": "window",  # hairlines; each event has its symbol
     "app/dashboard/figures.py MOST_SYMBOLS": "window",
@@ -82,7 +83,6 @@ OTHERS = {
     "app/dashboard/reading/other_places.py MOST": "sample",  # the worst are looked at more closely, all are listed
     "app/dashboard/reading/tokens.py _RECENT": "window",
     "app/dashboard/ui.py UNFOLDED": "page",  # the others follow, folded
-    "app/processes/supervisor.py 2": "window",
     "collectors/directives.py _LONGEST_REASON": "text",
     "collectors/recorder/sampling.py _HASH_BYTES": "text",
     "collectors/shipping/autostart.py _TAIL": "text",

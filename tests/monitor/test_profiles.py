@@ -161,19 +161,6 @@ def test_every_profile_adds_up_to_the_statistics(recorded: Store, run: str, dime
                 assert found == pytest.approx(row[total], rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("run", ["v1-initial", "v0-reference"])
-def test_quantiles_are_within_their_error(recorded: Store, run: str) -> None:
-    q = (0, 0.01, 0.5, 0.9, 0.999, 1)
-    (found,) = profiles.quantiles(recorded, run, q).to_pylist()
-    exact = recorded.query("SELECT abs(log_ratio) AS d FROM tokens WHERE run = ? AND mask", [run])["d"].to_numpy()
-    assert found["tokens"] == len(exact)
-    for p in q:
-        true = np.quantile(exact, p, method="lower")
-        assert found[f"q{p:g}"] == pytest.approx(true, rel=profiles.ERROR + 1e-9, abs=profiles.SMALLEST)
-    by_step = profiles.quantiles(recorded, run, (0.5,), steps=(3, 5), per_step=True)
-    assert by_step["step"].to_pylist() == [3, 4, 5]
-
-
 def test_a_wrong_temperature_shows_by_probability(recorded: Store) -> None:
     """Raw log-probs at T < 1: rare tokens look likelier than they were sampled, frequent ones rarer."""
     table = profiles.of(recorded, "v1-initial", "probability")
@@ -267,12 +254,9 @@ def test_many_small_reads_are_one_profile(feed: Feed, monkeypatch: pytest.Monkey
 def test_a_run_with_nothing_to_profile(feed: Feed) -> None:
     feed(training=[trained("a", received=False), trained("b", 1, n=0, token_ids=[], mask=[], trainer_logprobs=[])])
     assert feed.tokens("turn") == {}
-    assert profiles.quantiles(feed.store, RUN).num_rows == 0
     assert ProfileJob(feed.store).run_once().steps == 0
 
 
 def test_what_does_not_exist_is_refused(feed: Feed) -> None:
     with pytest.raises(ConfigurationError, match="probability"):
         profiles.of(feed.store, RUN, "depth")
-    with pytest.raises(ConfigurationError, match=r"\[0, 1\]"):
-        profiles.quantiles(feed.store, RUN, (1.5,))
