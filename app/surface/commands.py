@@ -222,7 +222,7 @@ ALERTS: Final[Leaves] = {
         "accept",
         (
             RUN,
-            argument("cause", "[CAUSE]", required=False),
+            argument("cause", "CAUSE"),
             REASON,
             option("--up-to K3", "K3 it may explain, in nats (default: twice what it explains now)", parse=positive),
             option("--like OTHER", "up to twice the K3 that this run had in its first steps"),

@@ -16,6 +16,7 @@ The JSON form is public API, one document, unknown is null:
      "state", "reason", "last_step", "steps", "sequences", "tokens", "last_record_at", "alerts": those that fire, …
          and what was lost or waits, see `logprobe.app.view.records.RecordsDocument`,
      "lacks": [{"level": "problem|note|ok", "text", "remedy"}],
+     "accepted": [{"cause", "because", "up_to", "was", "by", "at", "source"}], also of causes that are not found now,
      "incident": {"id", "opened_at", "since_step", "cause", "closed_at", "facts", "happened", "changes",
                   "last_good_step", "checkpoint", "checkpoint_folder"} | null: the last one}
 
@@ -24,6 +25,7 @@ With ``--steps`` the diagnosis is of these steps alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +42,7 @@ from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.judging.accepted import accepted
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.document import DiagnosisDocument, leading
+from logprobe.monitor.judging.judgement import Acceptance
 from logprobe.monitor.reader import Reader
 
 
@@ -53,6 +56,7 @@ class RunView:
         standing: state of its correction.
         correction: document of its correction and what came of it.
         records: what was recorded, lost, and waits.
+        accepted: findings that were accepted of it.
         account: of its last incident, or of the run as it stands, or None if neither was read.
     """
 
@@ -61,6 +65,7 @@ class RunView:
     standing: Standing
     correction: corrections.CorrectionState
     records: recorded.RecordsDocument
+    accepted: Sequence[Acceptance]
     account: accounts.Account | None
 
     @property
@@ -83,6 +88,7 @@ class RunView:
             "lacks": [lack._asdict() for lack in recorded.lacks(self.records)],
             "judgement": None if self.judgement is None else as_document(self.judgement),
             "correction": {**in_force(self.diagnosis, self.standing), **self.correction},
+            "accepted": [{"cause": each.cause, **each.document()} for each in self.accepted],
             "incident": self.account and self.account.incident(),
         }
 
@@ -101,7 +107,8 @@ def read(
     Raises `ConfigurationError` for an unknown run, and as the reader does.
     """
     records = recorded.read(reader, home, run, now=now or datetime.now(UTC))
-    diagnosis = diagnose(reader, run, steps=steps, accepted=accepted(reader, run))
+    agreed = accepted(reader, run)
+    diagnosis = diagnose(reader, run, steps=steps, accepted=agreed)
     opened = accounts.newest(reader, run)
     told = opened is not None or account
     return RunView(
@@ -110,6 +117,7 @@ def read(
         standing=Standing.read(reader, run),
         correction=corrections.state_of(reader, Home(home), run),
         records=records,
+        accepted=agreed,
         account=accounts.read(reader, run, diagnosis=diagnosis, opened=opened) if told else None,
     )
 

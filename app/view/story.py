@@ -23,6 +23,7 @@ from logprobe.app.text.diagnosis import (
     verdict_line,
 )
 from logprobe.app.text.judgement import line
+from logprobe.app.text.numbers import number
 from logprobe.app.view import account as accounts
 from logprobe.app.view import correction as corrections
 from logprobe.app.view import records as recorded
@@ -31,6 +32,7 @@ from logprobe.app.view.run_view import RunView
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.expected import expected
 from logprobe.monitor.judging.judged import JudgedDocument
+from logprobe.monitor.judging.judgement import MARGIN, Acceptance
 from logprobe.monitor.judging.named import in_words
 
 _NAME: Final = 12  # characters of the longest name of a fact
@@ -95,7 +97,8 @@ def of_view(view: RunView) -> Iterator[Section]:
     late = judged["sentence"] if view.judgement is not None and judged is not None and not _is_first(judged) else ""
     state = f"{view.records['state']}: {view.records['reason']}"
     soon = outlook(view.diagnosis, view.records["step_seconds"])
-    facts = [*_diagnosed(view.diagnosis, view.standing), ("outlook", soon), ("judged", late), ("run", state)]
+    told = [*_diagnosed(view.diagnosis, view.standing), ("outlook", soon), *(_accepted(each) for each in view.accepted)]
+    facts = [*told, ("judged", late), ("run", state)]
     yield Section("", [Facts(facts)])
     yield from _findings(view.diagnosis, view.standing)
     yield _alerts(view.records)
@@ -127,6 +130,14 @@ def of_diagnosis(diagnosis: DiagnosisDocument) -> Iterator[Section]:
     yield from _not_measured(diagnosis)
 
 
+def _accepted(acceptance: Acceptance) -> tuple[str, str]:
+    was = acceptance.was
+    limit = acceptance.up_to if acceptance.up_to is not None else None if was is None else MARGIN * was
+    up_to = f"{MARGIN:g} times K3 of its first steps" if limit is None else f"K3 {number(limit)}"
+    by = "" if acceptance.by is None else f" ({acceptance.by})"
+    return "accepted", f"{acceptance.cause} up to {up_to}: {acceptance.because}{by}"
+
+
 def _is_first(judged: JudgedDocument) -> bool:
     """Return true if this diagnosis is the first of the run: nothing is late but what waits in the spool."""
     return judged["judged_step"] is None and not judged["spooled_seconds"]
@@ -143,12 +154,12 @@ def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tup
 
 def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Section]:
     parts: list[Part] = []
-    for number, finding in enumerate(document["findings"], 1):
+    for place, finding in enumerate(document["findings"], 1):
         lines = [("", finding["explanation"]), ("Fix", remedy(finding, standing))]
         lines += [("Set", in_words(setting)) for setting in settings(finding, standing)]
         lines += [("Set", why)] if (why := unnamed(finding, document)) else []
         layer = finding["layer"].replace("_", " ")
-        parts.append(Item(number, f"{finding['cause']} ({layer}; {standing_of(finding, document)})", lines))
+        parts.append(Item(place, f"{finding['cause']} ({layer}; {standing_of(finding, document)})", lines))
     rows = [row for finding in document["findings"] for row in _evidence(finding)]
     columns = len(_EVIDENCE) if any(row[3] for row in rows) else 3
     if rows:
@@ -160,10 +171,10 @@ def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Secti
 def _evidence(finding: Mapping[str, Any]) -> Iterator[list[object]]:
     """Yield numbers, and what each should be where that can be said of it alone."""
     measured = {name: value for name, value in finding["evidence"].items() if value is not None}
-    for number, (name, value) in enumerate(measured.items()):
+    for place, (name, value) in enumerate(measured.items()):
         should = expected(name)
         held = ("", "") if should is None else (should.words, _HELD[should.holds(value)])
-        yield ["" if number else finding["cause"], evidence_name(name), value, *held]
+        yield ["" if place else finding["cause"], evidence_name(name), value, *held]
 
 
 def _alerts(records: recorded.RecordsDocument) -> Section:
@@ -208,10 +219,10 @@ def terminal(title: str, sections: Iterable[Section]) -> str:
 
 def _blocks(section: Section, indent: str) -> Iterator[list[str]]:
     title = [section.title] if section.title and not isinstance(section.parts[0], Item) else []
-    for number, part in enumerate(section.parts):
+    for place, part in enumerate(section.parts):
         lines = _lines(part, indent)
         if lines:
-            yield [*(title if number == 0 else []), *lines]
+            yield [*(title if place == 0 else []), *lines]
 
 
 def _lines(part: Part, indent: str) -> list[str]:
@@ -222,6 +233,7 @@ def _lines(part: Part, indent: str) -> list[str]:
         return [tables.paragraph(words, first="  - ") for words in part.lines]
     if isinstance(part, Table):
         rows = part.rows[-_SHOWN:] if part.long else part.rows
-        return [*([part.caption] if part.caption else []), tables.fitted(part.head, rows)]
+        more = f"the newest {_SHOWN} of {len(part.rows)}" if len(rows) < len(part.rows) else part.caption
+        return [*([more] if more else []), tables.fitted(part.head, rows)]
     titled = [tables.paragraph(part.title, first=f"{part.number}. ")]
     return [*titled, *(tables.paragraph(words, first=f"   {label}{label and ': '}") for label, words in part.lines)]

@@ -102,11 +102,12 @@ def test_what_changed_before_the_onset(view: RunView) -> None:
     assert "nothing restarted, as far as recorded" in str(postmortem(quiet))
 
 
-def test_a_terminal_shows_the_newest_of_what_happened_and_a_page_more() -> None:
+def test_a_terminal_shows_the_newest_of_what_happened_and_says_so() -> None:
     rows = [[step, f"event {step}"] for step in range(60)]
     section = story.Section("what happened", [story.Table(["step", "what"], rows, long=True)])
     shown = story.terminal("r", [section])
     assert [f"event {step}" in shown for step in (54, 55, 59)] == [False, True, True]
+    assert "the newest 5 of 60" in shown
 
 
 def test_names_from_outside_are_text(view: RunView) -> None:

@@ -55,6 +55,7 @@ SAID = {
     "app/dashboard/pages/weights.py LANES": "tests/app/dashboard/test_words.py::test_the_timeline_has_the_trainer_on_top",
     "app/dashboard/pages/weights.py REPLICAS": "tests/contracts/test_limits.py::test_replicas_of_a_chart",
     "app/proof_setup.py _NAMED": "tests/contracts/test_limits.py::test_weight_versions_in_an_error",
+    "app/view/story.py _SHOWN": "tests/app/test_report_command.py::test_a_terminal_shows_the_newest",
     "app/view/changes.py _MOST": "tests/app/test_changes.py::test_the_first_setting_past_the_limit",
     "app/text/comparison.py _SHOWN": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "collectors/directives.py _MOST_ENTRIES": "tests/collectors/test_directives.py::test_the_257th_switch",
@@ -72,7 +73,6 @@ OTHERS = {
     "alerts/sending/outbox.py _LONGEST_ERROR": "text",
     "app/demo/policy.py 512": "window",  # older weights, from which batches are sampled
     "app/view/html.py _MOST": "sample",  # the caption says of how many; --json has all
-    "app/view/story.py _SHOWN": "sample",  # of what happened and changed, the newest: --json has all
     "app/view/tokens.py _WORST": "sample",  # the table of the worst tokens, below the strip of all
     "app/dashboard/figures.py MOST_LINES": "window",  # hairlines; each event has its symbol
     "app/dashboard/figures.py MOST_SYMBOLS": "window",

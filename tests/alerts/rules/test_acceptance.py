@@ -10,6 +10,7 @@ import threading
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -60,6 +61,14 @@ def command(home: Path, *words: str, by: str = "ann") -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
+def listed(home: Path) -> list[dict[str, Any]]:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        cli.main(["show", RUN, "--json", "--home", str(home)])
+    found: list[dict[str, Any]] = json.loads(out.getvalue())["accepted"]
+    return found
+
+
 def audit(home: Path) -> list[tuple[str, str, str]]:
     with Store.open(Home(home)) as store:
         rows = store.read("alert_audit", run="", count=20).to_pylist()
@@ -69,15 +78,17 @@ def audit(home: Path) -> list[tuple[str, str, str]]:
 def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
     record(home, RUN)
     because = ("--reason", "bf16 by choice")
-    code, _, said = command(home, RUN, "low_precision", *because, "--up-to", "3e-3")
+    code, out, said = command(home, RUN, "low_precision", *because, "--up-to", "3e-3", "--json")
     assert (code, "up to a K3 of 0.003" in said) == (0, True)
+    assert json.loads(out) == {"run": RUN, "cause": "low_precision", "up_to": 3e-3}
     assert command(home, RUN, "low_precision", *because, "--up-to", "3e-3")[0] == 0  # twice is once
-    _, shown, _ = command(home, RUN)
-    assert "bf16 by choice" in shown
-    (entry,) = json.loads(command(home, RUN, "--json")[1])["accepted"]
+    with redirect_stdout(io.StringIO()) as shown:
+        cli.main(["show", RUN, "--home", str(home)])
+    assert "low_precision up to K3 0.003: bf16 by choice (ann)" in shown.getvalue()
+    (entry,) = listed(home)
     assert (entry["cause"], entry["up_to"], entry["by"], entry["source"]) == ("low_precision", 3e-3, "ann", "command")
     assert command(home, RUN, "low_precision", "--withdraw", by="bob")[0] == 0
-    assert "no accepted findings" in command(home, RUN)[1]
+    assert listed(home) == []
     subject = f"{RUN}/low_precision"
     assert audit(home) == [("bob", "acceptance withdrawn", subject), ("ann", "finding accepted", subject)]
 
@@ -90,7 +101,6 @@ def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
         ((RUN, "misaligned_tokens", "--reason", "b"), "--up-to 3e-3"),
         (("nowhere", "low_precision", "--reason", "b", "--up-to", "1"), "no run 'nowhere'"),
         ((RUN, "low_precision", "--withdraw"), "is not accepted"),
-        ((RUN, "--reason", "b"), "no finding named"),
         ((RUN, "low_precision", "--reason", "b", "--like", "nowhere"), "no K3 was measured in a run 'nowhere'"),
     ],
 )
@@ -140,9 +150,8 @@ def test_an_earlier_run_of_the_same_setup_is_proposed(home: Path) -> None:
     assert "run first of the same setup had K3" in found.words
     assert named is not None
     assert (named.run, named.same_setup) == ("other", False)
-    assert "run first of the same setup had K3" in command(home, RUN)[1]
     command(home, RUN, "low_precision", "--reason", "as before", "--like", "first")
-    (entry,) = json.loads(command(home, RUN, "--json")[1])["accepted"]
+    (entry,) = listed(home)
     assert entry["up_to"] == pytest.approx(2 * found.k3)
 
 
