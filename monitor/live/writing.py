@@ -9,7 +9,7 @@ Dimensions: ``_S`` training records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel.pairs import ENGINE_PAIRS, PAIRS, SIDES
+from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.schema import SPAN
 from logprobe.monitor.live import doubled
@@ -47,11 +47,8 @@ _PLAIN: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
 _VERSIONS: Final = pa.schema(
     [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int64()), ("spans", pa.list_(SPAN))]
 )
+_COUNTS_STILL: Final = (None, None)
 _THAWED: Final = ("frozen_steps", "frozen_pairs", "profiled_steps")
-_REPEATED: Final = pa.schema(
-    [(name, pa.string()) for name in ("run", "segment_id", "repeated_by")]
-    + [("step", pa.int64()), ("row", pa.int64()), ("began", pa.timestamp("us", "UTC"))]
-)
 
 
 class Transaction(Protocol):
@@ -76,6 +73,13 @@ class _Rows:
         column: NDArray[Any] = self.step.trained[name][self.rows]
         return column
 
+    def replaced(self) -> list[tuple[str | None, int | None]]:
+        """Return of each the later attempt that has replaced it, and when that began."""
+        if self.step.older is None:
+            return [_COUNTS_STILL] * len(self.rows)
+        by = self.step.older.by
+        return [by.get(row, _COUNTS_STILL) for row in self.rows.tolist()]
+
 
 def write(to: Transaction, outcome: Outcome, *, now: datetime | None = None) -> None:
     """Write what a tick has brought and found out; see `Outcome.written`."""
@@ -91,7 +95,6 @@ def write(to: Transaction, outcome: Outcome, *, now: datetime | None = None) -> 
             to.execute("append", some.stored.drop_columns(list(left_out)), table=table)
     _links(to, outcome.steps)
     _parts(to, outcome)
-    _attempts(to, outcome.steps)
     if outcome.doubled:
         to.execute("append", doubled.table(outcome.doubled, at), table="doubled")
     for computed in outcome.computed:
@@ -135,7 +138,13 @@ def _found(some: Sequence[_Rows]) -> dict[str, pa.Array]:
         **{name: _truths(_joined(some, name)) for name in ("token_match", "length_match", "routes_match")},
         "received_max_abs_diff": _floats(_joined(some, "difference")),
         **{name: _floats(_joined(some, name)).cast(pa.int64()) for name in _COUNTS},
+        "repeated_by": _repeated_by(some),
+        "began": pa.array([time for rows in some for _, time in rows.replaced()], pa.timestamp("us", "UTC")),
     }
+
+
+def _repeated_by(some: Iterable[_Rows]) -> pa.Array:
+    return pa.array([writer for rows in some for writer, _ in rows.replaced()], pa.string())
 
 
 def _segments(some: _Rows) -> NDArray[np.object_]:
@@ -190,21 +199,31 @@ def _of_pair(some: Sequence[_Rows], pair: str) -> pa.Table:
     values = _joined(with_any, pair) if with_any else np.empty((0, len(COLUMN_SPECS)))
     for place, spec in enumerate(COLUMN_SPECS):
         columns[spec.name] = pa.array(values[:, place].astype(spec.dtype))
-    return pa.table(columns)
+    return pa.table(columns | {"repeated_by": _repeated_by(with_any)})
 
 
 def _links(to: Transaction, steps: Sequence[Step]) -> None:
-    """Write over what the store says of records that belong to other rollout records now."""
-    some = [_Rows(step, np.array(sorted(rows))) for step in steps if (rows := step.touched - step.fresh)]
-    if not some:
-        return
-    to.execute("live_links", pa.table(_keys(some) | _found(some)))
-    own = [_Rows(each.step, each.rows[~each.column("received")]) for each in some]
-    own = [each for each in own if len(each.rows)]  # what the trainer received stays its r
-    if own:
-        to.execute("live_forget_statistics", pa.table(_keys(own)))
-        if (statistics := _statistics(own, ENGINE_PAIRS)).num_rows:
-            to.execute("append", statistics, table="all_statistics")
+    """Write over what the store says of records that belong to other rollout records now, or that a later attempt has
+    replaced, or none has any more."""
+    aside = {step: _aside(step) for step in steps}
+    some = [_Rows(step, np.array(sorted(r))) for step in steps if (r := (step.touched | aside[step]) - step.fresh)]
+    if some:
+        to.execute("live_found", pa.table(_keys(some) | _found(some)))
+        others = [each.rows[~each.column("received") | np.isin(each.rows, list(aside[each.step]))] for each in some]
+        measured = [_Rows(each.step, rows) for each, rows in zip(some, others, strict=True) if len(rows)]
+        if measured:  # what the trainer received stays its r
+            to.execute("live_forget_statistics", pa.table(_keys(measured)))
+            if (statistics := _statistics(measured, PAIRS)).num_rows:
+                to.execute("append", statistics, table="all_statistics")
+    if again := [step for step in steps if step.older is not None or step.aside]:
+        numbers = {"run": [step.run.name for step in again], "step": [step.number for step in again]}
+        to.execute("live_step_records", pa.table(numbers))
+
+
+def _aside(step: Step) -> set[int]:
+    """Records that another attempt has replaced than the store says."""
+    now = {} if step.older is None else step.older.by
+    return {row for row in now.keys() | step.aside.keys() if now.get(row) != step.aside.get(row)}
 
 
 def _rollouts(to: Transaction, outcome: Outcome) -> None:
@@ -257,36 +276,6 @@ def _of_parts_again(step: Step) -> set[int]:
 def _is_respanned(step: Step, row: int) -> bool:
     parts = step.parts[row]
     return parts.sequence is not None and not step.run.respanned.isdisjoint(parts.numbers)
-
-
-def _attempts(to: Transaction, steps: Sequence[Step]) -> None:
-    """Say which records a later attempt has replaced, and which none has any more."""
-    said, changed = [], []
-    for step in steps:
-        now = {} if step.older is None else step.older.by
-        rows = {row for row in now.keys() | step.aside.keys() if now.get(row) != step.aside.get(row)}
-        rows |= now.keys() & step.touched  # whose statistics were written again
-        said += [_repeated(step, row, *now.get(row, (None, None))) for row in sorted(rows)]
-        if rows or step.older is not None:
-            changed.append(step)
-    if said:
-        repeated = pa.Table.from_pylist(said, _REPEATED)
-        to.execute("attempts_sequences", repeated)
-        to.execute("attempts_statistics", repeated)
-    if changed:
-        numbers = {"run": [step.run.name for step in changed], "step": [step.number for step in changed]}
-        to.execute("attempts_step_records", pa.table(numbers))
-
-
-def _repeated(step: Step, row: int, writer: str | None, began: int | None) -> dict[str, Any]:
-    return {
-        "run": step.run.name,
-        "step": step.number,
-        "segment_id": step.trained["segment"][row],
-        "row": int(step.trained["row"][row]),
-        "repeated_by": writer,
-        "began": began,
-    }
 
 
 def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:

@@ -1,4 +1,5 @@
--- live_links: Training records that belong to another rollout record than before. Grain: training record. Inputs: incoming (Arrow).
+-- live_found: What is found out later about training records: another rollout record than before, or an attempt that has replaced them. Grain: training
+-- record. Inputs: incoming (Arrow: key, and what is set).
 UPDATE all_sequences AS s
 SET
     rollout_source = i.rollout_source,
@@ -12,15 +13,24 @@ SET
     routes_match = i.routes_match,
     routes_expected = i.routes_expected,
     routes_compared = i.routes_compared,
-    routes_equal = i.routes_equal
+    routes_equal = i.routes_equal,
+    repeated_by = i.repeated_by,
+    began = i.began
 FROM incoming AS i
 WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row
 
--- live_forget_statistics: Statistics with the r of rollout records, of training records that belong to others now. Grain: training record and
--- pair. Inputs: incoming (Arrow: key).
+-- live_forget_statistics: Statistics of training records that are written again. Grain: training record and pair. Inputs: incoming (Arrow: key).
 DELETE FROM all_statistics AS s
 USING incoming AS i
-WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row AND s.pair IN ('backend', 'total')
+WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row
+
+-- live_step_records: Which attempt has replaced step records: those of the rank of a sequence that was replaced, from before that attempt began. To be
+-- run after live_found. Grain: step record. Inputs: incoming (Arrow: run, step), all_sequences.
+UPDATE all_step_records AS r SET repeated_by = (
+    SELECT min(o.repeated_by) FROM all_sequences AS o
+    WHERE o.run = r.run AND o.step = r.step AND o.rank IS NOT DISTINCT FROM r.rank AND r.time < o.began
+)
+WHERE (r.run, r.step) IN (SELECT (run, step) FROM incoming)
 
 -- live_versions: Rollout records whose versions late marks have changed. Grain: rollout record. Inputs: incoming (Arrow: key, spans).
 UPDATE rollout_sequences AS r SET spans = i.spans
