@@ -51,7 +51,6 @@ def describe(
     *,
     late: Sequence[JudgedAsOf] = (),
     late_seconds: float = 0.0,
-    named: bool = False,
     patience: float = PATIENCE,
     problems: Sequence[str] = (),
 ) -> dict[str, object]:
@@ -59,20 +58,19 @@ def describe(
 
     A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its
     patience, in seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not
-    unwell: while a backlog of hours is worked off, it is long. `late`: live runs that are not judged in time, `named`
-    where no one else reads it; that is unwell when one of them has been late for longer than `LATE_PATIENCE`,
-    `late_seconds` being for how long. `problems`: what keeps records from arriving, each in a sentence that says what
-    to do.
+    unwell: while a backlog of hours is worked off, it is long. `late`: live runs that are not judged in time; that is
+    unwell when one of them has been late for longer than `LATE_PATIENCE`, `late_seconds` being for how long.
+    `problems`: what keeps records from arriving, each in a sentence that says what to do.
     """
     watched = {job.name: _job(job) for job in jobs}
     others = {} if intake is None else {"ingest": _ingest(intake, patience)}
-    others["judged"] = _judged(late, late_seconds, named=named)
+    others["judged"] = _judged(late, late_seconds)
     healthy = not problems and all(part["healthy"] for part in (*watched.values(), *others.values()))
     return {"healthy": healthy, "problems": list(problems), "jobs": watched, **others}
 
 
-def _judged(late: Sequence[JudgedAsOf], seconds: float, *, named: bool) -> dict[str, object]:
-    sentences = [f"{run.run}: {run.sentence}" if named else str(run.sentence) for run in late[:_MOST_NAMED]]
+def _judged(late: Sequence[JudgedAsOf], seconds: float) -> dict[str, object]:
+    sentences = [f"{run.run}: {run.sentence}" for run in late[:_MOST_NAMED]]
     return {"healthy": seconds <= LATE_PATIENCE, "late_runs": len(late), "late": sentences}
 
 

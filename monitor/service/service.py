@@ -223,10 +223,9 @@ class Service:
                 self._intake(),
                 late=[run for run, _ in self._late.values()],
                 late_seconds=self._late_seconds(),
-                named=True,
                 patience=self._patience or PATIENCE,
                 problems=[
-                    *self._store.archive.problems(named=True, told=_REFUSED),
+                    *self._store.archive.problems(told=_REFUSED),
                     *self._store.said.problems(),
                     *self._full_disk(),
                 ],

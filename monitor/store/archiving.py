@@ -168,22 +168,20 @@ class Archiving:
         """Return places that could not be read or written when last tried, and why."""
         return self._unread | self._waiting
 
-    def problems(self, *, named: bool = True, told: Collection[str] = ()) -> list[str]:
+    def problems(self, *, told: Collection[str] = ()) -> list[str]:
         """Sentences that say what is wrong and what to do, as seen last; touches no disk.
 
-        `named`: files by their names, which have that of the run. `told`: reasons to wait that are said elsewhere, of
-        the whole disk.
+        `told`: reasons to wait that are said elsewhere, of the whole disk.
         """
         waiting = {place: why for place, why in self.waiting().items() if not any(words in why for words in told)}
         left = {f"{self._archive.folder}/{path}": why for path, why in list(self.damaged.left.items())}
         return [
             *([self.problem] if self.problem else []),
-            *_said(left, _LEFT, "are damaged or foreign", named=named),
+            *_said(left, _LEFT, "are damaged or foreign"),
             *_said(
                 {FOLDER + place: why for place, why in waiting.items()},
                 "{place}: cannot be read or written ({why})",
                 "wait to be read or written",
-                named=named,
             ),
         ]
 
@@ -441,12 +439,12 @@ class Archiving:
                 self._forget(cursor, table)
 
 
-def _said(places: Mapping[str, str], words: str, several: str, *, named: bool) -> Iterator[str]:
-    """Sentences about some files and folders of the archive, each by its name if `named`."""
-    shown = list(places.items())[: _MOST_NAMED if named else 0]
+def _said(places: Mapping[str, str], words: str, several: str) -> Iterator[str]:
+    """Sentences about some files and folders of the archive, the first of them by their names."""
+    shown = list(places.items())[:_MOST_NAMED]
     yield from (words.format(place=place, why=why) for place, why in shown)
     if more := len(places) - len(shown):
-        yield f"{more:,} {'more ' if shown else ''}files or folders of the archive {several}"
+        yield f"{more:,} more files or folders of the archive {several}"
 
 
 def _segments(files: Iterable[Merged]) -> pa.Table:

@@ -204,7 +204,7 @@ def check_lateness(reader: StoreReader) -> None:
     late = {name for name, run in stated.items() if not run.in_time}
     assert late == {name for name, judgement in judgements.items() if judgement.overdue}
     assert late >= {name for name, (_, _, age) in CASES.items() if age in {"overdue", "in the spool"}}
-    said = healthz.describe([], late=[stated[name] for name in sorted(late)], named=True)["judged"]
+    said = healthz.describe([], late=[stated[name] for name in sorted(late)])["judged"]
     assert said["late_runs"] == len(late) > 0
     assert all("not judged" in sentence for sentence in said["late"])
 

@@ -248,7 +248,7 @@ def test_weight_versions_in_an_error() -> None:
 
 def test_late_runs() -> None:
     late = [JudgedAsOf(f"run-{at}", True, 99, 40, 40, 59, 90.0) for at in range(11)]
-    said = healthz.describe([], late=late, late_seconds=90.0, named=True)["judged"]
+    said = healthz.describe([], late=late, late_seconds=90.0)["judged"]
     assert isinstance(said, dict)
     assert (said["late_runs"], len(said["late"])) == (11, 10)
 

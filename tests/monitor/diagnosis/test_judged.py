@@ -130,7 +130,7 @@ def test_healthz_names_the_run_where_only_this_machine_asks(seconds: float, heal
             seconds_behind=seconds,
         )
     ]
-    said = healthz.describe([], late=late, late_seconds=seconds, named=True)
+    said = healthz.describe([], late=late, late_seconds=seconds)
     assert (said["healthy"], said["judged"]["healthy"], said["judged"]["late_runs"]) == (healthy, healthy, 1)
     assert said["judged"]["late"] == [f"my-run: not judged since step 40: 59 steps and {seconds:.0f} s behind step 99"]
     assert "my-run" not in str(healthz.describe([], late=late))
