@@ -22,6 +22,7 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 _END: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 UNFINISHED: Final = ".tmp"  # ends the hidden name of a file that is being written
 READABLE: Final = 0o644  # mode of what the service writes for trainers, which may run as other users
+Stamp = tuple[int, int, int]  # of a file, see `Disk.stamp`
 
 
 def open_no_follow(path: Path) -> BinaryIO:
@@ -52,6 +53,10 @@ class Disk:
             return path.lstat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def stamp(self, path: Path) -> Stamp | None:
+        """Return another value whenever a file was written or replaced, or None if there is none."""
+        return stamp_of(path)
 
     def names(self, folder: Path) -> list[str]:
         """List a folder in order. A folder that does not exist, or is none, holds nothing."""
@@ -174,7 +179,7 @@ def remove_tree(path: Path, disk: Disk = DISK) -> int:
     return count
 
 
-def stamp_of(path: Path) -> tuple[int, int, int] | None:
+def stamp_of(path: Path) -> Stamp | None:
     """Another one whenever the file was written or replaced; None: there is none."""
     try:
         status = path.stat()

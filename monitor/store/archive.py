@@ -30,12 +30,13 @@ import pyarrow.parquet as pq
 
 from logprobe.collectors.clock import TIME, Time
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
-from logprobe.collectors.files import DISK, UNFINISHED, Disk, is_gone, replace_file
+from logprobe.collectors.files import DISK, UNFINISHED, Disk, Stamp, is_gone, replace_file
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, run_dir, run_name, spool_dir
 from logprobe.monitor.store.archive_file import (
     NAME,
     TIERS,
+    Known,
     Merged,
     footer,
     merged_of,
@@ -122,23 +123,23 @@ class Archive:
         deleted: Callable[[str], bool] = lambda _: False,
         disk: Disk = DISK,
         time: Time = TIME,
-        left: dict[str, str] | None = None,
+        known: Known | None = None,
     ) -> None:
-        """`deleted`: tells whether a run was deleted; nothing of it is read or kept. `left`: a record that others keep,
-        too, see the attribute."""
+        """`deleted`: tells whether a run was deleted; nothing of it is read or kept. `known`: which others keep as
+        well."""
         self.folder = home / FOLDER
         self._home = home
         self._deleted = deleted
         self._disk = disk
         self._time = time
         self._identity = ""
-        # Path → reason, for files that are damaged or foreign. No other file goes because of them.
-        self.left: dict[str, str] = {} if left is None else left
+        known = known or Known()
+        self.left = known.left  # no other file goes because of these
+        self._same = known.same
         self._listed: set[str] = set()  # paths that the index knows
         self._gone: set[str] = set()  # of these, those that cannot be read
         self._changed: set[str] = set()  # runs with other files than the index knows, or with copies
         self._durable: set[str] = set()  # paths that the index lists, or that were made or looked at by this process
-        self._verified: set[str] = set()  # of these, those whose bytes this process has compared with their checksum
         self._runs: dict[str, _Files] = {}
 
     def open(self, listed: Collection[str] = ()) -> dict[str, str]:
@@ -237,6 +238,7 @@ class Archive:
                     files = self._of(run)
                     for path in sorted(self._copies(files) - self._listed):
                         self._disk.unlink(self.folder / path)
+                        self._same.pop(str(self.folder / path), None)
                         files.drop(path)
                         count += 1
                     if files.shared() or any(path not in self._listed for path in files.by_path):
@@ -254,14 +256,9 @@ class Archive:
         files = self._of(run)
         return any(self._is_whole(files, path) for path in files.holders.get(segment, ()))
 
-    def is_verified(self, path: str) -> bool:
-        """Tell whether this process has written a file, or compared its bytes with its name."""
-        return path in self._verified
-
     def forget(self, run: str) -> None:
         """Free the memory of a run that has ended."""
-        for path in self._runs.pop(run, _Files()).by_path:
-            self._verified.discard(path)
+        self._runs.pop(run, None)
 
     def merge(self, segments: Iterable[Segment]) -> MergeReport:
         """Put segments into files, one per run, kind and `FILE_BYTES`; then remove them from the spool.
@@ -426,21 +423,27 @@ class Archive:
 
     def _read(self, path: str) -> tuple[bytes, dict[str, Any]]:
         """Return a file whose checksum was verified, and what its footer says."""
-        content = self._disk.read(self.folder / path)
+        place = self.folder / path
+        stamp, content = self._disk.stamp(place), self._disk.read(place)
         name = path.rpartition("/")[2]
         if NAME.fullmatch(name) is None:
             raise SegmentError("foreign", "not a file of the archive, by its name")
         if name != name_of(content):
-            self._verified.discard(path)
+            self._same.pop(str(place), None)
             raise SegmentError("checksum", "damaged: its bytes do not match the checksum in its name")
         stated = self._checked(path, content)
-        self._verified.add(path)
+        self._trust(place, stamp)
         return content, stated
+
+    def _trust(self, place: Path, stamp: Stamp | None) -> None:
+        if stamp is not None:
+            self._same[str(place)] = stamp
 
     def _is_whole(self, files: _Files, path: str) -> bool:
         if path in self.left:  # it was read since, by whomever
             return False
-        if path not in self._verified:
+        stamp = self._same.get(str(self.folder / path))
+        if stamp is None or stamp != self._disk.stamp(self.folder / path):
             try:
                 self._read(path)
             except (SegmentError, FileNotFoundError) as error:
@@ -530,7 +533,7 @@ class Archive:
             raise
         merged = merged_of(path, stated, len(content))
         self._durable.add(path)
-        self._verified.add(path)
+        self._trust(self.folder / path, self._disk.stamp(self.folder / path))
         self._changed.add(run)
         files.add(merged)
         return merged

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from logprobe.collectors.files import Stamp
 from logprobe.collectors.spool.segments import Segment
 
 SEQUENCES: Final = "sequences"  # statistics per sequence, in place of tokens
@@ -43,6 +44,16 @@ class Merged:
     def tier(self) -> int:
         """Number of times that records of the file were reduced: 0 as recorded, 1 sequences, 2 metrics of steps."""
         return TIERS.get(self.kind, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the files of an archive; whoever reads some of them notes it as well."""
+
+    left: dict[str, str] = field(default_factory=dict)  # path below the archive → why it is damaged or foreign
+    same: dict[str, Stamp] = field(
+        default_factory=dict
+    )  # file → as it was when its bytes were those that it is named by
 
 
 def with_rows(segment: Segment) -> pa.Table:

@@ -26,7 +26,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import frozen, tiers
 from logprobe.monitor.store.archive import Archive, Changes, Counts, MergeReport
-from logprobe.monitor.store.archive_file import FROZEN, Merged
+from logprobe.monitor.store.archive_file import FROZEN, Known, Merged
 from logprobe.monitor.store.archive_identity import MARK
 from logprobe.monitor.store.merging import Merger, Refused, TakenIn
 from logprobe.monitor.store.raw_damage import Damaged
@@ -68,8 +68,9 @@ class Archiving:
         self._readers = readers
         self._turn = threading.RLock()
         self.tombstones = Tombstones(home.path)
-        self.damaged = Damaged(home)
-        self._archive = Archive(home.path, deleted=self.tombstones.__contains__, left=self.damaged.left)
+        known = Known()
+        self.damaged = Damaged(home, known)
+        self._archive = Archive(home.path, deleted=self.tombstones.__contains__, known=known)
         self._merger = Merger(self._archive)
         self._opened = False
         self._lock: FileLock | None = None
@@ -278,9 +279,6 @@ class Archiving:
                 with self._turn:
                     self._archive.noted(noted)
                     self._used |= dict.fromkeys((file.run for file in noted.new), time.monotonic())
-                    for file in noted.new:
-                        if self._archive.is_verified(file.path):
-                            self.damaged.trust(self._archive.folder / file.path)
                 if noted.gone:
                     self._swept_after = self._readers.now()
             self._noted = merged

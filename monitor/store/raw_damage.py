@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import stamp_of
 from logprobe.monitor.home import Home
+from logprobe.monitor.store.archive_file import Known
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.raw_files import OTHER_BYTES, has_its_bytes
 
@@ -38,10 +39,11 @@ class Damaged:
     """Files of the archive that are not what was written, and those that are known to be. Safe to share between
     threads: at worst two read one file."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, known: Known) -> None:
+        """`known`: which the archive keeps as well."""
         self._home = home
-        self.left: dict[str, str] = {}  # path below the archive → why it is damaged or foreign, as seen last
-        self._same: dict[str, tuple[int, int, int]] = {}  # file → as it was when its bytes were those that were written
+        self.left = known.left
+        self._same = known.same
         self._last: str | None = None  # the file that was looked at last: the next look begins after it
 
     def fault(self, path: Path) -> str | None:
@@ -56,11 +58,6 @@ class Damaged:
             return OTHER_BYTES
         self._same[str(path)] = stamp
         return None
-
-    def trust(self, path: Path) -> None:
-        """Take a file for what its name says: this process has written it."""
-        if (stamp := stamp_of(path)) is not None:
-            self._same[str(path)] = stamp
 
     def require(self, paths: Iterable[str]) -> None:
         """Raises `QueryError` when one of these (relative to the home), which are about to be read, is not what was
@@ -79,8 +76,6 @@ class Damaged:
     def look(self, files: Mapping[str, tuple[int, int]]) -> None:
         """Looks at some of these (path, relative to the home → bytes and rows). Those that are `left` are examined by
         the archive: a person may have put the right file back."""
-        kept = {str(self._home.path / path) for path in files}
-        self._same = {path: stamp for path, stamp in list(self._same.items()) if path in kept}
         first = self._last is None
         deadline = time.monotonic() + (_FIRST_SECONDS if first else _SECONDS)
         paths = sorted(files)

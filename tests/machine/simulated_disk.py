@@ -121,6 +121,10 @@ class SimulatedDisk(Disk):
         node = self._node(path)
         return None if node is None else len(node.content) if isinstance(node, File) else 0
 
+    def stamp(self, path: Path) -> tuple[int, int, int] | None:
+        node = self._node(path)
+        return (hash(node.content), len(node.content), id(node)) if isinstance(node, File) else None
+
     def names(self, folder: Path) -> list[str]:
         self._step("names", folder)
         node = self._node(folder)
