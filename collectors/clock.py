@@ -28,9 +28,13 @@ class Time:
         """Return seconds of the monotonic clock."""
         return time.monotonic()
 
+    def now(self) -> datetime:
+        """Return the wall clock in UTC."""
+        return datetime.fromtimestamp(self.wall(), UTC)
+
     def stamp(self) -> str:
         """Return the wall clock as ISO 8601 in UTC."""
-        return datetime.fromtimestamp(self.wall(), UTC).isoformat(timespec="milliseconds")
+        return self.now().isoformat(timespec="milliseconds")
 
 
 TIME: Final = Time()

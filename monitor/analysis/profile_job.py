@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
@@ -53,18 +54,19 @@ class ProfileReport:
 class _Resting:
     """Runs whose raw tokens could not be read: each is left alone for a while, so that it holds up no other."""
 
-    def __init__(self) -> None:
+    def __init__(self, time: Time) -> None:
+        self._time = time
         self._runs: dict[str, tuple[float, str]] = {}
 
     def now(self) -> list[str]:
         """Return the runs that rest. One whose rest ends during a piece of work is not done."""
-        moment = time.monotonic()
+        moment = self._time.monotonic()
         self._runs = {run: rest for run, rest in self._runs.items() if rest[0] > moment}
         return list(self._runs)
 
     def add(self, run: str, error: Exception) -> None:
         """Have a run tried again after a rest."""
-        self._runs[run] = (time.monotonic() + _REST_SECONDS, f"{run}: raw tokens cannot be read ({error})")
+        self._runs[run] = (self._time.monotonic() + _REST_SECONDS, f"{run}: raw tokens cannot be read ({error})")
 
     @property
     def problem(self) -> str | None:
@@ -77,7 +79,7 @@ class ProfileJob:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._resting = _Resting()
+        self._resting = _Resting(store.time)
 
     def run_once(self) -> ProfileReport:
         """Profiles some of the steps that are due, if there are any.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import accumulate
 from typing import Final
 
@@ -83,18 +83,19 @@ def write_batch(store: Store, live: Live, parts: Sequence[Part]) -> None:
     has when the batch counts.
     """
     runs = {part.run for part in parts}
+    now = store.time.now()
     with store.standing_still():
         live.forget(store.rewritten.take())
         try:
-            outcome = live.add(_arrived(parts))
+            outcome = live.add(_arrived(parts, now))
             with store.transaction() as cursor:
                 to = Within(store, cursor)
                 for run in runs:  # in here: a deletion is complete before or begins after
                     store.archive.tombstones.refuse(run)
-                to.execute("append", _ledger(store, parts, datetime.now(UTC)), table="segments")
-                write(to, outcome)
+                to.execute("append", _ledger(store, parts, now), table="segments")
+                write(to, outcome, now)
                 if outcome.late and parts[0].place is None:
-                    late = _late_records(outcome.late).drop_columns(["segment_id", "row"])
+                    late = _late_records(outcome.late, now).drop_columns(["segment_id", "row"])
                     to.execute("append", late, table="health_records")
         except BaseException:
             live.forget(runs)
@@ -103,25 +104,25 @@ def write_batch(store: Store, live: Live, parts: Sequence[Part]) -> None:
         live.keep()
 
 
-def _arrived(parts: Sequence[Part]) -> dict[str, Arrived]:
+def _arrived(parts: Sequence[Part], now: datetime) -> dict[str, Arrived]:
     """Record kind → its rows, all segments together."""
     found: dict[str, Arrived] = {}
     for kind in _ORDER:
         raw = [part.rows.table for part in parts if part.kind == kind]
         stored = [part.stored for part in parts if part.kind == kind]
         if kind == "health":
-            bad = [_bad_rows_record(part) for part in parts if part.rows.bad_rows]
+            bad = [_bad_rows_record(part, now) for part in parts if part.rows.bad_rows]
             raw, stored = raw + bad, stored + bad
         if stored:  # DuckDB takes a chunk at a time, column by column
             found[kind] = Arrived(_whole(raw), _whole(stored))
     return found
 
 
-def _bad_rows_record(part: Part) -> pa.Table:
+def _bad_rows_record(part: Part, now: datetime) -> pa.Table:
     where, rows = part.segment.where, part.rows
     why = "; ".join(f"{reason} ({count})" for reason, count in rows.reasons.items())
     values: dict[str, object] = {
-        "time": datetime.now(UTC),
+        "time": now,
         "component": "ingest",
         "event": "bad_rows",
         "severity": "error",
@@ -136,7 +137,7 @@ def _bad_rows_record(part: Part) -> pa.Table:
     return pa.Table.from_pylist([key | values], schema=_HEALTH)
 
 
-def _late_records(late: Mapping[tuple[str, int], int]) -> pa.Table:
+def _late_records(late: Mapping[tuple[str, int], int], now: datetime) -> pa.Table:
     """Say of each run how many records came too late to count."""
     by_run: dict[str, dict[int, int]] = {}
     for (run, step), count in late.items():
@@ -147,7 +148,7 @@ def _late_records(late: Mapping[tuple[str, int], int]) -> pa.Table:
             "segment_id": "",
             "row": -1,
             "writer": "",
-            "time": datetime.now(UTC),
+            "time": now,
             "component": "ingest",
             "event": "late_records",
             "severity": "warning",

@@ -7,12 +7,12 @@ In memory only: a service that starts tries everything at once.
 from __future__ import annotations
 
 import errno
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from logprobe.collectors.clock import TIME, Time
 from logprobe.monitor.plain_text import printable
 from logprobe.monitor.service.status import StuckFile
 
@@ -41,11 +41,8 @@ class Delays:
     """The files and folders of one spool that wait. Belongs to the thread that ingests; `document` may be called from
     others."""
 
-    def __init__(
-        self, *, clock: Callable[[], float] = time.monotonic, wall_clock: Callable[[], float] = time.time
-    ) -> None:
-        self._clock = clock
-        self._wall_clock = wall_clock
+    def __init__(self, time: Time = TIME) -> None:
+        self._time = time
         self._delays: dict[Path, Delay] = {}
 
     def __len__(self) -> int:
@@ -54,11 +51,11 @@ class Delays:
     def is_due(self, path: Path) -> bool:
         """Whether `path` may be tried now: it never failed, or its pause is over."""
         delay = self._delays.get(path)
-        return delay is None or self._clock() >= delay.retry_at
+        return delay is None or self._time.monotonic() >= delay.retry_at
 
     def put_off(self, path: Path, run: str | None, error: BaseException | str) -> None:
         """Tries `path` again after a pause, twice as long as the one before it."""
-        now = self._wall_clock()
+        now = self._time.wall()
         delay = self._delays.get(path)
         attempts = 1 if delay is None else delay.attempts + 1
         self._delays[path] = Delay(
@@ -67,13 +64,13 @@ class Delays:
             since=now if delay is None else delay.since,
             last=now,
             attempts=attempts,
-            retry_at=self._clock() + _pause(error, attempts),
+            retry_at=self._time.monotonic() + _pause(error, attempts),
         )
 
     def seconds(self, path: Path) -> float:
         """For how long `path` has been waiting."""
         delay = self._delays.get(path)
-        return 0.0 if delay is None else max(0.0, self._wall_clock() - delay.since)
+        return 0.0 if delay is None else max(0.0, self._time.wall() - delay.since)
 
     def forget(self, paths: Collection[Path]) -> None:
         """They were dealt with."""
@@ -89,7 +86,7 @@ class Delays:
     def document(self) -> list[StuckFile]:
         """Those that wait, the longest-waiting first, at most `SHOWN` of them, as JSON values."""
         longest = sorted(self._delays.copy().items(), key=lambda item: item[1].since)[:SHOWN]
-        now = self._clock()
+        now = self._time.monotonic()
         return [
             {
                 "path": printable(str(path)),
@@ -105,7 +102,7 @@ class Delays:
     def longest_seconds(self) -> float | None:
         """For how long the first of them has been waiting; None: none waits."""
         since = [delay.since for delay in self._delays.copy().values()]
-        return max(0.0, self._wall_clock() - min(since)) if since else None
+        return max(0.0, self._time.wall() - min(since)) if since else None
 
 
 def _pause(error: BaseException | str, attempts: int) -> float:

@@ -90,7 +90,7 @@ class Ingester:
         """Looks at nothing but the quarantine yet."""
         self._store = store
         self._batch_bytes = batch_bytes
-        self.delays = Delays()
+        self.delays = Delays(store.time)
         self._deleted = store.archive.tombstones
         self._live = live_of(store)
         forget_the_lost(store)

@@ -8,7 +8,6 @@ by its name alone, whatever it is.
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 from logprobe.collectors.errors import SegmentError
@@ -37,7 +36,7 @@ def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -
             reason=error.reason,
             message=printable(str(error)),
             bytes=size,
-            moved_at=datetime.now(UTC),
+            moved_at=store.time.now(),
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     path.rename(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -72,14 +71,14 @@ def compute(store: Store, live: Live, steps: Iterable[StepKey]) -> None:
             live.forget(store.rewritten.take())
             outcome = live.again(wanted[first : first + STEPS_PER_BATCH])
             with store.transaction() as cursor:
-                write(Within(store, cursor), outcome)
+                write(Within(store, cursor), outcome, store.time.now())
             outcome.written()
             live.keep()
 
 
 def _ledger(store: Store, file: Merged, segments: Collection[str]) -> pa.Table:
     counts = store.archive.counts(file)
-    now = datetime.now(UTC)
+    now = store.time.now()
 
     def row(segment: str) -> dict[str, Any]:
         where = SegmentPath.parse(store.home.spool / segment)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from typing import Any, Final, Protocol
 
@@ -81,13 +81,12 @@ class _Rows:
         return [by.get(row, _COUNTS_STILL) for row in self.rows.tolist()]
 
 
-def write(to: Transaction, outcome: Outcome, *, now: datetime | None = None) -> None:
+def write(to: Transaction, outcome: Outcome, now: datetime) -> None:
     """Write what a tick has brought and found out; see `Outcome.written`."""
     if outcome.thawed:
         keys = pa.table([pa.array(column) for column in zip(*outcome.thawed, strict=True)], ["run", "step"])
         for table in _THAWED:
             to.execute("forget_steps", keys, table=table)
-    at = now or datetime.now(UTC)
     _rollouts(to, outcome)
     _trained(to, outcome)
     for kind, (table, left_out) in _PLAIN.items():
@@ -96,9 +95,9 @@ def write(to: Transaction, outcome: Outcome, *, now: datetime | None = None) -> 
     _links(to, outcome.steps)
     _parts(to, outcome)
     if outcome.doubled:
-        to.execute("append", doubled.table(outcome.doubled, at), table="doubled")
+        to.execute("append", doubled.table(outcome.doubled, now), table="doubled")
     for computed in outcome.computed:
-        write_computed(to, computed, at)
+        write_computed(to, computed, now)
 
 
 def _trained(to: Transaction, outcome: Outcome) -> None:

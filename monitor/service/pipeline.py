@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final
 
+from logprobe.collectors.clock import TIME, Time
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.job import PACES, DiagnosisStage
@@ -64,7 +64,7 @@ class Pipeline:
         stage = DiagnosisStage(store, armed=armed)
         self._diagnosis = Turns(stage, stopping, paces=PACES if paced else None)
         self._retention = Retention(store, policy)
-        self.clock = SteadyClock()
+        self.clock = SteadyClock(store.time)
         self._freezer = Freezer(store, budget, stopping)
         self._stopping = stopping
 
@@ -81,15 +81,16 @@ class Pipeline:
         """
         counts: Counter[str] = Counter()
         first = last = IngestReport()
-        followed = time.monotonic()
+        monotonic = self._store.time.monotonic
+        followed = monotonic()
         while not self._stopping.is_set():
             last = self._ingester.run_once(max_bytes=_ROUND_BYTES, beat=beat)
             first = last if not counts["batches"] else first
             counts.update({name: getattr(last, name) for name in _COUNTED}, batches=1)
             done = not last.remaining or not (last.segments or last.duplicates or last.quarantined)
-            if counts["segments"] and (done or time.monotonic() - followed >= _FOLLOW_EVERY):
+            if counts["segments"] and (done or monotonic() - followed >= _FOLLOW_EVERY):
                 follow_up(_report(counts, first, last))
-                followed = time.monotonic()
+                followed = monotonic()
             if done:
                 break
         return _report(counts, first, last)
@@ -184,19 +185,18 @@ def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
 class SteadyClock:
     """Compares the wall clock with the monotonic one, from its making on. Used by one thread at a time."""
 
-    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._wall = wall
-        self._monotonic = monotonic
+    def __init__(self, time: Time = TIME) -> None:
+        self._time = time
         self._start_over()
 
     def _start_over(self) -> None:
-        self._since = self._monotonic()
-        self._offset = self._wall() - self._since
+        self._since = self._time.monotonic()
+        self._offset = self._time.wall() - self._since
 
     def is_steady(self) -> bool:
         """Whether an hour has gone by without a step. Ask more often than that."""
-        step = self._wall() - self._monotonic() - self._offset
+        step = self._time.wall() - self._time.monotonic() - self._offset
         if abs(step) > _STEP_SECONDS:
             LOGGER.warning("the clock was set by %+.0f s: nothing is removed by its age for the next hour", step)
             self._start_over()
-        return self._monotonic() - self._since >= _STEADY_SECONDS
+        return self._time.monotonic() - self._since >= _STEADY_SECONDS

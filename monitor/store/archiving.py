@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.files import is_gone
 from logprobe.collectors.locks import FileLock
@@ -61,17 +61,18 @@ def reads_tokens(sql: str) -> bool:
 class Archiving:
     """Of one open store. Safe to share between threads."""
 
-    def __init__(self, store: Store, home: Home, readers: Readers) -> None:
+    def __init__(self, store: Store, home: Home, readers: Readers, time: Time) -> None:
         """Touches nothing."""
         self._store = store
         self._home = home
         self._readers = readers
+        self._time = time
         self._turn = threading.RLock()
-        self.tombstones = Tombstones(home.path)
+        self.tombstones = Tombstones(home.path, time=time)
         known = Known()
         self.damaged = Damaged(home, known)
-        self._archive = Archive(home.path, deleted=self.tombstones.__contains__, known=known)
-        self._merger = Merger(self._archive)
+        self._archive = Archive(home.path, deleted=self.tombstones.__contains__, known=known, time=time)
+        self._merger = Merger(self._archive, time=time)
         self._opened = False
         self._lock: FileLock | None = None
         self._deletion: Deletion | None = None
@@ -278,7 +279,7 @@ class Archiving:
                     noted = Changes(self._write(cursor, changes), changes.gone, changes.waiting)
                 with self._turn:
                     self._archive.noted(noted)
-                    self._used |= dict.fromkeys((file.run for file in noted.new), time.monotonic())
+                    self._used |= dict.fromkeys((file.run for file in noted.new), self._time.monotonic())
                 if noted.gone:
                     self._swept_after = self._readers.now()
             self._noted = merged
@@ -373,7 +374,7 @@ class Archiving:
 
     def forget_idle(self) -> None:
         """Free the memory of runs that nobody has merged for long."""
-        oldest = time.monotonic() - _FORGET_SECONDS
+        oldest = self._time.monotonic() - _FORGET_SECONDS
         with self._turn:
             for run, used in list(self._used.items()):
                 if used < oldest and not self._merger.waits_of(run):

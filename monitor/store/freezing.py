@@ -14,10 +14,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
 
@@ -78,7 +78,6 @@ class Freezer:
         budget: StoreBudget | None = None,
         stopping: threading.Event | None = None,
         *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         protected: int = PROTECTED_STEPS,
         quiet: timedelta = QUIET,
     ) -> None:
@@ -86,7 +85,7 @@ class Freezer:
         self._store = store
         self._budget = budget or StoreBudget()
         self._stopping = stopping or threading.Event()
-        self._now = now
+        self._now = store.time.now
         self._protected = protected
         self._quiet = quiet
         self._sizes: deque[tuple[datetime, int]] = deque(maxlen=_DAY // _GROWTH_PAUSE)

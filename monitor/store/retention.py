@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
@@ -100,7 +100,7 @@ class Retention:
         """
         with self._turn:
             policy = self.policy if by_age else replace(self.policy, max_age=None)
-            return self._run(now or datetime.now(UTC), policy, compact=compact)
+            return self._run(now or self._store.time.now(), policy, compact=compact)
 
     def _run(self, now: datetime, policy: RetentionPolicy, *, compact: bool) -> RetentionReport:
         started = time.perf_counter()

@@ -15,6 +15,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
+from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.journal import Entry, Journal
@@ -65,9 +66,9 @@ Statement = tuple[str, Mapping[str, Any], list[dict[str, Any]] | None]  # name, 
 class Said:
     """Statements of the open transaction, and the journal. One thread at a time: the one that writes."""
 
-    def __init__(self, home: Home, version: int) -> None:
+    def __init__(self, home: Home, version: int, time: Time) -> None:
         """`version`: of the schema that the statements are for."""
-        self._journal = Journal(home.path)
+        self._journal = Journal(home.path, time=time)
         self._version = version
         self._pending: list[Statement] = []
 

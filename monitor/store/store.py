@@ -23,6 +23,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.func import PythonUDFType
 
+from logprobe.collectors.clock import TIME, Time
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
 from logprobe.monitor.budgets import GIB, MIB, store_memory
@@ -73,8 +74,9 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning
 class Store:
     """All reads and writes of one home's store. Safe to share between threads; each thread gets its own cursors."""
 
-    def __init__(self, home: Home, *, read_only: bool) -> None:
+    def __init__(self, home: Home, *, read_only: bool, time: Time = TIME) -> None:
         """Use `Store.open`."""
+        self.time = time  # of all that is done with the store
         self.home = home
         self.read_only = read_only
         self._memory = store_memory()
@@ -88,25 +90,26 @@ class Store:
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._readers = Readers()
-        self.archive = Archiving(self, home, self._readers)
-        self.said = Said(home, schema.VERSION)
+        self.archive = Archiving(self, home, self._readers, time)
+        self.said = Said(home, schema.VERSION, time)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
 
     @classmethod
-    def open(cls, home: Home, *, read_only: bool = False) -> Self:
+    def open(cls, home: Home, *, read_only: bool = False, time: Time = TIME) -> Self:
         """Opens a home's store, creating it unless `read_only`.
 
         Args:
             home: which home; its owner's lock is the caller's business.
             read_only: nothing is created or changed, and no service may be running.
+            time: the clocks; those that wait for another thread or process go by the machine's own.
 
         Raises:
             StoreError: the file is missing (`read_only`), in use, damaged, or has another schema; or (`read_only`) its
                 views are those of other code.
         """
-        return cls(home, read_only=read_only)
+        return cls(home, read_only=read_only, time=time)
 
     @contextmanager
     def transaction(self, *, news: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:

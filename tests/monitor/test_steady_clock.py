@@ -8,6 +8,7 @@ from pathlib import Path
 
 from processes import record
 
+from logprobe.collectors.clock import Time
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.service.pipeline import Pipeline, SteadyClock
@@ -15,24 +16,30 @@ from logprobe.monitor.store.retention import RetentionPolicy
 from logprobe.monitor.store.store import Store
 
 
-class Clocks:
+class Clocks(Time):
     """The two of them; time passes for both, and a step is one of the wall clock's."""
 
-    wall, monotonic = 1.7e9, 100.0
+    def __init__(self) -> None:
+        self.seconds = [1.7e9, 100.0]
+
+    def wall(self) -> float:
+        return self.seconds[0]
+
+    def monotonic(self) -> float:
+        return self.seconds[1]
 
     def passes(self, seconds: float) -> None:
-        self.wall += seconds
-        self.monotonic += seconds
+        self.seconds = [each + seconds for each in self.seconds]
 
 
 def test_a_step_in_either_direction_starts_the_hour_again() -> None:
     clocks = Clocks()
-    clock = SteadyClock(lambda: clocks.wall, lambda: clocks.monotonic)
+    clock = SteadyClock(clocks)
     assert not clock.is_steady()
     clocks.passes(3601)
     assert clock.is_steady()
     for step in (86_400 * 365.0, -3_600.0):
-        clocks.wall += step
+        clocks.seconds[0] += step
         assert not clock.is_steady()
         clocks.passes(3599)
         assert not clock.is_steady()

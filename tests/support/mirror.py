@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 from segments import records
 
+from logprobe.collectors.clock import TIME
 from logprobe.collectors.spool.segments import Segment, SegmentPath
 from logprobe.monitor.live.memory import Memory
 from logprobe.monitor.live.records import Arrived
@@ -88,7 +89,7 @@ class Mirror:
         """Writes what a tick found out, its segments, and its raw tokens."""
         for kind, arrived in outcome.arrived.items():
             self._note(kind, arrived)
-        write(self, outcome)
+        write(self, outcome, TIME.now())
         outcome.written()
 
     def _note(self, kind: str, arrived: Arrived) -> None:
