@@ -1,4 +1,4 @@
-"""`logprobe show RUN --metrics` by slice, by profile and as another framework would log it: what it prints."""
+"""`logprobe show RUN --metrics` by slice and as another framework would log it: what it prints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from processes import logprobe, record
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import peers
-from logprobe.monitor.analysis import profiles
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics import KEYS
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
@@ -143,32 +142,6 @@ def test_show_says_whether_the_log_probs_are_identical(ingested: Path) -> None:
     assert f"different: {found['reason']}" in words
 
 
-# --- By profile ---
-
-
-def test_profiles(ingested: Path) -> None:
-    found = document(ingested, "toy-run", "--profile", "position", "--steps", "1:2")
-    assert [found[name] for name in ("run", "profile", "pair")] == ["toy-run", "position", "backend"]
-    assert [bucket["label"] for bucket in found["buckets"]] == [f"{10 * i}–{10 * i + 10} %" for i in range(10)]
-    assert sum(bucket["tokens"] for bucket in found["buckets"]) == 2 * 64
-    assert {bucket["step"] for bucket in found["buckets"]} == {None}
-    assert all(bucket["logprob_abs_diff_mean"] > 0 for bucket in found["buckets"])
-    header, *rows = table(ingested, "toy-run", "--profile", "turn")
-    assert header == ["label", "tokens", "logprob_abs_diff_mean", "log_ratio_mean", "k3_kl"]
-    assert [row[0] for row in rows] == ["0", "1", "2", "3", "4", "≥"]
-
-
-def test_quantiles_say_how_exact_they_are(ingested: Path) -> None:
-    whole = document(ingested, "toy-run", "--profile", "log_ratio")
-    assert whole["relative_error"] == profiles.ERROR == 0.01
-    (quantiles,) = whole["quantiles"]
-    assert quantiles["tokens"] == 256
-    assert 0 < quantiles["q0.5"] <= quantiles["q0.9"] <= quantiles["q0.99"] <= quantiles["q0.999"]
-    header, *rows = table(ingested, "toy-run", "--profile", "log_ratio", "--per-step", "--steps", "2:")
-    assert header == ["step", "tokens", "q0.5", "q0.9", "q0.99", "q0.999"]
-    assert [row[:2] for row in rows] == [["2", "64"], ["3", "64"]]
-
-
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -176,16 +149,13 @@ def test_quantiles_say_how_exact_they_are(ingested: Path) -> None:
         ("--as verl --option rollout_iss=token", 1, "did you mean 'rollout_is'?"),
         ("--as verl --option rollout_is", 1, "write NAME=VALUE"),
         ("--as verl --metric kll", 1, "did you mean"),
-        ("--as verl --slice rank", 2, "one of --slice, --profile and --as"),
-        ("--as verl --per-step", 2, "--per-step goes with --slice or --profile"),
+        ("--as verl --slice rank", 2, "one of --slice and --as"),
+        ("--as verl --per-step", 2, "--per-step goes with --slice"),
         ("--option a=b", 2, "--option goes with --as"),
         ("--slice lag", 1, "weight_lag"),
         ("--slice rank --steps 90:", 0, "no sequences in these steps"),
-        ("--per-step", 2, "--per-step goes with --slice or --profile"),
-        ("--profile lag", 1, "position, turn, probability, log_ratio"),
-        ("--profile turn --pair update", 0, "no profile of these steps"),
-        ("--profile turn --metric reward", 2, "--metric does not go with --profile"),
-        ("--pair total", 2, "--pair: pass --tokens, or --metrics with --profile"),
+        ("--per-step", 2, "--per-step goes with --slice"),
+        ("--pair total", 2, "--pair"),
     ],
 )
 def test_mistakes_say_what_to_do(ingested: Path, words: str, code: int, said: str) -> None:
