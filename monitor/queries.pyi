@@ -963,6 +963,7 @@ class DiagnosisWeightReadings(TypedDict):
 def diagnosis_weight_readings(source: Source, /, *, run: Any) -> Rows[DiagnosisWeightReadings]: ...
 
 class DiagnosisWeights(TypedDict):
+    run: Any  # VARCHAR
     version: Any  # VARCHAR
     step: Any  # BIGINT
     source: Any  # VARCHAR
@@ -974,7 +975,7 @@ class DiagnosisWeights(TypedDict):
     tensors: Any  # BIGINT
     checksum: Any  # VARCHAR
 
-def diagnosis_weights(source: Source, /, *, run: Any) -> Rows[DiagnosisWeights]: ...
+def diagnosis_weights(source: Source, /, *, after: Any, runs: Any) -> Rows[DiagnosisWeights]: ...
 
 class EventStudyCached(TypedDict):
     cached: Any  # BOOLEAN

@@ -1,9 +1,9 @@
 """Frames of live runs, kept from step to step: what a new step adds is read, and nothing else.
 
-Sums by step and stratum are appended, growth goes on from where it stood some steps ago, and raw tokens, records of
-weights and configurations are looked at again when a judgement becomes another one, or after `AGAIN` steps. A step that
-was computed again is read again; one from further back makes the whole frame be read again, as a new configuration
-does.
+Sums by step and stratum and records of weights are appended, and growth goes on from where it stood some steps ago. All
+but tokens is read again after `AGAIN` steps, and raw tokens once the run is a tenth longer, or either when a judgement
+becomes another one: the sample is of the whole run, and a step more changes little of it. A step that was computed
+again is read again; one from further back makes the whole frame be read again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,18 @@ from logprobe.monitor.judging.diagnosing import named
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import explained
 from logprobe.monitor.judging.frame import Frame, Strata
-from logprobe.monitor.judging.gather import begun, gather_sums, series_of_runs, strata_of_runs, with_tokens
+from logprobe.monitor.judging.gather import (
+    begun,
+    gather_sums,
+    series_of_runs,
+    strata_of_runs,
+    weights_of_runs,
+    with_tokens,
+)
 from logprobe.monitor.judging.growth import Change, Tracker
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Acceptance, Judgement
-from logprobe.monitor.judging.records import Series
+from logprobe.monitor.judging.records import Series, Weights
 from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.queries import Source
 
@@ -38,20 +45,22 @@ class _Kept:
     Attributes:
         frame: of all steps, without tokens.
         revision: of the run's newest step then.
-        whole: number of steps when everything was looked at.
+        read: number of steps when all but tokens was read.
         essence: what the sums alone said then.
-        diagnosis: what everything said.
         growth: growth rule as of `settled`.
         settled: number of steps that it has followed.
+        whole: number of steps when tokens were looked at.
+        diagnosis: what everything said.
     """
 
     frame: Frame
     revision: int
-    whole: int
+    read: int
     essence: object
-    diagnosis: DiagnosisDocument
     growth: Tracker
     settled: int
+    whole: int
+    diagnosis: DiagnosisDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +107,23 @@ class Frames:
         self, source: Source, look: Look, known: _Kept | None, frame: Frame | None
     ) -> tuple[Frame, DiagnosisDocument]:
         run = look.run
-        if known is not None and frame is not None:
+        if known is not None and frame is not None and len(frame.series) - known.read < AGAIN:
             plain = judge(frame, look.accepted)
-            if not _is_longer(len(frame.series), known.whole) and _essence(plain) == known.essence:
+            if _essence(plain) == known.essence:
                 self._keep(run, replace(known, frame=frame, revision=look.revision))
                 return frame, _carried(known.diagnosis, explained(plain, frame))
         frame = gather_sums(source, run)
-        essence = _essence(judge(frame, look.accepted))
-        full = with_tokens(source, frame, self._samples)
-        diagnosis = named(source, explained(judge(full, look.accepted), full), full)
-        growth, settled = _settled(frame)
-        self._keep(run, _Kept(frame, look.revision, len(frame.series), essence, diagnosis, growth, settled))
-        return full, diagnosis
+        plain = judge(frame, look.accepted)
+        essence, steps = _essence(plain), len(frame.series)
+        if known is not None and essence == known.essence and steps - known.whole < max(AGAIN, known.whole // AGAIN):
+            whole, diagnosis = known.whole, known.diagnosis
+            found = frame, _carried(diagnosis, explained(plain, frame))
+        else:
+            full = with_tokens(source, frame, self._samples)
+            whole, diagnosis = steps, named(source, explained(judge(full, look.accepted), full), full)
+            found = full, diagnosis
+        self._keep(run, _Kept(frame, look.revision, steps, essence, *_settled(frame), whole, diagnosis))
+        return found
 
     def _keep(self, run: str, kept: _Kept) -> None:
         with self._turn:
@@ -117,11 +131,6 @@ class Frames:
             self._kept[run] = kept
             while len(self._kept) > _RUNS:
                 self._kept.pop(next(iter(self._kept)))
-
-
-def _is_longer(steps: int, whole: int) -> bool:
-    """Return whether a run has grown enough since it was looked at whole: by a tenth, and by `AGAIN` steps at least."""
-    return steps - whole >= max(AGAIN, whole // AGAIN)
 
 
 def _essence(judgement: Judgement) -> object:
@@ -158,14 +167,17 @@ def _advanced(source: Source, known: Mapping[str, _Kept]) -> dict[str, Frame]:
         return frames
     series = series_of_runs(source, {run: (first, None) for run, first in ahead.items()})
     strata = strata_of_runs(source, {run: some.step[some["n"] > 0].tolist() for run, some in series.items()})
-    return frames | {run: _with(known[run], first, series[run], strata[run]) for run, first in ahead.items()}
+    weights = weights_of_runs(source, {run: known[run].frame.weights for run in ahead})
+    return frames | {
+        run: _with(known[run], first, series[run], strata[run], weights[run]) for run, first in ahead.items()
+    }
 
 
 def _steps_before(known: _Kept, first: int) -> int:
     return int((known.frame.series.step < first).sum())
 
 
-def _with(known: _Kept, first: int, news: Series, strata: Strata) -> Frame:
+def _with(known: _Kept, first: int, news: Series, strata: Strata, weights: Weights) -> Frame:
     """Return the frame with all that is known of the steps from `first` on."""
     frame = known.frame
     series = frame.series.within(frame.series.step[frame.series.step < first]).and_later(news)
@@ -175,6 +187,7 @@ def _with(known: _Kept, first: int, news: Series, strata: Strata) -> Frame:
     return replace(
         frame,
         series=series,
+        weights=weights,
         strata=frame.strata.where(frame.strata.step < first).and_later(strata),
         growth=growth.verdict(),
     )

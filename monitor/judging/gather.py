@@ -97,7 +97,6 @@ def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Fra
     window: Window = {"run": run, "first": steps[0], "last": steps[1]}
     series = series_of(source, run, *steps)
     window["last"] = int(series.step[-1]) if len(series) else steps[1]  # steps past it are of an older attempt
-    weights = queries.diagnosis_weights(source, run=run).to_pylist()
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
     history = series  # a run's normal is that of its beginning, wherever the window begins
     if steps[0] is not None and len(series):
@@ -114,7 +113,7 @@ def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Fra
         strata=_strata(source, run, history),
         setup=setup,
         setups=setups,
-        weights=Weights(tuple(_weight_record(row) for row in weights)),
+        weights=weights_of_runs(source, {run: Weights()})[run],
         readings=_readings(source, run),
         joins=joins,
         growth=growth.verdict(),
@@ -278,8 +277,12 @@ def _readings(source: Source, run: str) -> Readings:
     return from_rows(rows, {row["fingerprint"]: tuple(parsed(row["document"]).get("tensors", ())) for row in layouts})
 
 
-def _weight_record(row: Mapping[str, Any]) -> WeightRecord:
-    return WeightRecord(**row)
+def weights_of_runs(source: Source, known: Mapping[str, Weights]) -> dict[str, Weights]:
+    """Return what is said of the weight versions of several runs: what is known, and what is newer."""
+    after = [weights.records[-1].time if weights.records else None for weights in known.values()]
+    table = queries.diagnosis_weights(source, runs=list(known), after=after)
+    news = {run: tuple(WeightRecord(**row) for row in rows.to_pylist()) for run, rows in _by_run(table, known)}
+    return {run: Weights((*weights.records, *news[run])) if news[run] else weights for run, weights in known.items()}
 
 
 def _sample(

@@ -77,13 +77,14 @@ SELECT r.source, r.replica, r.worker, r.version, coalesce(r.step, s.step) AS ste
 FROM newest AS r LEFT JOIN steps AS s USING (version)
 ORDER BY coalesce(r.applied_at, r.time), r.source, r.replica, r.worker
 
--- diagnosis_weights: What trainer and engines said of weight versions in $run. Grain: one row per observation, oldest first. `loaded`: the engine was seen
--- to load weights. Input: weight_records.
-SELECT version, step, source, replica, coalesce(applied_at, time) AS time, started_at IS NOT NULL AS loaded, pause_mode,
-       cache_cleared, tensors, checksum
-FROM weight_records
-WHERE run = $run
-ORDER BY coalesce(applied_at, time), source
+-- diagnosis_weights: What trainer and engines said of weight versions in $runs, of each run after the time at its place in $after (null: all).
+-- Grain: one row per observation, of each run the oldest first. `loaded`: the engine was seen to load weights. Input: weight_records.
+WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($after::TIMESTAMPTZ[]) AS since)
+SELECT r.run, r.version, r.step, r.source, r.replica, coalesce(r.applied_at, r.time) AS time, r.started_at IS NOT NULL AS loaded, r.pause_mode,
+       r.cache_cleared, r.tensors, r.checksum
+FROM weight_records AS r JOIN wanted AS w ON w.run = r.run
+WHERE w.since IS NULL OR coalesce(r.applied_at, r.time) > w.since
+ORDER BY r.run, coalesce(r.applied_at, r.time), r.source
 
 -- diagnosis_write: Replaces the diagnosis of a run. Grain: run. Parameters: the columns of diagnoses.
 INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, since_step, causes, document, diagnosed_at, cause, share, urgency, advice)

@@ -50,7 +50,7 @@ def facts_of(source: Source, run: str) -> Facts:
         if value not in values:
             values.append(value)
     facts = {name: tuple(values) for name, values in recorded.items()}
-    rows = queries.diagnosis_weights(source, run=run).drop_columns("time").to_pylist()
+    rows = queries.diagnosis_weights(source, runs=[run], after=[None]).drop_columns(["run", "time"]).to_pylist()
     records = (WeightRecord(**row) for row in rows)
     return {**facts, **_heads(facts), **_updates(Weights(tuple(records)))}
 

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from recorded_home import ingest_recorded
 from store_contents import same
+from store_work import bring_in
+from synthetic_run import SyntheticRun
 
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging import frames as frames_module
 from logprobe.monitor.judging.diagnosing import diagnose
@@ -54,9 +57,23 @@ def test_steps_one_by_one_as_all_at_once(home: Path) -> None:
         assert same(document, expected, rel=1e-7), step
         whole.append("diagnosis_tokens" in asked or "diagnosis_sample" in asked)
         if not whole[-1]:
-            assert sorted(asked) == ["diagnosis_slices", "diagnosis_steps", "diagnosis_touched"]
+            assert sorted(asked) == ["diagnosis_slices", "diagnosis_steps", "diagnosis_touched", "diagnosis_weights"]
         ingest_recorded(home, RUN, from_step=step, before_step=step + 1)
     assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, AGAIN]
+
+
+def test_weights_that_are_published_are_known_before_their_tokens_are_judged(home: Path) -> None:
+    """A version that the frame did not know looked like one that was never published, and all was read again."""
+    with Recorder(home, "synthetic") as recorder:
+        run, frames = SyntheticRun(recorder, onset=1000), Frames()
+        for step in range(AGAIN + 1):
+            run.record(1)
+            with Store.open(Home(home)) as store:
+                bring_in(store)
+            document, expected, asked = look(frames, home, "synthetic")
+            for part in ("verdict", "layer", "findings", "level", "growth"):
+                assert same(document[part], expected[part], rel=1e-7), (step, part)
+            assert ("diagnosis_joins" in asked) is (step < 2), step
 
 
 def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(home: Path) -> None:
