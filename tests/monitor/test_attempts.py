@@ -14,7 +14,6 @@ from store_work import METRICS, bring_in, freeze
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
-from logprobe.monitor.home import Home
 from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.judged import judged_runs
@@ -149,44 +148,6 @@ def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(
     runs.sequences()
     assert runs.rows("FROM abandoned_steps") == []
     assert judged_runs(store)[RUN].newest_step == 12
-
-
-def test_a_crash_in_the_middle_of_a_step_and_segments_that_come_late(runs: Runs) -> None:
-    runs.trainer("a", 0).begins(1).trains(1, 2).trains(3, samples=1)
-    runs.sequences()
-    late = SpoolWriter(runs.store.home.path, RUN, "a")
-    runs.trainer("b", 100).begins(3).trains(3, 4)
-    assert runs.sequences() == dict.fromkeys(range(1, 5), SAMPLES)
-    late.write("training", records("training", trained("late", 3, time=at(9)), trained("of 2", 2, time=at(8))))
-    assert runs.sequences() == {1: SAMPLES, 2: SAMPLES + 1, 3: SAMPLES, 4: SAMPLES}
-    runs.trainer("c", 200).begins(2).trains(2, 3)  # a third attempt goes back further
-    late.write("training", records("training", trained("later", 3, time=at(9.5))))
-    assert runs.sequences() == dict.fromkeys(range(1, 5), SAMPLES)
-    assert runs.older() == ["a", "b"]
-
-
-def test_a_session_that_was_taken_for_ended_counts_again(runs: Runs) -> None:
-    """It records again after another one has begun, hung as it looked; a heartbeat alone says nothing: notebooks keep old recorders."""
-    first = runs.trainer("a", 0).begins(1).trains(1, 2)
-    second = runs.trainer("b", 100).begins(1).trains(2)
-    first.clock = 200
-    first.says("heartbeat", None)
-    assert runs.sequences() == {1: SAMPLES, 2: SAMPLES}
-    assert runs.older() == ["a"]
-    first.trains(3)
-    second.trains(3)
-    assert runs.sequences() == {1: SAMPLES, 2: 2 * SAMPLES, 3: 2 * SAMPLES}
-    assert runs.older() == []
-    assert len(runs.rows("SELECT 1 FROM step_records")) == 5
-
-
-def test_a_home_that_is_opened_again_knows_older_attempts(runs: Runs) -> None:
-    runs.trainer("a", 0).begins(1).trains(1)
-    runs.trainer("b", 100).begins(1).trains(1)
-    assert runs.sequences() == {1: SAMPLES}
-    runs.store.close()
-    with Store.open(Home(runs.store.home.path)) as store:
-        assert Runs(store).sequences() == {1: SAMPLES}
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])

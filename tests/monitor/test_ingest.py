@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,7 @@ import pytest
 from segments import RUN, at, on_small_disk, records, sampled, trained
 from store_contents import raw_paths, rows, spool_files, value
 
-from logprobe.collectors.kernel.statistics import COLUMNS
-from logprobe.collectors.spool.schema import STATISTICS
-from logprobe.collectors.spool.segments import SpoolWriter, read_segment
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.live import ingest
 from logprobe.monitor.live import records as live_records
@@ -58,33 +55,6 @@ def test_a_training_segment_is_in_every_place_it_belongs(store: Store, writer: S
                 " WHERE sample_id = 'a' ORDER BY position LIMIT 1") == [
         {"position": 0, "token_id": 0, "mask": True, "rollout_logprob": -1.0, "trainer_logprob": -0.5, "log_ratio": 0.5}
     ]  # fmt: skip
-
-
-def test_all_pairs_are_computed_where_current_logprobs_exist(store: Store, writer: SpoolWriter):
-    writer.write("training", records("training", trained("a", current_logprobs=[-1.0, -2.0, -3.0, -3.0])))
-    Ingester(store).run_once()
-    sums = {row["pair"]: row["sum_d"] for row in rows(store, "SELECT pair, sum_d FROM statistics")}
-    assert sums == {"backend": 2.0, "update": -1.0, "total": 1.0}
-
-
-def test_what_stands_under_the_mask_counts_nowhere(store: Store, writer: SpoolWriter):
-    row = trained(
-        "a",
-        mask=[True, False, True, True],
-        rollout_logprobs=[-1.0, math.nan, -3.0, None],
-        entropy=[0.5, math.inf, 1.0, math.nan],
-        advantages=[-2.0, 7.0, 3.0, 1.0],
-        reward=0.25,
-    )
-    writer.write("training", records("training", row))
-    Ingester(store).run_once()
-    assert rows(
-        store, "SELECT n_total, n_expected, reward, advantage_abs_sum, entropy_sum, entropy_n FROM training_sequences"
-    ) == [{"n_total": 4, "n_expected": 3, "reward": 0.25, "advantage_abs_sum": 6.0, "entropy_sum": 1.5, "entropy_n": 2}]
-    assert rows(store, "SELECT n, n_expected, n_nonfinite_behaviour, sum_d FROM statistics") == [
-        {"n": 2, "n_expected": 3, "n_nonfinite_behaviour": 1, "sum_d": 1.0}
-    ]
-    assert rows(store, "SELECT count(*) AS n, count(rollout_logprob) AS r FROM tokens") == [{"n": 4, "r": 3}]
 
 
 def test_what_was_not_reported_is_null_and_no_mask_means_every_token(store: Store, writer: SpoolWriter):
@@ -164,43 +134,6 @@ def test_the_small_kinds_arrive_as_events_and_records(store: Store, writer: Spoo
     assert value(store, "SELECT writer FROM health_records") == "writer"
 
 
-def test_a_weight_update_that_becomes_known_late_computes_its_steps_again(store: Store, writer: SpoolWriter):
-    writer.write(
-        "training", records("training", trained("a", 7, weight_version="v7"), trained("b", 8, weight_version="v8"))
-    )
-    ingester = Ingester(store)
-    ingester.run_once()
-    before = value(store, "SELECT max(revision) FROM step_summaries")
-    writer.write("weights", records("weights", {"time": at(0), "version": "v7", "step": 6, "source": "trainer"}))
-    ingester.run_once()
-    assert rows(store, f"SELECT step FROM step_summaries WHERE revision > {before}") == [{"step": 7}]
-
-
-def test_statistics_reduced_next_to_the_collector_equal_those_of_raw_tokens(
-    store: Store, writer: SpoolWriter, home: Path
-):
-    raw = records("training", trained("a", 1, entropy=[1.0] * 4), trained("b", 1, received=False))
-    writer.write("training", raw)
-    ingester = Ingester(store)
-    ingester.run_once()
-    from logprobe.monitor.live.sequence_rows import reduce_training
-    from logprobe.monitor.live.soundness import sound_rows
-
-    again = writer.write("training", raw)
-    reduced = reduce_training(sound_rows(read_segment(again)).table).select(STATISTICS.names).cast(STATISTICS)
-    again.path.unlink()
-    SpoolWriter(home, RUN, "edge").write("statistics", reduced)
-    report = ingester.run_once()
-    assert (report.segments, report.rows, report.tokens) == (1, 2, 8)
-    compared = "sample_id, n_total, n_expected, entropy_sum, entropy_n, token_hash, rollout_source"
-    assert value(store, f"SELECT count(*) FROM (SELECT DISTINCT {compared} FROM training_sequences)") == 2
-    assert value(store, f"SELECT count(*) FROM (SELECT DISTINCT row, pair, {', '.join(COLUMNS)} FROM statistics)") == 1
-    assert rows(store, "SELECT raw_kept, count(*) AS n FROM training_sequences GROUP BY 1 ORDER BY 1") == [
-        {"raw_kept": False, "n": 2},
-        {"raw_kept": True, "n": 2},
-    ]
-
-
 @pytest.mark.parametrize("token_hash", [0, 1 << 63, (1 << 64) - 1])
 def test_a_hash_of_tokens_may_be_any_number_of_its_width(store: Store, writer: SpoolWriter, token_hash: int):
     row = {"step": 0, "sample_id": "a", "n_total": 4, "n_expected": 4, "token_hash": token_hash}
@@ -210,21 +143,6 @@ def test_a_hash_of_tokens_may_be_any_number_of_its_width(store: Store, writer: S
 
 
 # Exactly once
-
-
-def test_a_segment_found_again_is_removed_and_not_counted(store: Store, writer: SpoolWriter):
-    where = writer.write("training", records("training", trained("a")))
-    content = where.path.read_bytes()
-    ingester = Ingester(store)
-    ingester.run_once()
-    store.archive.merge(everything=True)
-    where.path.write_bytes(content)  # as if the service had been killed between the file of the archive and its removal
-    report = ingester.run_once()
-    assert (report.segments, report.duplicates, report.tokens) == (0, 1, 0)
-    assert spool_files(store) == []
-    assert value(store, "SELECT count(*) FROM training_sequences") == 1
-    assert value(store, "SELECT count(*) FROM raw_training") == 1
-    assert not where.path.exists()
 
 
 def test_a_copy_under_another_name_is_recognised_and_counts_once(store: Store, writer: SpoolWriter, home: Path):

@@ -73,25 +73,6 @@ def check(row: dict, **expected) -> None:
 MISSING = trained("a", 3, received=False)
 
 
-def test_a_joined_sequence_has_the_statistics_of_a_received_one(pipeline: Pipeline):
-    policy = {
-        "current_logprobs": [-1.5, -2.0, -2.5, -4.0],
-        "advantages": [1.0, -1.0, 1.0, 1.0],
-        "mask": [True, True, False, True],
-    }
-    pipeline.ingest("rollout", sampled("a"), sampled("b"))
-    pipeline.ingest("training", trained("a", received=False) | policy, trained("b") | policy)
-    a, b = (
-        {
-            row["pair"]: {k: v for k, v in row.items() if k != "row"}
-            for row in pipeline.rows(f"SELECT * FROM statistics WHERE row = {row}")
-        }
-        for row in (0, 1)
-    )
-    assert set(a) == {"backend", "update", "total"}
-    assert a == b
-
-
 def test_tokens_see_the_joined_logprobs_and_the_versions_in_their_places(pipeline: Pipeline):
     spans = [{"start": 0, "end": 1, "version": "v1"}, {"start": 1, "end": 3, "version": "v2"}]
     prompt_and_tool = trained(
@@ -119,53 +100,6 @@ def test_tokens_masked_out_of_a_fully_aligned_sequence_keep_their_places(pipelin
     check(pipeline.sequence(), alignment="all", token_match=True, n=2, sum_d=1.0)
     found = pipeline.rows("SELECT rollout_logprob AS r, weight_version AS v FROM tokens ORDER BY position")
     assert found == [{"r": -float(i + 1), "v": "v1"} for i in range(4)]
-
-
-@pytest.mark.parametrize(
-    ("rollout", "length_match"),
-    [
-        (sampled("a", 3, token_ids=[0, 7, 2]), False),
-        (sampled("a", 5, token_ids=[7, 1, 2, 3, 4]), False),
-        (sampled("a", 0), False),
-        (sampled("a", token_ids=[0, 1, 7, 3]), True),
-    ],
-)
-def test_records_that_disagree_are_not_measured(pipeline: Pipeline, rollout: dict, length_match: bool):
-    pipeline.ingest("training", MISSING)
-    report = pipeline.feed("rollout", rollout)
-    assert (report.joined, report.unaligned) == (0, 1)
-    check(
-        pipeline.sequence(),
-        rollout_source="unaligned",
-        alignment=None,
-        token_match=False,
-        length_match=length_match,
-        n=None,
-    )
-    assert pipeline.rows("SELECT count(rollout_logprob) AS r, count(weight_version) AS v FROM tokens") == [
-        {"r": 0, "v": 0}
-    ]
-
-
-@pytest.mark.parametrize("mask", [None, [True] * 4, [True, True, False, True]])
-def test_what_the_engine_sampled_beyond_the_trained_tokens_is_left_out(pipeline: Pipeline, mask: list[bool] | None):
-    """A stop string ends in the front-end: the engine has tokens that nobody was given."""
-    ids = [0, 1, 90, 2] if mask and not all(mask) else [0, 1, 2, 3]
-    pipeline.ingest("training", trained("a", received=False, token_ids=ids, mask=mask))
-    spans = [{"start": 0, "end": 2, "version": "v1"}, {"start": 2, "end": 7, "version": "v2"}]
-    pipeline.feed("rollout", sampled("a", 7, spans=spans))
-    n = 3 if 90 in ids else 4
-    check(
-        pipeline.sequence(),
-        rollout_source="joined",
-        alignment="prefix",
-        token_match=True,
-        length_match=False,
-        n=n,
-        n_expected=n,
-    )
-    found = pipeline.rows("SELECT rollout_logprob AS r, weight_version AS v FROM tokens WHERE mask ORDER BY position")
-    assert found == [{"r": -float(i + 1), "v": "v1" if i < 2 else "v2"} for i in range(n)]
 
 
 def test_a_token_the_engine_did_not_sample_is_missing_and_not_a_match(pipeline: Pipeline):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from recorded_home import take_in
-from store_work import compute_again
 
 from logprobe.app.cli import main
 from logprobe.app.doctor import examine
@@ -116,16 +115,6 @@ def test_every_form_says_the_same(monitor: Monitor):
         assert [tuple(span.values()) for span in row["spans"]] == SPANS, step
 
 
-def test_one_label_for_all_and_labels_per_sequence(monitor: Monitor):
-    two = {"sample_ids": ["a", "b"], "token_ids": [TOKENS, TOKENS[:2]]}
-    monitor.train(0, **two, rollout_versions=5)
-    monitor.train(1, **two, rollout_versions=[4, None])
-    monitor.train(2, **two, rollout_versions=np.array([4, 6]))
-    monitor.settle()
-    assert [monitor.step(step)["weight_lag_mean"] for step in range(3)] == [1, 2, pytest.approx(2 * 6 / 8)]
-    assert [monitor.step(step)["unknown_version_frac"] for step in range(3)] == [0, pytest.approx(2 / 8), 0]
-
-
 def test_beside_the_engine_each_fills_what_the_other_does_not_know(monitor: Monitor):
     monitor.sample(0, [(0, 2, "4"), (2, 6, None)])
     monitor.train(0, rollout_versions=[[(2, 6, "5")]])
@@ -143,24 +132,6 @@ def test_beside_the_engine_each_fills_what_the_other_does_not_know(monitor: Moni
     assert tokens["weight_version"] == ["4", "4", "5", "5", "5", "5"]
 
 
-def test_where_they_differ_the_version_is_unknown_and_counted(monitor: Monitor):
-    monitor.sample(0, [(0, 6, "4")])
-    monitor.train(0, rollout_versions=[SPANS])
-    monitor.settle()
-    assert monitor.step(0) == {
-        "weight_lag_mean": 2,  # of the two tokens both agree about
-        "weight_lag_max": 2,
-        "mixed_version_frac": 0,
-        "unknown_version_frac": pytest.approx(4 / 6),
-        "version_conflict_frac": pytest.approx(4 / 6),
-    }
-    row = monitor.sequence(0)
-    assert row["version_source"] == "conflict"
-    assert [tuple(span.values()) for span in row["spans"]] == [(0, 2, "4"), (2, 6, None)]
-    tokens = monitor.store.query("SELECT weight_version FROM tokens ORDER BY position").to_pydict()
-    assert tokens["weight_version"] == ["4", "4", None, None, None, None]
-
-
 def test_a_conflict_is_reported_and_diagnosed(monitor: Monitor, capsys: pytest.CaptureFixture[str]):
     for step in (3, 4):
         monitor.sample(step, [(0, 6, "4")])
@@ -175,19 +146,6 @@ def test_a_conflict_is_reported_and_diagnosed(monitor: Monitor, capsys: pytest.C
     assert any(words in each.text and each.level == "problem" for each in examine(str(monitor.store.home.path)))
     main(["show", "run", "--home", str(monitor.store.home.path)])
     assert words in capsys.readouterr().out
-
-
-def test_a_corrected_record_of_the_engine_settles_a_conflict(monitor: Monitor):
-    """As marks that come late correct it."""
-    monitor.sample(0, [(0, 6, "4")])
-    monitor.train(0, rollout_versions=[5])
-    monitor.settle()
-    assert monitor.step(0)["version_conflict_frac"] == 1
-    with monitor.store.transaction() as cursor:
-        cursor.execute("UPDATE rollout_sequences SET spans = [{'start': 0, 'end': 6, 'version': '5'}]")
-    compute_again(monitor.store)
-    assert monitor.step(0)["version_conflict_frac"] == 0
-    assert monitor.step(0)["weight_lag_mean"] == 1
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,7 @@ ATTEMPTS = [
     Case("the newest attempt counts",
          [*begins("x", 1, 1), FIRST, *begins("y", 10, 2), training("b", 3, "y", **SECOND_AT), told(3, 5, reward=1.0), told(3, 12, reward=3.0)],
          {"b": UNLINKED}, {(3, "reward"): 3.0, LENGTH: 2.0}),
+    Case("it begins with this step", [*begins("x", 1, 1), FIRST, *begins("y", 10, 3), training("b", 3, "y", **SECOND_AT)], {}, {LENGTH: 2.0}),
     Case("the first attempt is known to have been one last",
          [FIRST, *begins("y", 10, 2), training("b", 3, "y", **SECOND_AT), says("x", "started", 0.5)], {"b": UNLINKED}, {LENGTH: 2.0}),
     Case("its first records are still to come", [*begins("x", 1, 1), FIRST, *begins("y", 10, 2)], {"a": UNLINKED}, {LENGTH: 4.0}),
