@@ -42,8 +42,8 @@ TIME: Final = Time()
 
 @functools.cache
 def machine() -> str | None:
-    """Name of this boot and of the process's time namespace: equal names have one monotonic clock; None: not known, so
-    no one's."""
+    """Name of this boot and of the process's time namespace: equal names have one monotonic clock. None: not known, and
+    equal to none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -43,7 +43,7 @@ _LONGEST_REASON: Final = 500  # characters: the file stays smaller than what is 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """From `from_step` on, until the next entry, apply `config` (None: no correction)."""
+    """A configuration (None: no correction) that applies from `from_step` on, until the next entry."""
 
     version: int
     from_step: int
@@ -93,7 +93,7 @@ class Directives:
         return self.entries[index - 1] if index else None
 
     def issue(self, from_step: int, config: CorrectionConfig | None, reason: str) -> Self:
-        """With one entry more. Entries that were to begin at `from_step` or later, and have not, are superseded."""
+        """Return them with one entry more. Entries that begin at `from_step` or later are superseded."""
         kept = tuple(entry for entry in self.entries if entry.from_step < from_step)
         told = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "…"
         entry = Entry(self.version + 1, from_step, config, told)

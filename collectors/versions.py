@@ -116,7 +116,7 @@ class Timeline:
         self._versions: list[str | None] = []
 
     def set(self, time: float, version: str | None) -> None:
-        """From `time` (seconds since the epoch) on, until the next change, the weights are `version`."""
+        """Note that from `time` (seconds since the epoch) on, until the next change, the weights are `version`."""
         with self._lock:
             index = bisect_right(self._times, time)
             self._times.insert(index, time)

@@ -67,7 +67,7 @@ class Table:
         return float(np.minimum.reduce(lowest)), float(np.maximum.reduce(highest))
 
     def keep(self, keep_K: Bools, *names: str) -> None:
-        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns
+        """Let the chunk consist of these of its tokens only; their number in each piece goes into the columns
         `names`."""
         kept_P = np.add.reduceat(keep_K, self.starts, dtype=np.intp)
         for name in names:
@@ -255,7 +255,7 @@ def _log(ratio: float) -> float:
 
 
 def _probabilities(rows: Floats, clamped: Bools | None) -> None:
-    """From log-probabilities and log-ratio the rows of `PROBABILITY_SUMS`."""
+    """Make the rows of `PROBABILITY_SUMS` from log-probabilities and log-ratio."""
     _, policy, d, ratio_m1, absolute, both, p, _, q = rows[:9]
     small = np.flatnonzero(absolute < SERIES)
     if clamped is not None:

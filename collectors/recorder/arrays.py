@@ -59,7 +59,7 @@ def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
 
 
 def has_nan(array: NDArray[Any]) -> bool:
-    """Whether a number of any type is NaN: one pass that makes no copy, except of bfloat16."""
+    """Find out whether a number of any type is NaN: one pass that makes no copy, except of bfloat16."""
     if array.dtype.kind == "V":
         return bool((array.view(np.uint16) & np.uint16(0x7FFF) > np.uint16(_BFLOAT16_INFINITY)).any())
     return array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array.min()))
@@ -71,19 +71,19 @@ def piece_dtype(piece: Piece) -> np.dtype[Any]:
 
 
 def piece_bytes(piece: Piece) -> int:
-    """How many bytes a copy of `piece` takes."""
+    """Number of bytes that a copy of `piece` takes."""
     if isinstance(piece, np.ndarray):
         return piece.nbytes
     return int(piece.numel() * piece.element_size())
 
 
 def is_list(value: Any) -> bool:
-    """Whether `value` is a list of 1-D arrays rather than one array."""
+    """Return whether `value` is a list of 1-D arrays rather than one array."""
     return isinstance(value, list | tuple)
 
 
 def layout_of(token_ids: Any, cu_seqlens: Any) -> Layout:
-    """Which of the three layouts a call uses, told by its `token_ids`."""
+    """Layout of a call, told by its `token_ids`."""
     if cu_seqlens is not None:
         return "packed"
     if is_list(token_ids):
@@ -92,7 +92,7 @@ def layout_of(token_ids: Any, cu_seqlens: Any) -> Layout:
 
 
 def is_ragged(value: Any) -> bool:
-    """Whether `value` is a list whose elements are sequences, not numbers."""
+    """Return whether `value` is a list whose elements are sequences, not numbers."""
     return is_list(value) and len(value) > 0 and not _is_scalar(value[0])
 
 
@@ -133,11 +133,48 @@ def scalar(name: str, value: Any) -> Any:
     return item() if callable(item) else value
 
 
+# --- Labels: ids, versions, tags, messages ---
+
+
+def text(value: Any) -> str | None:
+    """A label as a string that UTF-8 can hold; None stays None, a number becomes its digits."""
+    if value is None:
+        return None
+    label = value if isinstance(value, str) else str(scalar("label", value))
+    return label if label.isascii() else label.encode("utf-8", "replace").decode("utf-8")
+
+
+def trajectory_name(sample_id: Any) -> str | None:
+    """Name of a sequence; one that is given as its parts is named after the first and the last.
+
+    >>> trajectory_name(("a/0", "b/0", "c/0")), trajectory_name("a/0")
+    ('a/0…c/0', 'a/0')
+    """
+    names = part_names(sample_id)
+    if names is None:
+        return text(sample_id[0] if isinstance(sample_id, tuple | list) else sample_id)
+    return f"{names[0]}…{names[-1]}"
+
+
+def part_names(sample_id: Any) -> list[str] | None:
+    """The engine requests that a sequence was sampled in, in order; None: it is one request.
+
+    Raises:
+        InputError: a tuple without names, or with None among them.
+    """
+    if not isinstance(sample_id, tuple | list):
+        return None
+    names = [name for part in sample_id if (name := text(part))]
+    if not names or len(names) < len(sample_id):
+        raise InputError(f"sample_ids: {sample_id!r} must name the engine requests of one sequence, in order")
+    return names if len(names) > 1 else None
+
+
 # --- In the recorder's thread ---
 
 
 def is_bfloat16(array: Array) -> bool:
-    """Whether `array` holds the bits of bfloat16 numbers."""
+    """Return whether `array` holds the bits of bfloat16 numbers."""
     return array.dtype.kind == "V"
 
 
@@ -247,5 +284,5 @@ def _excerpt(values: NDArray[Any]) -> str:
 
 
 def elements(shape: Sequence[int]) -> int:
-    """How many elements an array of `shape` has."""
+    """Number of elements of an array of `shape`."""
     return math.prod(shape)

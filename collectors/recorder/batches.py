@@ -45,12 +45,12 @@ class Batch:
 
     @property
     def sequences(self) -> int:
-        """How many."""
+        """Number of sequences."""
         return len(self.offsets) - 1
 
     @property
     def tokens(self) -> int:
-        """How many, of all sequences, masked ones included."""
+        """Number of tokens, masked ones included."""
         return len(self.token_ids)
 
     def per_token(self, name: str) -> Array | None:
@@ -80,7 +80,7 @@ class Batch:
         )
 
     def take(self, keep_S: NDArray[np.bool_]) -> Batch:
-        """Those sequences, as a copy that does not keep the others' memory."""
+        """Copy those sequences, so that nothing keeps the others' memory."""
         lengths = np.diff(self.offsets)
         kept_K = np.flatnonzero(np.repeat(keep_S, lengths))
         rows = np.flatnonzero(keep_S).tolist()
@@ -110,7 +110,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Which cells of arrays in a call's layout are tokens of its sequences: the same for every argument.
+    """The cells of arrays in a call's layout that are tokens of its sequences: the same for every argument.
 
     `offsets`: of the sequences among these tokens [S1]; `cells`: index of the tokens, None: all cells.
     """
@@ -120,7 +120,7 @@ class Selection:
 
     @classmethod
     def of(cls, captured: Captured, raw: Raw) -> Selection:
-        """By the call's layout. Raises `InputError` when mask, lengths or `cu_seqlens` make no sense."""
+        """Find them by the call's layout. Raises `InputError` when mask, lengths or `cu_seqlens` make no sense."""
         if captured.layout == "list":
             return cls(arrays.offsets_of(captured.lengths or []))
         if captured.layout == "packed":

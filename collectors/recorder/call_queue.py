@@ -1,4 +1,4 @@
-"""What host threads and the recorder's thread share: one bounded queue, its memory, and the counts."""
+"""A bounded queue, its memory and the counts: shared by host threads and the recorder's thread."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class AtWork:
             self._lock.acquire()
 
     def give_way(self) -> None:
-        """Between two calls the thread lets a fork pass."""
+        """Let a fork pass, between two calls."""
         if self._wanted:
             with self.interrupted():
                 while self._wanted:
@@ -102,7 +102,7 @@ class AtWork:
             self._wanted = False
 
     def go_on(self) -> None:
-        """After `stop` has returned True."""
+        """Let the thread compute again, after `stop` has returned True."""
         self._lock.release()
 
 
@@ -133,7 +133,7 @@ class CallQueue:
 
     @property
     def crowded(self) -> bool:
-        """Whether more than half the queue's memory is in use."""
+        """True when more than half the queue's memory is in use."""
         return self.ring.in_use > self.ring.limit // 2
 
     def offer(self, item: Captured) -> bool:
@@ -188,7 +188,7 @@ class CallQueue:
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the process is about to end."""
+        """True when the process is about to end."""
         return time.monotonic() > self.ends
 
     def resolve(self, request: FlushRequest, *, ok: bool) -> None:

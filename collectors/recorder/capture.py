@@ -1,4 +1,4 @@
-"""What happens in the host's thread: look at the shapes, copy the arrays, nothing else.
+"""The host's thread: it looks at the shapes and copies the arrays, nothing else.
 
 A captured call owns a piece of the ring with a copy of every array, so the host may change its own at once.
 Converting, trimming and writing are the recorder's thread's work. This is the path the host waits for, and between two
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays, torch_bridge
-from logprobe.collectors.recorder.arrays import Layout, Piece
-from logprobe.collectors.recorder.labels import part_names, trajectory_name
+from logprobe.collectors.recorder.arrays import Layout, Piece, part_names, trajectory_name
 from logprobe.collectors.recorder.ring import Claim, Ring
 from logprobe.collectors.recorder.torch_bridge import Block, DeviceCopies, PinnedBlocks
 
@@ -49,7 +48,7 @@ class Part:
 
     @property
     def device(self) -> Any:
-        """Where the first of its tensors lies; of what is `on_device`."""
+        """Place of the first of its tensors; of a part that is `on_device`."""
         return next(piece.device for piece in self.pieces if not isinstance(piece, np.ndarray))
 
     def copy_to(self, memory: Bytes, view: memoryview) -> None:
@@ -69,13 +68,13 @@ class Part:
                 start += len(piece)
 
     def has_nan(self) -> bool:
-        """Whether a number that lies on the host is NaN; what a device has is looked at later."""
+        """Find out whether a number on the host is NaN; those on a device are looked at later."""
         if self.dtype.kind not in "fV":
             return False
         return any(isinstance(piece, np.ndarray) and arrays.has_nan(piece) for piece in self.pieces)
 
     def device_pieces(self) -> Iterable[tuple[Piece, int]]:
-        """What a stream has to copy, with the offset in the block."""
+        """Yield the tensors that a stream has to copy, with the offset in the block."""
         start = self.offset
         for piece in self.pieces:
             if not isinstance(piece, np.ndarray):
@@ -178,7 +177,7 @@ def _one_dimensional(name: str, piece: Piece) -> Piece:
 
 
 def _missing(pieces: list[Piece], gaps: list[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
-    """Where lists said None; None: nowhere."""
+    """Return where lists said None; None: nowhere."""
     if all(gap is None for gap in gaps):
         return None
     pairs = zip(pieces, gaps, strict=True)
@@ -276,8 +275,8 @@ class Capturer:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """When the tokens of finished sequences were sampled, in microseconds of the monotonic clock of `machine` (see
-    `clock`).
+    """Times at which the tokens of finished sequences were sampled, in microseconds of the monotonic clock of `machine`
+    (see `clock`).
 
     `times`: int64 [tokens] per sequence. `decisions`: per sequence (end, at, last) as in the schema. Both belong to the
     recorder from now on.

@@ -40,7 +40,7 @@ class InertRecorder(Recorder):
         return {"dropped": counts["dropped"], "problems": counts["problems"], "last_error": counts["last_error"]}
 
     def guard(self, what: str) -> Guard:
-        """As of a `Recorder`; nothing is written."""
+        """A context as a `Recorder` has it; nothing is written."""
         return Guard(self._health, what)
 
     def __exit__(self, *_: object) -> None:

@@ -501,7 +501,7 @@ class Recorder:
 
     @property
     def health(self) -> RecorderHealth:
-        """What was accepted, written, dropped (by reason) and what it cost, as a plain dictionary; a snapshot."""
+        """A snapshot of all counts: accepted, written, dropped (by reason), and the cost, as a plain dictionary."""
         return self._runtime.snapshot()
 
     @property

@@ -11,9 +11,9 @@ from typing import Any, Final
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.health import Problem
 from logprobe.collectors.recorder import arrays, torch_bridge
+from logprobe.collectors.recorder.arrays import text
 from logprobe.collectors.recorder.capture import Captured, Part, array_part
 from logprobe.collectors.recorder.documents import canonical_json
-from logprobe.collectors.recorder.labels import text
 from logprobe.collectors.spool.schema import LARGEST
 
 OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # what a recorder says of itself
@@ -87,8 +87,8 @@ def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Pa
 
 
 def correction(value: Any) -> str | Callable[[], str] | None:
-    """What was applied in a step, as JSON; of a `Correction`, which may have to wait for a device, what gives it
-    later."""
+    """The correction that was applied in a step, as JSON; of a `Correction`, which may have to wait for a device, a
+    function that gives it later."""
     if value is None or isinstance(value, str):
         return value
     deferred = getattr(value, "deferred", None)

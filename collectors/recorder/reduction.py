@@ -1,11 +1,22 @@
 """Raw training batches → rows of the `statistics` kind: what is written when raw tokens cannot or need not be.
 
 About 2 % of the raw bytes, and everything the metrics need: bit for bit what ingest would compute from the raw tokens.
+
+The sequences of a sample keep their raw tokens all the same. It is chosen by name: the first eight bytes of the
+SHA-256 of the sample id (UTF-8), read as a big-endian whole number h, lie below ``raw_fraction · 2⁶⁴``. So every
+process, every step and every language chooses the same samples, a larger fraction contains a smaller one, and nothing
+in a sequence decides whether it is looked at.
+
+And the *worst* of each step, because they are the ones to look at: broken tokens first, then the largest Σ K3
+of the pair `backend`. They are no fair sample: statistics over raw tokens should use those chosen by name.
 """
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +24,15 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.kernel.statistics import DEFAULT_BOUNDS, ZERO_IS_PLACEHOLDER, Statistics, sequence_statistics
-from logprobe.collectors.recorder.arrays import Array, offsets_of, segment_sums
+from logprobe.collectors.recorder.arrays import Array, offsets_of, segment_sums, text
 from logprobe.collectors.recorder.batches import Batch
 from logprobe.collectors.recorder.tables import batch_table, column
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.collectors.spool.schema import STATISTICS
+
+_HASH_BYTES: Final = 8
+_SPACE: Final = 1 << (8 * _HASH_BYTES)
+Badness = tuple[int, float]  # broken tokens, Σ K3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +43,7 @@ class Reduced:
     pairs: dict[str, Statistics]
 
     def rows(self, keep_S: NDArray[np.bool_]) -> pa.Table:
-        """Those rows of the table, copied: `Table.filter` would import pyarrow.compute in the recorder's thread."""
+        """Copy those rows of the table: `Table.filter` would import pyarrow.compute in the recorder's thread."""
         edges = np.flatnonzero(np.diff(keep_S.astype(np.int8), prepend=0, append=0)).reshape(-1, 2).tolist()
         slices = [self.table.slice(first, last - first) for first, last in edges]
         return pa.concat_tables(slices or [self.table.slice(0, 0)]).combine_chunks()
@@ -89,3 +104,54 @@ def _finite_sums(batch: Batch, name: str, mask: Array, *, absolute: bool = False
     sums = segment_sums(np.abs(wide) if absolute else wide, batch.offsets)
     counts = segment_sums(usable, batch.offsets).astype(np.int32)
     return column(sums, pa.float64()), column(counts, pa.int32())
+
+
+# --- The sample ---
+
+
+def sample_hash(sample_id: str) -> int:
+    """Place of a sample id in [0, 2⁶⁴).
+
+    >>> hex(sample_hash("sample"))
+    '0xaf2bdbe1aa9b6ec1'
+    """
+    return int.from_bytes(hashlib.sha256(sample_id.encode()).digest()[:_HASH_BYTES], "big")
+
+
+class RawSample:
+    """Chooses for one recorder. `worst`: how many sequences of each step are kept whatever their names are.
+
+    The worst are chosen among what the step has brought so far: at the end all the worst of the step have been kept,
+    and of each rank and writer its own, together with some that looked bad for a while.
+    """
+
+    def __init__(self, fraction: float, worst: int) -> None:
+        self._below = int(fraction * _SPACE)
+        self._worst = worst
+        self._step: int | None = None
+        self._kept: list[Badness] = []  # a heap: the least bad of the kept is its first
+
+    @property
+    def everything(self) -> bool:
+        """True when every sequence keeps its raw tokens."""
+        return self._below >= _SPACE
+
+    def choose(self, batch: Batch, backend: Statistics) -> NDArray[np.bool_]:
+        """True for the sequences [S] of a call that keep their raw tokens; `backend` are their statistics."""
+        names = (text(name) or "" for name in batch.values["sample_ids"])
+        chosen = np.fromiter((sample_hash(name) < self._below for name in names), np.bool_, batch.sequences)
+        chosen[self._worst_of(batch.step, backend)] = True
+        return chosen
+
+    def _worst_of(self, step: int | None, backend: Statistics) -> list[int]:
+        if step != self._step:
+            self._step, self._kept = step, []
+        broken, k3 = backend["n_expected"] - backend["n"], backend["sum_k3"]
+        candidates = np.lexsort((k3, broken))[::-1][: self._worst].tolist()
+        return [row for row in candidates if self._is_among_the_worst((int(broken[row]), float(k3[row])))]
+
+    def _is_among_the_worst(self, badness: Badness) -> bool:
+        if len(self._kept) < self._worst:
+            heapq.heappush(self._kept, badness)
+            return True
+        return badness > heapq.heappushpop(self._kept, badness)

@@ -31,7 +31,7 @@ class Claim:
 
 
 class Ring:
-    """At most `limit` bytes, in the ring and elsewhere. Every method may be called from every thread."""
+    """A budget of `limit` bytes, in the ring and elsewhere. Every method may be called from every thread."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -1,4 +1,4 @@
-"""What a `Recorder` runs on: identity, queue, thread; created again in a forked child, ended in order at exit."""
+"""Identity, queue and thread of a `Recorder`; created again in a forked child, ended in order at exit."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, partial
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import util as multiprocessing_util
 from typing import Final
 
-from logprobe.collectors.addresses import address_of
-from logprobe.collectors.environment import unknown
+from logprobe.collectors.addresses import address_of, default_home, folder_of, is_address
+from logprobe.collectors.environment import option, unknown
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.health import Guard, RecorderHealth
-from logprobe.collectors.recorder.announcing import announce
+from logprobe.collectors.plain_text import complain
 from logprobe.collectors.recorder.call_queue import AtWork, CallQueue
 from logprobe.collectors.recorder.capture import Captured
 from logprobe.collectors.recorder.settings import Settings
@@ -37,6 +41,7 @@ _HOST: Final = re.compile(r"[^A-Za-z0-9_]+")
 _KEEP_FREE: Final = 1 << 30  # bytes of the disk that stay free while records wait for a bucket
 _WATCHED_VERSIONS: Final = ("numpy", "pyarrow", "torch", "vllm", "transformers")
 _LIVE: Final[weakref.WeakSet[Runtime]] = weakref.WeakSet()
+_said: Final[list[int]] = []  # sockets, held while the process lives; the kernel lets go of them at its end
 _stopped: Final[list[AtWork]] = []  # while the process forks
 _exit_deadlines: Final[dict[int, float]] = {}  # by process id: a forked child has an exit of its own
 
@@ -73,7 +78,7 @@ class Runtime:
         self._seen: set[tuple[str, str]] = set()
 
     def after_fork(self) -> None:
-        """In the child: another writer, an empty queue, fresh locks; its thread starts with the first record.
+        """Begin anew in a child: another writer, an empty queue, fresh locks; its thread starts with the first record.
 
         The parent's queue stays referenced: pinned memory cannot be freed in a child.
         """
@@ -105,7 +110,7 @@ class Runtime:
         return self.call_queue.offer(item)
 
     def first_time(self, key: tuple[str, str]) -> bool:
-        """Whether this process has not seen `key` yet."""
+        """Return whether this process has not seen `key` yet, and remember it."""
         if key in self._seen:
             return False
         self._seen.add(key)
@@ -185,6 +190,37 @@ class Runtime:
         }
 
 
+def announce(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
+    """Say on stderr, once for a process group and by rank 0 alone, what is recorded where; what fails leaves it
+    unsaid."""
+    if settings.rank or option("quiet", environment) is not None:
+        return
+    with suppress(OSError, ValueError, AttributeError):  # said by another one; stderr is closed, or None
+        _claim(f"{settings.home}\0{settings.run}")
+        view = "" if is_address(settings.home) else f"; view: logprobe up{_option(settings, environment)}"
+        complain(f"recording run {settings.run} to {settings.home}{view}")
+
+
+def _claim(what: str) -> None:
+    """Take the right to say it from all other processes of this group. Raises `OSError` if one of them has it."""
+    name = sha256(f"{os.getuid()}\0{os.getpgrp()}\0{what}".encode(errors="replace")).hexdigest()
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0logprobe-{name}")  # abstract: it leaves no file
+    except OSError:
+        claim.close()
+        raise
+    _said.append(claim.detach())  # a number: nothing closes it before the process ends
+
+
+def _option(settings: Settings, environment: Mapping[str, str]) -> str:
+    """Return ``--home DIR`` unless the command finds the data directory by itself."""
+    with suppress(ConfigurationError):
+        if settings.home == str(folder_of(default_home(environment), environment)):
+            return ""
+    return f" --home {settings.home}"
+
+
 def new_writer_id(component: str) -> str:
     """A name in the spool that no other writer ever has."""
     host = _HOST.sub("_", socket.gethostname())[:60] or "host"
@@ -192,7 +228,7 @@ def new_writer_id(component: str) -> str:
 
 
 def host_description(settings: Settings) -> dict[str, object]:
-    """What a `started` record says about the process."""
+    """Describe the process for the `started` record."""
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -214,7 +250,7 @@ def _loaded_versions() -> dict[str, str]:
 
 @cache
 def own_version() -> str | None:
-    """Of the installed package; None: a checkout that is not installed."""
+    """Version of the installed package; None: a checkout that is not installed."""
     # In the host's thread, never in ours: this imports modules, and a child forked in the middle of an import is left
     # with half a module for ever.
     try:

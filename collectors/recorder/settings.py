@@ -23,7 +23,7 @@ _FLUSH_SECONDS_BUCKET: Final = 5.0  # each flush is a put, which costs money
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a recorder was asked to be; enough to make the same one in another process.
+    """Arguments of a recorder; enough to make the same one in another process.
 
     `home`: a folder, or the address of a bucket.
     """

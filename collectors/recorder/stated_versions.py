@@ -1,4 +1,4 @@
-"""What a trainer knows of the weights that sampled its tokens, in whatever form it knows it, as spans of the wire
+"""Versions that a trainer states of the weights that sampled its tokens, in whatever form, as spans of the wire
 contract.
 
 A label per sequence, a number or label per token, or spans: frameworks know one of these. Each becomes a code per token
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.recorder.labels import text
+from logprobe.collectors.recorder.arrays import text
 
 Span: TypeAlias = tuple[int, int, int, int, str]  # start, end, the same under the mask, version
 Codes: TypeAlias = NDArray[np.int64]

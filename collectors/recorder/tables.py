@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays
+from logprobe.collectors.recorder.arrays import text
 from logprobe.collectors.recorder.batches import Batch
-from logprobe.collectors.recorder.labels import text
 from logprobe.collectors.spool.schema import SCHEMAS, TRAINING_FLOATS
 
 # What a column's values are called as an argument of a call, where that is another name.

@@ -32,13 +32,13 @@ class Block:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether `value` is a torch tensor."""
+    """Return whether `value` is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def on_device(value: object) -> bool:
-    """Whether `value` is a torch tensor whose memory the host cannot read without waiting."""
+    """Return whether `value` is a torch tensor whose memory the host cannot read without waiting."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor) and not value.is_cpu
 
@@ -103,12 +103,12 @@ class PinnedBlocks:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether a device had no memory for a tensor."""
+    """Return whether a device had no memory for a tensor."""
     return isinstance(error, getattr(sys.modules.get("torch"), "OutOfMemoryError", ()))
 
 
 def beside_captures() -> None:
-    """What this thread asks of CUDA from now on spoils no graph capture of another thread.
+    """Keep what this thread asks of CUDA from now on from spoiling a graph capture of another thread.
 
     While a thread captures in CUDA's default mode, every thread is forbidden what could be unsafe, a wait for an event
     for instance, and who does it all the same ends the capture. This thread waits for its own streams only, which are
@@ -163,8 +163,8 @@ class DeviceCopies:
 
     @staticmethod
     def _copy_at_once(device: Any, tensors: list[tuple[Any, int]], block: Block) -> Any:
-        """On the caller's own stream, which what it does to its tensors later has to follow: no memory there is needed,
-        but its stream is held up for as long as the copy takes."""
+        """Copy on the caller's own stream, which is held up for as long as that takes; no memory of the device is
+        needed."""
         _copy_into(block, [(tensor.detach(), offset) for tensor, offset in tensors])
         return _event(device, _backend(device).current_stream(device))
 

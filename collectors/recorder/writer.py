@@ -23,8 +23,7 @@ from logprobe.collectors.recorder.batches import Batch
 from logprobe.collectors.recorder.call_queue import CallQueue, FlushRequest, Left
 from logprobe.collectors.recorder.capture import Captured
 from logprobe.collectors.recorder.outbox import KEPT_BYTES, Outbox
-from logprobe.collectors.recorder.reduction import reduce
-from logprobe.collectors.recorder.sampling import RawSample
+from logprobe.collectors.recorder.reduction import RawSample, reduce
 from logprobe.collectors.recorder.settings import Settings
 from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -128,7 +127,7 @@ class Writer:
         self._call_queue.closed_ok = self._durable and self._lost_number <= self._call_queue.flushed_to
 
     def _abandon(self, items: Iterable[Captured | FlushRequest]) -> None:
-        """There is no time left to write these; what they were is written instead."""
+        """Write what these were instead of them: there is no time left."""
         left = Left.of(items)
         self._lost_number = self._call_queue.accepted_calls
         message = f"closing timed out, not written: {left}"
@@ -136,7 +135,7 @@ class Writer:
         self._health.drop("out_of_time", message, severity="error", step=step, details=left.by_kind, **left.size)
 
     def _say_closing(self, items: Iterable[Captured | FlushRequest]) -> None:
-        """How much is still to be written: a process that ends too early, by force, leaves nothing but this."""
+        """Say how much is still to be written: a process that ends too early, by force, leaves nothing but this."""
         self._closing_said = True
         left = Left.of(items)
         if left.size["calls"] >= _FEW_CALLS or left.size["tokens"] > self._settings.segment_tokens:

@@ -36,7 +36,7 @@ _KINDS: Final = (
 
 
 def file_kind(mode: int) -> str | None:
-    """What a file is that is not a regular one, by its mode; None: it is regular.
+    """Name the kind of a file that is not a regular one, by its mode; None: it is regular.
 
     >>> file_kind(stat.S_IFIFO | 0o644), file_kind(stat.S_IFREG)
     ('a FIFO', None)

@@ -89,7 +89,7 @@ class SegmentPath:
 
     @property
     def temporary(self) -> Path:
-        """Where it is written before it is renamed."""
+        """Path under which it is written before it is renamed."""
         return self.path.with_name(f".{self.sequence:08d}.{self.kind}{TEMPORARY}")
 
     @classmethod
@@ -124,7 +124,7 @@ class Segment:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether `path` is a segment still being written (or left behind by a killed writer)."""
+    """Return whether `path` is a segment still being written (or left behind by a killed writer)."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
@@ -363,7 +363,7 @@ def _require_room(path: Path, size: int, keep_free: int) -> None:
 
 
 def has_compressed(data: bytes) -> bool:
-    """Whether a record batch or dictionary that the footer of an IPC file names is compressed.
+    """Return whether a record batch or dictionary that the footer of an IPC file names is compressed.
 
     Raises `struct.error` when it is no such file.
     """
@@ -377,7 +377,7 @@ def has_compressed(data: bytes) -> bool:
 
 
 def _blocks(data: bytes, footer: int, field: int) -> Iterator[int]:
-    """Where the messages of a list of blocks begin."""
+    """Yield the places where the messages of a list of blocks begin."""
     place = _field(data, footer, field)
     if place is None:
         return
@@ -404,7 +404,7 @@ def _unsigned(data: bytes, place: int) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Where a field of a table is; None: it has none."""
+    """Place of a field of a table; None: it has none."""
     layout = table - int(struct.unpack_from("<i", data, table)[0])
     if layout < 0:
         raise struct.error("a table lies outside of the file")

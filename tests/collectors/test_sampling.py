@@ -17,7 +17,7 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
-from logprobe.collectors.recorder.sampling import sample_hash
+from logprobe.collectors.recorder.reduction import sample_hash
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.monitor.live.sequence_rows import reduce_training
 from logprobe.monitor.live.soundness import sound_rows

@@ -84,7 +84,7 @@ OTHERS = {
     "app/dashboard/reading/tokens.py _RECENT": "window",
     "app/dashboard/ui.py UNFOLDED": "page",  # the others follow, folded
     "collectors/directives.py _LONGEST_REASON": "text",
-    "collectors/recorder/sampling.py _HASH_BYTES": "text",
+    "collectors/recorder/reduction.py _HASH_BYTES": "text",
     "collectors/shipping/autostart.py _TAIL": "text",
     "collectors/shipping/shipper.py _BATCH": "page",
     "collectors/shipping/shipper.py _MOST_RUNS": "window",

@@ -13,7 +13,7 @@ from recorded_home import take_in
 
 from logprobe.app import cli
 from logprobe.collectors import Recorder
-from logprobe.collectors.recorder.sampling import sample_hash
+from logprobe.collectors.recorder.reduction import sample_hash
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
