@@ -190,16 +190,16 @@ def to_float32(name: str, array: Array) -> Array:
         return array.astype(np.float32)
 
 
-def to_token_ids(array: Array) -> Array:
+def to_token_ids(array: Array, name: str = "token_ids") -> Array:
     """An int32 copy of token ids.
 
     Raises:
         InputError: not whole numbers, or beyond int32.
     """
-    if array.dtype.kind not in "iu":
-        raise InputError(f"token_ids: expected integers, not {array.dtype}")
-    if array.dtype.itemsize > 2 and len(array) and (array.max() > _INT32.max or array.min() < _INT32.min):  # noqa: PLR2004
-        raise InputError("token_ids: a value does not fit into 32 bits")
+    if array.dtype.kind not in "iu" and array.size:
+        raise InputError(f"{name}: expected integers, not {array.dtype}")
+    if array.dtype.itemsize > 2 and array.size and (array.max() > _INT32.max or array.min() < _INT32.min):  # noqa: PLR2004
+        raise InputError(f"{name}: a value does not fit into 32 bits")
     return array.astype(np.int32)
 
 

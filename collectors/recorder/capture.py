@@ -102,23 +102,6 @@ def list_part(name: str, pieces: Sequence[Piece], dtype: np.dtype[Any], *, per_t
     return Part(name, pieces, dtype, shape, nbytes, per_token, on_device)
 
 
-def _token_lists(
-    name: str, values: Sequence[Any], lengths: Sequence[int] | None
-) -> tuple[Part, NDArray[np.bool_] | None]:
-    """An argument that is a list of 1-D arrays, and where it says None; None: nowhere.
-
-    None for a sequence: none of its tokens was reported. `lengths`: of the sequences, where another argument said them.
-    """
-    sequences = [_sequence(name, value) for value in values]
-    dtype = _common_dtype(name, [piece for piece, _ in sequences if piece is not None])
-    for index, (piece, _) in enumerate(sequences):
-        if piece is None:
-            sequences[index] = _unreported(name, index, lengths, dtype)
-    pieces = [piece for piece, _ in sequences]
-    part = list_part(name, pieces, dtype, per_token=True)
-    return part, _missing(pieces, [gap for _, gap in sequences])
-
-
 def _kinds(names: list[Any]) -> set[type]:
     """Types of the names of sequences, each of which has one; of ten thousand in a fraction of the time that asking
     each takes."""
@@ -142,23 +125,11 @@ def _all_none(value: Any) -> bool:
     return arrays.is_list(value) and len(value) > 0 and all(item is None for item in value)
 
 
-def _sequence(name: str, value: Any) -> tuple[Piece, NDArray[np.bool_] | None]:
-    """One element of a list, and where it says None; None: it says nothing else."""
-    if value is None:
-        return None, None
-    array, gap = arrays.from_list(value) if arrays.is_list(value) else (value, None)
-    return _one_dimensional(name, arrays.as_piece(name, array)), gap
-
-
-def _unreported(
-    name: str, index: int, lengths: Sequence[int] | None, dtype: np.dtype[Any]
-) -> tuple[Piece, NDArray[np.bool_]]:
-    """A sequence of which nothing was reported: NaN throughout, and missing."""
-    if dtype.kind not in "fV" or lengths is None or index >= len(lengths):
+def _unreported(name: str, index: int, length: int | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A sequence of which nothing was reported: NaN throughout."""
+    if dtype.kind not in "fV" or length is None:
         raise InputError(f"{name}[{index}] is None; pass one number per token, or omit this sequence")
-    bits = np.full(lengths[index], _BFLOAT16_NAN) if dtype.kind == "V" else None
-    piece = np.full(lengths[index], np.nan, dtype) if bits is None else bits.view(dtype)
-    return piece, np.ones(lengths[index], np.bool_)
+    return np.full(length, _BFLOAT16_NAN).view(dtype) if dtype.kind == "V" else np.full(length, np.nan, dtype)
 
 
 def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
@@ -168,20 +139,6 @@ def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
     if len(types) > 1 and not all(isinstance(piece, np.ndarray) for piece in pieces):
         raise InputError(f"{name}: tensors of different types; pass one type")
     return np.result_type(*types) if types else np.dtype(np.int32)
-
-
-def _one_dimensional(name: str, piece: Piece) -> Piece:
-    if len(piece.shape) != 1:
-        raise InputError(f"{name}: every element must be 1-D, got shape {tuple(piece.shape)}")
-    return piece
-
-
-def _missing(pieces: list[Piece], gaps: list[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
-    """Return where lists said None; None: nowhere."""
-    if all(gap is None for gap in gaps):
-        return None
-    pairs = zip(pieces, gaps, strict=True)
-    return np.concatenate([np.zeros(len(piece), np.bool_) if gap is None else gap for piece, gap in pairs])
 
 
 class Captured:
@@ -329,11 +286,29 @@ class Call(Captured):
         return part
 
     def _token_lists(self, name: str, value: Any) -> Part:
+        """A list of 1-D arrays or lists of numbers; None for a sequence: none of its tokens was reported."""
         if not arrays.is_list(value):
             raise InputError(f"{name}: token_ids is a list of 1-D arrays, so this must be one too")
-        part, missing = _token_lists(name, value, self.lengths)
-        if missing is not None:
-            self.missing = {**(self.missing or {}), name: missing}
+        pieces: list[Piece] = []
+        gaps: dict[int, NDArray[np.bool_]] = {}  # where a list said None
+        for index, item in enumerate(value):
+            if arrays.is_list(item):
+                item, gap = arrays.from_list(item)  # noqa: PLW2901
+                if gap is not None:
+                    gaps[index] = gap
+            pieces.append(None if item is None else arrays.as_piece(name, item))
+            if item is not None and len(pieces[-1].shape) != 1:
+                raise InputError(f"{name}: every element must be 1-D, got shape {tuple(pieces[-1].shape)}")
+        dtype = _common_dtype(name, [piece for piece in pieces if piece is not None])
+        for index, piece in enumerate(pieces):
+            if piece is None:
+                length = self.lengths[index] if self.lengths and index < len(self.lengths) else None
+                pieces[index] = _unreported(name, index, length, dtype)
+                gaps[index] = np.ones(len(pieces[index]), np.bool_)
+        if gaps:
+            missing = [gaps.get(index, np.zeros(len(piece), np.bool_)) for index, piece in enumerate(pieces)]
+            self.missing = {**(self.missing or {}), name: np.concatenate(missing)}
+        part = list_part(name, pieces, dtype, per_token=True)
         self.parts.append(part)
         return part
 
@@ -406,8 +381,9 @@ class Call(Captured):
         if value is None:
             return
         rows = arrays.host_list(name, value, self.sequences)
-        self.values[name] = [None if row is None else np.asarray(row, np.int32).reshape(-1) for row in rows]
-        self.extra_bytes += sum(row.nbytes for row in self.values[name] if row is not None)
+        copies = [None if row is None else arrays.to_token_ids(np.asarray(row).reshape(-1), name) for row in rows]
+        self.values[name] = copies
+        self.extra_bytes += sum(row.nbytes for row in copies if row is not None)
 
     def spans(self, value: Any) -> None:
         """Weight versions: one for all, one per sequence, or spans per sequence."""

@@ -362,6 +362,23 @@ def test_wrong_contents_cost_only_their_call(recorder: Recorder, home: Path, cha
     assert health_events(home)["bad_input"][0]["step"] == 1
 
 
+def test_ids_of_a_prompt_are_copied_and_never_wrapped_around(recorder: Recorder, home: Path):
+    def rollout(name: str, prompt: object) -> bool:
+        return recorder.rollout(
+            sample_ids=[name], token_ids=[[1]], logprobs=[[-1.0]], prompt_lengths=[1], prompt_token_ids=[prompt]
+        )
+
+    ids = np.array([3, 4], np.int32)
+    assert rollout("copied", ids)
+    ids[:] = 0
+    assert rollout("none", [])
+    assert not rollout("wrapped", np.array([2**32 + 7]))
+    assert "prompt_token_ids: a value does not fit into 32 bits" in (recorder.health["last_error"] or "")
+    recorder.flush()
+    found = by_sample(home, "rollout")
+    assert {name: row["prompt_token_ids"] for name, row in found.items()} == {"copied": [3, 4], "none": []}
+
+
 def test_wrong_small_records_cost_only_themselves(recorder: Recorder, home: Path):
     assert not recorder.step(1, loss="high")
     assert not recorder.step(1, loss=torch.zeros(2))
