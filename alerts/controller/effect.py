@@ -5,14 +5,22 @@ A correction repairs the objective, not the engine: it does not lower K3. What i
 gradient norm. Each is compared with its own past as in an interrupted time series: better than at the switch, and
 better than the trend before would have led to. A reward that was rising anyway, or that has nowhere left to fall, shows
 no effect.
+
+| first that holds | judgement |
+|---|---|
+| fewer than `window` steps since | too_early |
+| fewer than `FEWEST` uncorrected steps before | no_effect_shown |
+| the reward is above both, or below both, for sure | helped, harmed |
+| the gradient norm is above both, and twice what it was | harmed |
+| the gradient norm was rising, and is below both | helped: masks make it smaller by themselves |
+| else | no_effect_shown |
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Self, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -43,68 +51,12 @@ WORDS: Final = {
     "too_early": "too early",
 }
 ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
-_BOUND: Final = "bound the weight lag"
 _LEVEL: Final = 0.99  # of the interval that must lie above a flat trend
 _SLOWEST: Final = 8  # windows; what takes longer to double is no growth to act on
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
 _BLOCKS: Final = 10
 _STUDENT: Final = 2.92  # two-sided 99 % of Student's t with 2 × (_BLOCKS − 2) degrees of freedom
-
-
-@dataclass(frozen=True, slots=True)
-class _Break:
-    """Change of a quantity at the switch, in its own unit (logarithms where changes are factors), with half an
-    interval each.
-
-    Attributes:
-        slope: before, for each step.
-        step: after against the level at the switch.
-        beyond: after against where the trend before would have led.
-    """
-
-    slope: tuple[float, float]
-    step: tuple[float, float]
-    beyond: tuple[float, float]
-
-    def is_up(self) -> bool:
-        """Return whether it is above both for sure."""
-        return all(value > half for value, half in (self.step, self.beyond))
-
-    def is_down(self) -> bool:
-        """Return whether it is below both for sure."""
-        return all(value < -half for value, half in (self.step, self.beyond))
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """Measured steps of a quantity on one side of the switch.
-
-    Attributes:
-        count: how many.
-        steps: mean step of each block of neighbouring steps; empty with too few.
-        medians: of each block, logarithms where changes are factors; None with too few.
-    """
-
-    count: int
-    steps: Floats
-    medians: Floats | None
-
-    @classmethod
-    def of(cls, table: pa.Table, name: str, *, factor: bool) -> Self:
-        """Read a column of `controller_trend`."""
-        values = floats(table[name])
-        usable = np.isfinite(values) & ((values > 0) if factor else True)
-        steps, kept = table["step"].to_numpy().astype(np.float64)[usable], values[usable]
-        if len(kept) < FEWEST:
-            return cls(len(kept), np.empty(0), None)
-        medians = [np.median(block) for block in np.array_split(np.log(kept) if factor else kept, _BLOCKS)]
-        return cls(len(kept), np.array([block.mean() for block in np.array_split(steps, _BLOCKS)]), np.array(medians))
-
-
-def remedy(*, stale: bool) -> str:
-    """Return the remedy of growth that a correction does not stop; first the remedy of tokens that come from old
-    weights."""
-    return f"{_BOUND}, {ADVICE}" if stale else ADVICE
+_GROWTH: Final = {"halted": "K3 no longer grows", "steady": "no growth of K3 shows in these steps"}
 
 
 class Estimate(TypedDict):
@@ -150,6 +102,12 @@ class Effect(TypedDict):
     figures: list[Figure]
 
 
+def remedy(*, stale: bool) -> str:
+    """Return the remedy of growth that a correction does not stop; first the remedy of tokens that come from old
+    weights."""
+    return f"bound the weight lag, {ADVICE}" if stale else ADVICE
+
+
 def judge(
     trend: pa.Table,
     masked_from: int,
@@ -172,84 +130,117 @@ def judge(
         stale: whether old weights explain growth, for the remedy.
         grown_since: first step of the growth for which it was switched on; None: not known.
     """
-    after = trend.filter(_between(trend, applied_from, applied_from + window))
+    step = trend["step"]
+    after = trend.filter(pc.and_(pc.greater_equal(step, applied_from), pc.less(step, applied_from + window)))
+    before = _before(trend, masked_from, min(window, len(after)))
     onset = masked_from if grown_since is None else min(grown_since, masked_from)
-    before, normal = (_before(trend, end, min(window, len(after))) for end in (masked_from, onset))
-    since_normal = grown_since is not None and len(normal) >= FEWEST
-    reached = pc.max(trend["step"]).as_py() if len(trend) else None
-    early = reached is None or reached < applied_from + window - 1
-    figures = compared(normal if since_normal else before, after)
+    normal = _before(trend, onset, min(window, len(after)))
+    since_growth = grown_since is not None and len(normal) >= FEWEST
+    figures = compared(normal if since_growth else before, after)
+    levels = {each["name"]: (each["before"], each["after"]) for each in figures}
+    if len(trend) == 0 or pc.max(step).as_py() < applied_from + window - 1:
+        judgement = "too_early"
+        why = f"{len(after)} of {window} steps since the trainer began to correct at step {applied_from:,}"
+    else:
+        judgement, why = _judgement(before, after)
     growth, doubling = _growth(before, after, window)
-    judgement, why = _early(after, applied_from, window) if early else _judgement(before, after)
-    masked = next((f["after"]["value"] for f in figures if f["name"] == "masked" and f["after"]), None)
-    parts = [
-        why,
-        *_rest(figures, "growth" if since_normal else "correction"),
-        *_masked(masked),
-        *_growing(growth, doubling, stale=stale),
-    ]
+    parts = [why, *_changes(levels, "growth" if since_growth else "correction")]
+    masked = levels.get("masked", (None, None))[1]
+    if masked is not None:
+        parts.append(f"{masked['value']:.1%} of the tokens are masked")
+    if growth == "still_growing":  # a correction does not lower K3
+        parts.append(f"K3 still doubles every {doubling:.0f} steps: {remedy(stale=stale)}")
+    elif growth is not None:
+        parts.append(_GROWTH[growth])
     return {
         "judgement": judgement,
         "words": f"{WORDS[judgement]}: {'; '.join(parts)}",
         "growth": growth,
         "doubling_steps": doubling,
-        "masked": masked,
+        "masked": None if masked is None else masked["value"],
         "steps": len(after),
         "figures": figures,
     }
 
 
-def _between(trend: pa.Table, first: int, end: int) -> pa.ChunkedArray:
-    return pc.and_(pc.greater_equal(trend["step"], first), pc.less(trend["step"], end))
-
-
 def _before(trend: pa.Table, end: int, count: int) -> pa.Table:
     """Return the last uncorrected steps before `end`, at most `count`."""
-    uncorrected = pc.is_null(trend["masked"], nan_is_null=True)
-    rows = trend.filter(pc.and_(pc.less(trend["step"], end), uncorrected))
+    rows = trend.filter(pc.and_(pc.less(trend["step"], end), pc.is_null(trend["masked"], nan_is_null=True)))
     return rows.slice(max(0, len(rows) - count))
 
 
-def _early(after: pa.Table, applied_from: int, window: int) -> tuple[str, str]:
-    return "too_early", f"{len(after)} of {window} steps since the trainer began to correct at step {applied_from:,}"
-
-
 def _judgement(before: pa.Table, after: pa.Table) -> tuple[str, str]:
-    """The word, and what it rests on; the reward decides, then the gradient norm."""
+    """Return the word, and what it rests on."""
     if len(before) < FEWEST:
         return "no_effect_shown", f"only {len(before)} uncorrected steps were recorded to compare with"
     reward, norm = _break(before, after, "reward", factor=False), _break(before, after, "grad_norm", factor=True)
-    return _by_reward(reward) or _by_norm(norm) or ("no_effect_shown", _unchanged(reward, norm))
-
-
-def _by_reward(reward: _Break | None) -> tuple[str, str] | None:
-    if reward is not None and reward.is_up():
-        return "helped", "the reward is above where it was at the switch and where its trend was leading"
-    if reward is not None and reward.is_down():
-        return "harmed", "the reward is below where it was at the switch and where its trend was leading"
-    return None
-
-
-def _by_norm(norm: _Break | None) -> tuple[str, str] | None:
-    """Masks and bounds make a gradient smaller by themselves: that one is, is no help unless it was rising."""
-    if norm is not None and norm.is_up() and norm.step[0] > math.log(_FAR):
+    where = "where it was at the switch and where its trend was leading"
+    if reward is not None and (reward.is_up or reward.is_down):
+        side = "above" if reward.is_up else "below"
+        return "helped" if reward.is_up else "harmed", f"the reward is {side} {where}"
+    if norm is not None and norm.is_up and norm.step[0] > math.log(_FAR):
         return "harmed", f"the gradient norm is {math.exp(norm.step[0]):.2g} times what it was"
-    if norm is not None and norm.is_down() and norm.slope[0] > norm.slope[1]:
+    if norm is not None and norm.is_down and norm.slope[0] > norm.slope[1]:
         return "helped", "the gradient norm was rising and is below where it was"
-    return None
-
-
-def _unchanged(reward: _Break | None, norm: _Break | None) -> str:
     recorded = [name for name, change in (("reward", reward), ("gradient norm", norm)) if change is not None]
     if not recorded:
-        return "neither reward nor gradient norm is recorded"
-    return f"{' and '.join(recorded)} changed no more than {'they vary' if recorded[1:] else 'it varies'}"
+        return "no_effect_shown", "neither reward nor gradient norm is recorded"
+    vary = "they vary" if recorded[1:] else "it varies"
+    return "no_effect_shown", f"{' and '.join(recorded)} changed no more than {vary}"
+
+
+# --- One quantity on one side of the switch, and across it ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Measured steps of a quantity on one side of the switch. `steps`, `medians`: means and medians of blocks of
+    neighbouring steps, logarithms where changes are factors; empty if there are fewer than `FEWEST`."""
+
+    count: int
+    steps: Floats
+    medians: Floats
+
+
+def _side(table: pa.Table, name: str, *, factor: bool) -> _Side:
+    steps, values = _usable(table, name, positive=factor)
+    if len(values) < FEWEST:
+        return _Side(len(values), np.empty(0), np.empty(0))
+    blocks = np.array_split(np.log(values) if factor else values, _BLOCKS)
+    places = np.array([block.mean() for block in np.array_split(steps, _BLOCKS)])
+    return _Side(len(values), places, np.array([np.median(block) for block in blocks]))
+
+
+def _usable(table: pa.Table, name: str, *, positive: bool) -> tuple[Floats, Floats]:
+    values = floats(table[name])
+    usable = np.isfinite(values) & ((values > 0) | (not positive))
+    return table["step"].to_numpy().astype(np.float64)[usable], values[usable]
+
+
+class _Break(NamedTuple):
+    """Change of a quantity at the switch, in its own unit (logarithms where changes are factors), with half an
+    interval each: the slope before for each step; after against the level at the switch; after against where the trend
+    before would have led."""
+
+    slope: tuple[float, float]
+    step: tuple[float, float]
+    beyond: tuple[float, float]
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether it is above both for sure."""
+        return all(value > half for value, half in (self.step, self.beyond))
+
+    @property
+    def is_down(self) -> bool:
+        """Return whether it is below both for sure."""
+        return all(value < -half for value, half in (self.step, self.beyond))
 
 
 def _break(before: pa.Table, after: pa.Table, name: str, *, factor: bool) -> _Break | None:
     """Return the change at the switch by lines through block medians, or None with too few steps on a side."""
-    past, present = _Side.of(before, name, factor=factor), _Side.of(after, name, factor=factor)
-    if past.medians is None or present.medians is None:
+    past, present = _side(before, name, factor=factor), _side(after, name, factor=factor)
+    if not len(past.medians) or not len(present.medians):
         return None
     x, at, centre = past.steps, float(present.steps[0]), float(present.steps.mean())
     slope, level, spread = _line(x, past.medians)
@@ -265,7 +256,7 @@ def _break(before: pa.Table, after: pa.Table, name: str, *, factor: bool) -> _Br
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
-    """Slope, level at the mean of `x`, standard deviation around the line; least squares."""
+    """Return slope, level at the mean of `x` and standard deviation around the line, by least squares."""
     centred = x - x.mean()
     slope = float((centred * y).sum() / (centred**2).sum())
     rest = y - y.mean() - slope * centred
@@ -285,68 +276,54 @@ def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None,
 def _doubling(table: pa.Table, window: int) -> float | None:
     """Return the steps in which K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above
     0."""
-    steps, values = table["step"].to_numpy(), floats(table["k3"])
-    usable = np.isfinite(values) & (values > 0)
-    if usable.sum() < FEWEST:
-        return None
-    slope = theil_sen(steps[usable], np.log2(values[usable]), confidence=_LEVEL)
-    if slope is None or slope.low <= 0 or slope.value * _SLOWEST * window < 1:
-        return None
-    return 1.0 / slope.value
+    steps, values = _usable(table, "k3", positive=True)
+    slope = theil_sen(steps, np.log2(values), confidence=_LEVEL) if len(values) >= FEWEST else None
+    return None if slope is None or slope.low <= 0 or slope.value * _SLOWEST * window < 1 else 1.0 / slope.value
 
 
-def _rest(figures: Iterable[Figure], of: str) -> list[str]:
+def _changes(levels: dict[str, tuple[Estimate | None, Estimate | None]], of: str) -> list[str]:
     """Return reward and gradient norm in numbers, before `of` and now; nothing of what is unknown."""
+    words = {name: words for name, words, *_ in QUANTITIES}
     changes = [
-        f"{figure['words']} {before['value']:.3g} → {after['value']:.3g}"
-        for figure in figures
-        if figure["name"] in {"reward", "grad_norm"} and (before := figure["before"]) and (after := figure["after"])
+        f"{words[name]} {before['value']:.3g} → {after['value']:.3g}"
+        for name, (before, after) in levels.items()
+        if name in {"reward", "grad_norm"} and before is not None and after is not None
     ]
     return [f"from before the {of} to now: {', '.join(changes)}"] if changes else []
 
 
-def _masked(masked: float | None) -> list[str]:
-    return [] if masked is None else [f"{masked:.1%} of the tokens are masked"]
-
-
-def _growing(growth: str | None, doubling: float | None, *, stale: bool) -> list[str]:
-    """Return the words on K3, which a correction does not lower."""
-    if growth == "still_growing":
-        return [f"K3 still doubles every {doubling:.0f} steps: {remedy(stale=stale)}"]
-    return (
-        [{"halted": "K3 no longer grows", "steady": "no growth of K3 shows in these steps"}[growth]] if growth else []
-    )
-
-
 def compared(before: pa.Table, after: pa.Table) -> list[Figure]:
     """Compare rows of `controller_trend` before and after; quantities that were never measured are left out."""
-    figures: list[Figure] = []
-    for name, words, unit, factor in QUANTITIES:
-        sides = [_Side.of(table, name, factor=factor) for table in (before, after)]
-        if not any(side.count for side in sides):
-            continue
-        first, second = levels = [None if side.medians is None else interval(side.medians) for side in sides]
-        change, sure = None, False
-        if first is not None and second is not None:
-            middle, half = second[0] - first[0], math.hypot(first[1], second[1])
-            change, sure = _estimate(middle, half, min(side.count for side in sides), factor=factor), abs(middle) > half
-        ends = [
-            None if level is None else _estimate(*level, side.count, factor=factor)
-            for level, side in zip(levels, sides, strict=True)
-        ]
-        figures.append(
-            {
-                "name": name,
-                "words": words,
-                "unit": unit,
-                "sure": sure,
-                "factor": factor,
-                "before": ends[0],
-                "after": ends[1],
-                "change": change,
-            }
-        )
-    return figures
+    return [
+        figure
+        for name, words, unit, factor in QUANTITIES
+        if (figure := _figure(before, after, name, words, unit, factor=factor)) is not None
+    ]
+
+
+def _figure(before: pa.Table, after: pa.Table, name: str, words: str, unit: str, *, factor: bool) -> Figure | None:
+    sides = [_side(table, name, factor=factor) for table in (before, after)]
+    if not any(side.count for side in sides):
+        return None
+    first, second = levels = [interval(side.medians) if len(side.medians) else None for side in sides]
+    change, sure = None, False
+    if first is not None and second is not None:
+        middle, half = second[0] - first[0], math.hypot(first[1], second[1])
+        change, sure = _estimate(middle, half, min(side.count for side in sides), factor=factor), abs(middle) > half
+    ends = [
+        None if level is None else _estimate(*level, side.count, factor=factor)
+        for level, side in zip(levels, sides, strict=True)
+    ]
+    return {
+        "name": name,
+        "words": words,
+        "unit": unit,
+        "sure": sure,
+        "factor": factor,
+        "before": ends[0],
+        "after": ends[1],
+        "change": change,
+    }
 
 
 def _estimate(middle: float, half: float, steps: int, *, factor: bool) -> Estimate:

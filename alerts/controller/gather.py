@@ -109,8 +109,9 @@ def gather(
         return replace(situation, returned=_told_for(step, directives))
     if control.on:
         situation = replace(situation, **_trainer_reports(store, run, control, policy, situation))
-        if control.config is not None and decide.wants_recount(control, situation, policy):
-            (counted,) = trials(store, run, decide.recount_step(control, situation), [control.config])
+        recounted = decide.recount_step(control, situation, policy)
+        if control.config is not None and recounted is not None:
+            (counted,) = trials(store, run, recounted, [control.config])
             situation = replace(situation, recount=None if counted.preview is None else counted.preview.masked_tokens)
     wanted = refusals.tries(control, policy) if previewing else decide.wanted_trials(control, situation, policy)
     if not wanted:

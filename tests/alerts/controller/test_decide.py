@@ -271,12 +271,11 @@ def test_what_the_records_confirm_brings_the_preview_up_to_date() -> None:
     applied = replace(on(), phase=Phase.APPLIED)
     acks = acknowledged(105, 106, 107, 108, 109, masked=0.15)
     situation = replace(CRITICAL, step=112, acknowledgements=acks, trials=())
-    assert decide.wants_recount(applied, situation, POLICY)
-    assert decide.recount_step(applied, situation) == 109
+    assert decide.recount_step(applied, situation, POLICY) == 109
     assert decide.advance(applied, situation, POLICY) == (applied, ())  # nothing to count in
     control, actions = decide.advance(applied, replace(situation, recount=0.14), POLICY)
     assert (control.previewed, actions) == (0.14, ())
-    assert not decide.wants_recount(control, situation, POLICY)
+    assert decide.recount_step(control, situation, POLICY) is None
 
 
 def test_what_is_masked_now_is_not_lost_among_all_that_went_well() -> None:
