@@ -188,7 +188,8 @@ def _by_moments(frame: Frame) -> tuple[float, bool] | None:
 def _sampled(frame: Frame, whole: Frame) -> Literal["engine", "trainer"] | None:
     """Return the side whose log-probs are those of the distribution sampled from: E[ρ] = 1, or E[1/ρ] = 1.
 
-    None if it is neither, so that no temperature of one side explains the mismatch.
+    The other mean is above 1 where both sides are softmaxes, however noisy. None if one is below: then one side is no
+    softmax (a clamp, a cut), and no temperature explains the mismatch.
     """
     if frame.tokens is None or whole.tokens is None or not len(frame.tokens):
         return "trainer" if frame.gap.ratio.z > SIGNIFICANT else "engine"
@@ -196,11 +197,12 @@ def _sampled(frame: Frame, whole: Frame) -> Literal["engine", "trainer"] | None:
     late = whole.tokens.since(since) if since is not None else whole.tokens
     tokens = late if len(late) >= number("fewest") else frame.tokens
     off, inverse = tokens.ratio, tokens.inverse_ratio
-    engine = not off_one(off.value, off.z, float(np.mean(tokens.k3)))
-    trainer = not off_one(inverse.value, inverse.z, float(np.mean(k3_of(-tokens.d))))
-    if engine == trainer:
-        return None if not engine else "trainer" if off.value > inverse.value else "engine"
-    return "engine" if engine else "trainer"
+    sizes = ((off, float(np.mean(tokens.k3))), (inverse, float(np.mean(k3_of(-tokens.d)))))
+    if any(mean.value < 0 and off_one(mean.value, mean.z, k3) for mean, k3 in sizes):
+        return None
+    if (off.z > SIGNIFICANT) == (inverse.z > SIGNIFICANT):
+        return "trainer" if off.value > inverse.value else "engine"
+    return "trainer" if off.z > SIGNIFICANT else "engine"
 
 
 def _side(frame: Frame) -> int:
