@@ -138,7 +138,7 @@ def test_what_a_finding_hides_is_not_measured() -> None:
 
 def test_noise_of_unknown_age_is_no_confident_guess() -> None:
     def forget(columns: object) -> None:
-        columns.version[:] = -1
+        columns.version[:] = np.nan
 
     diagnosis = diagnosed(Simulation(trained=noisy(0.15), change=forget).frame())
     assert diagnosis["layer"] == "none"

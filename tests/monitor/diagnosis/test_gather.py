@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from diagnosis_simulation import Columns, Simulation, log_softmax, noisy, tempered
+from diagnosis_simulation import Simulation, log_softmax, noisy, tempered
+from run_columns import Columns
 from segments import RUN, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -31,7 +32,7 @@ def put(
         common = {"sample_id": name, "group_id": f"g{columns.group[i]}", "token_ids": ids}
         version = str(columns.trainer_version[i])
         training.append({**common, "step": step, "trainer_logprobs": columns.t[i].tolist(), "weight_version": version})
-        spans = [{"start": 0, "end": len(ids), "version": str(columns.version[i, 0])}]
+        spans = [{"start": 0, "end": len(ids), "version": str(int(columns.version[i, 0]))}]
         if engine and (upto is None or step < upto):
             rollout.append({**common, "logprobs": columns.r[i].tolist(), "spans": spans, **known})
     writer = SpoolWriter(store.home.path, RUN, "w")

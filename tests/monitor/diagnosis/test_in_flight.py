@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from diagnosis_simulation import ANSWERS, Columns, Simulation, drift
+from diagnosis_simulation import ANSWERS, Simulation, drift
+from run_columns import Columns
 
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.records import WeightRecord, Weights
@@ -37,7 +38,7 @@ def test_tokens_after_a_switch_that_kept_the_cache() -> None:
 
 def test_what_requests_in_flight_make_is_not_the_prefix_cache() -> None:
     def both(columns: Columns) -> None:
-        columns.cached[:] = 1
+        columns.requests["cached"] = np.ones(len(columns.step), np.bool_)
         rows = (columns.step > 0) & ~half(columns)
         columns.t[rows] += (drift(0.02, columns.t.shape) * (columns.t < -0.5))[rows]
         switched(columns, 0.3)

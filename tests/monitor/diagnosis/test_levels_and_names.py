@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from diagnosis_simulation import Columns, Logits, Simulation, drift, log_softmax, noisy
+from diagnosis_simulation import Logits, Simulation, drift, log_softmax, noisy
+from run_columns import Columns
 from zoo.rollouts import Lag, Noise, Run, Trend, rollouts
 
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
