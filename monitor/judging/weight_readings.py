@@ -98,60 +98,84 @@ class Readings:
     rows: tuple[Reading, ...] = ()
 
     @cached_property
-    def _below(self) -> tuple[Reading, ...]:
-        return tuple(row for row in self.rows if row.adapter is None)
-
-    @cached_property
     def _trainer(self) -> dict[str, Mapping[str, int]]:
-        return {row.version: row.tensors for row in self._below if row.source == "trainer" and row.version is not None}
+        """Tensors of the trainer's weights by version."""
+        return {
+            row.version: row.tensors
+            for row in self.rows
+            if row.source == "trainer" and row.adapter is None and row.version is not None
+        }
 
     @cached_property
-    def _engines(self) -> dict[str | None, dict[str | None, dict[str, Reading]]]:
-        """Replica → worker → version → the last reading of it."""
-        by_replica: dict[str | None, dict[str | None, dict[str, Reading]]] = {}
-        for row in self._below:
-            if row.source == "worker" and row.version is not None:
-                of_worker = by_replica.setdefault(row.replica, {}).setdefault(row.worker, {})
-                of_worker.pop(row.version, None)  # the newest last
-                of_worker[row.version] = row
-        return by_replica
+    def _engines(self) -> dict[tuple[str | None, str | None], dict[str, Reading]]:
+        """Last reading of each version, the newest version last, by replica and worker."""
+        engines: dict[tuple[str | None, str | None], dict[str, Reading]] = {}
+        for row in self.rows:
+            if row.source == "worker" and row.adapter is None and row.version is not None:
+                readings = engines.setdefault((row.replica, row.worker), {})
+                readings.pop(row.version, None)
+                readings[row.version] = row
+        return engines
+
+    @property
+    def unannounced(self) -> int:
+        """Changes of weights that came without a load, a label or a mark."""
+        return sum(row.unannounced for row in self.rows)
 
     @cached_property
     def divergence(self) -> Divergence | None:
         """Replicas that differ at the newest version that several of them have."""
-        for version in self._newest_first:
-            groups: dict[Part, list[Reading]] = {}
-            for row in self._at(version):
-                groups.setdefault(row.part, []).append(row)
-            several = [rows for rows in groups.values() if len({row.replica for row in rows}) > 1]
-            for rows in several:
-                if len({row.fingerprint for row in rows}) > 1:
-                    return self._judged(version, rows)
+        newest_first = [row for row in reversed(self.rows) if row.source == "worker" and row.adapter is None]
+        for version in dict.fromkeys(row.version for row in newest_first if row.version is not None):
+            parts: dict[Part, list[Reading]] = {}
+            for row in (readings[version] for readings in self._engines.values() if version in readings):
+                parts.setdefault(row.part, []).append(row)
+            several = [rows for rows in parts.values() if len({row.replica for row in rows}) > 1]
+            apart = next((rows for rows in several if len({row.fingerprint for row in rows}) > 1), None)
+            if apart is not None:
+                return self._judged(version, apart)
             if several:
                 return None
         return None
 
+    def _judged(self, version: str, rows: list[Reading]) -> Divergence:
+        """Say which replicas are wrong, by the trainer, by their own past, or by most others."""
+        names = tuple(sorted({row.replica or "" for row in rows}))
+        step = next((row.step for row in rows if row.step is not None), None)
+        for wrong, why in (
+            ([row for row in rows if self._contradicts_trainer(row)], "the trainer's fingerprint says so"),
+            ([row for row in rows if self._as_before(row)], "theirs did not change with the version"),
+            (_minority(rows), "most others agree with each other"),
+        ):
+            replicas = tuple(sorted({row.replica or "" for row in wrong}))
+            if 0 < len(replicas) < len(names):
+                return Divergence(version, step, names, replicas, why)
+        return Divergence(version, step, names, (), "which of them is right is unknown")
+
+    def _contradicts_trainer(self, row: Reading) -> bool:
+        readings = self._engines[row.replica, row.worker]
+        return row.version is not None and self._against_trainer(readings, row.version) is not None
+
+    def _as_before(self, row: Reading) -> bool:
+        others = self._engines[row.replica, row.worker].values()
+        return any(
+            o.version != row.version and o.fingerprint == row.fingerprint and o.layout == row.layout for o in others
+        )
+
     @cached_property
     def mismatch(self) -> Mismatch | None:
-        """An engine whose newest label is not that of its weights, by the trainer's fingerprints or by other
-        replicas'."""
-        for workers in self._engines.values():
-            for readings in workers.values():
-                version = next(reversed(readings))
-                mismatch = self._against_trainer(readings, version) or self._against_versions(readings, version)
-                if mismatch is not None:
-                    return mismatch
+        """An engine whose newest label is not that of its weights, by the trainer or by other replicas."""
+        for readings in self._engines.values():
+            version = next(reversed(readings))
+            found = self._against_trainer(readings, version) or self._against_versions(readings, version)
+            if found is not None:
+                return found
         return None
 
     @cached_property
     def recurring(self) -> tuple[str, ...]:
-        """Versions whose label an engine had and whose weights it had not, oldest first, where that comes again and
-        again; else none."""
-        versions: dict[str, None] = {}
-        for workers in self._engines.values():
-            for readings in workers.values():
-                versions.update(dict.fromkeys(self._missed(readings)))
-        return tuple(versions)
+        """Versions whose label an engine had without the weights, oldest first, where that comes again and again."""
+        return tuple(dict.fromkeys(v for readings in self._engines.values() for v in self._missed(readings)))
 
     def _missed(self, readings: Mapping[str, Reading]) -> list[str]:
         versions = [version for version in readings if version in self._trainer][-_LOOKED_AT:]
@@ -171,69 +195,21 @@ class Readings:
         Ranks of a trainer that each have a part of the model under the same names give several fingerprints of every
         version.
         """
+        owners: dict[tuple[str | None, ...], dict[str, list[Reading]]] = {}
+        for row in self.rows:
+            if row.version is not None:
+                owner = (row.source, row.replica, row.adapter, *row.part)
+                owners.setdefault(owner, {}).setdefault(row.version, []).append(row)
         reuses: list[Reuse] = []
-        for rows in self._by_owner.values():
-            under: dict[str, list[Reading]] = {}
-            for row in rows:
-                under.setdefault(row.version or "", []).append(row)
-            counts = {version: len({row.fingerprint for row in readings}) for version, readings in under.items()}
-            alone = rows[0].source == "trainer" and len(counts) == 1
-            most = [version for version, count in counts.items() if count > self._usual(rows[0].source, counts)]
-            if most and not alone:
+        for (source, *_), under in owners.items():
+            counts = {version: len({row.fingerprint for row in rows}) for version, rows in under.items()}
+            usual = min(counts.values()) if source == "trainer" else 1
+            most = [version for version, count in counts.items() if count > usual]
+            if most and not (source == "trainer" and len(counts) == 1):
                 last = under[most[-1]][-1]
                 own = (last.source, last.replica, last.adapter)
                 reuses.append(Reuse(most[-1], last.step, *own, counts[most[-1]], len(most)))
         return max(reuses, key=lambda reuse: (reuse.source == "worker", reuse.versions), default=None)
-
-    @cached_property
-    def _by_owner(self) -> dict[tuple[str | None, ...], list[Reading]]:
-        by_owner: dict[tuple[str | None, ...], list[Reading]] = {}
-        for row in self.rows:
-            if row.version is not None:
-                by_owner.setdefault((row.source, row.replica, row.adapter, *row.part), []).append(row)
-        return by_owner
-
-    @staticmethod
-    def _usual(source: str, counts: Mapping[str, int]) -> int:
-        return min(counts.values()) if source == "trainer" else 1
-
-    @property
-    def unannounced(self) -> int:
-        """Changes of weights that no one announced."""
-        return sum(row.unannounced for row in self.rows)
-
-    @property
-    def _newest_first(self) -> list[str]:
-        order: dict[str, None] = {}
-        for row in reversed(self._below):
-            if row.source == "worker" and row.version is not None:
-                order.setdefault(row.version)
-        return list(order)
-
-    def _at(self, version: str) -> list[Reading]:
-        return [row for workers in self._engines.values() for of in workers.values() if (row := of.get(version))]
-
-    def _judged(self, version: str, rows: list[Reading]) -> Divergence:
-        names = tuple(sorted({row.replica or "" for row in rows}))
-        step = next((row.step for row in rows if row.step is not None), None)
-        for wrong, why in (
-            ({r.replica or "": "" for r in rows if self._contradicts_trainer(r)}, "the trainer's fingerprint says so"),
-            ({r.replica or "": "" for r in rows if self._as_before(r)}, "theirs did not change with the version"),
-            ({r.replica or "": "" for r in _minority(rows)}, "most others agree with each other"),
-        ):
-            if 0 < len(wrong) < len(names):
-                return Divergence(version, step, names, tuple(sorted(wrong)), why)
-        return Divergence(version, step, names, (), "which of them is right is unknown")
-
-    def _contradicts_trainer(self, row: Reading) -> bool:
-        readings = self._engines[row.replica][row.worker]
-        return row.version is not None and self._against_trainer(readings, row.version) is not None
-
-    def _as_before(self, row: Reading) -> bool:
-        others = self._engines[row.replica][row.worker].values()
-        return any(
-            o.version != row.version and o.fingerprint == row.fingerprint and o.layout == row.layout for o in others
-        )
 
     def _against_trainer(self, readings: Mapping[str, Reading], version: str) -> Mismatch | None:
         return self._against(readings[version], version, self._agreed(readings)) if version in self._trainer else None
@@ -244,59 +220,53 @@ class Readings:
         different = tuple(key for key in compared if row.tensors[key] != truth[key])
         if not different:
             return None
-        held = self._held(row, compared, version)
-        arrived = any(self._is_new(key, version) for key in set(compared) - set(different))
-        return Mismatch(
-            version, row.step, row.replica, held, len(compared), different, partial=held is None and arrived
+        held = next(
+            (
+                other
+                for other, theirs in reversed(self._trainer.items())
+                if other != version and all(theirs.get(key) == row.tensors[key] for key in compared)
+            ),
+            None,
         )
+        arrived = any(self._is_new(key, version) for key in set(compared) - set(different))
+        partial = held is None and arrived
+        return Mismatch(version, row.step, row.replica, held, len(compared), different, partial=partial)
 
     def _agreed(self, readings: Mapping[str, Reading]) -> set[str]:
-        """Tensors that were the trainer's at some version, so that both sides keep them in the same order."""
+        """Return tensors that were the trainer's at some version, so that both sides keep them in the same order."""
         agreed: set[str] = set()
         for version, row in readings.items():
             truth = self._trainer.get(version, {})
             agreed.update(key for key, value in row.tensors.items() if truth.get(key) == value)
         return agreed
 
-    def _held(self, row: Reading, compared: list[str], version: str) -> str | None:
-        """The version of the trainer whose weights these are."""
-        for other, truth in reversed(self._trainer.items()):
-            if other != version and all(truth.get(key) == row.tensors[key] for key in compared):
-                return other
-        return None
-
     def _is_new(self, key: str, version: str) -> bool:
         """Whether a tensor changed with a version, as the trainer says."""
-        before = None
-        for other, truth in self._trainer.items():
-            if other == version:
-                return before is not None and before.get(key) != truth.get(key)
-            before = truth
-        return False
+        versions = list(self._trainer)
+        at = versions.index(version)
+        return at > 0 and self._trainer[versions[at - 1]].get(key) != self._trainer[version].get(key)
 
     def _against_versions(self, readings: Mapping[str, Reading], version: str) -> Mismatch | None:
-        """The newest label has the weights of an earlier one, and elsewhere these two differ."""
+        """Return a mismatch if the newest label has the weights of an earlier one, and elsewhere these two differ."""
         row = readings[version]
         for other, held in readings.items():
-            if other == version or held.fingerprint != row.fingerprint or held.layout != row.layout:
-                continue
-            if self._differ(other, version, row):
-                return Mismatch(
-                    version, row.step, row.replica, other, len(row.tensors), tuple(row.tensors), partial=False
-                )
+            same = held.fingerprint == row.fingerprint and held.layout == row.layout
+            if other != version and same and self._differ(other, version, row):
+                names = tuple(row.tensors)
+                return Mismatch(version, row.step, row.replica, other, len(names), names, partial=False)
         return None
 
     def _differ(self, one: str, other: str, row: Reading) -> bool:
-        """Whether two versions are of different weights, by the trainer or by another replica's readings of the same
-        part."""
+        """Whether two versions are of different weights, by the trainer or by another replica's same part."""
         first, second = self._trainer.get(one), self._trainer.get(other)
         if first is not None and second is not None:
             return any(key in first and first[key] != second.get(key, first[key]) for key in row.tensors)
-        for replica, workers in self._engines.items():
-            a, b = (workers.get(row.worker, {}).get(version) for version in (one, other))
-            if replica != row.replica and a and b and a.part == b.part == row.part and a.fingerprint != b.fingerprint:
-                return True
-        return False
+        pairs = [
+            (readings[one], readings[other])
+            for (replica, worker), readings in self._engines.items()
+            if replica != row.replica and worker == row.worker and one in readings and other in readings
+        ]
+        return any(a.part == b.part == row.part and a.fingerprint != b.fingerprint for a, b in pairs)
 
 
 def _minority(rows: list[Reading]) -> list[Reading]:
