@@ -211,6 +211,14 @@ class Drawn:
         self.token[keep] = token
         self.r[keep], self.t[keep] = self.engine_logp[keep][rows, token], self.trainer_logp[keep][rows, token]
 
+    def _raw(self, keep: np.ndarray) -> None:
+        """The engine reports log-probs from before the temperature that both sides have."""
+        self.r[keep] = np.take_along_axis(log_softmax(self.base), self.token[..., None], -1)[..., 0][keep]
+
+    def _clamped(self, keep: np.ndarray, least: float) -> None:
+        """The trainer's log-probs are no lower than this."""
+        self.t[keep] = np.maximum(self.t[keep], least)
+
     def _nucleus(self, keep: np.ndarray, min_p: float) -> None:
         p = self.engine_logp
         cut = np.where(p < p.max(-1, keepdims=True) + np.log(min_p), -1e9, p)

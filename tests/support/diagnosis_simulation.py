@@ -40,11 +40,6 @@ def nucleus(top_p: float) -> Callable[[Logits], Logits]:
     return of
 
 
-def allowing(share: float) -> Callable[[Logits], Logits]:
-    """A grammar that allows the first part of the vocabulary."""
-    return lambda z: log_softmax(np.where(np.arange(z.shape[-1]) < share * z.shape[-1], z, -1e9))
-
-
 def padded(rows: int) -> Callable[[Logits], Logits]:
     return lambda z: log_softmax(np.concatenate([z, np.zeros((*z.shape[:-1], rows))], -1))[..., : z.shape[-1]]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from diagnosis_simulation import Logits, Simulation, drift, log_softmax, noisy
 from run_columns import Columns
-from zoo.rollouts import Lag, Noise, Run, Trend, rollouts
+from zoo.rollouts import Lag, Noise, Run, rollouts
 
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.explain import diagnosed
@@ -30,19 +30,6 @@ def credible(found: DiagnosisDocument) -> list[FindingDocument]:
     return [finding for finding in found["findings"] if finding["confidence"] >= 0.5]
 
 
-@pytest.mark.parametrize("raw", [True, False])
-@pytest.mark.parametrize("steps", [1, 2, 12])
-@pytest.mark.parametrize("kept", [0.0, 0.6, 0.8])
-def test_another_model_is_critical_from_the_first_step_and_no_precision(kept: float, steps: int, raw: bool) -> None:
-    made = Simulation(steps=steps, spread=4.0, trained=model(kept), keep_tokens=raw)
-    found = diagnosed(made.frame())
-    assert (found["verdict"], found["correction"]["advice"]) == ("critical", "do_not_enable")
-    first = found["findings"][0]
-    assert first["cause"] in ({"different_model"} if kept == 0 else {"different_model", "unknown"})
-    assert first["vetoes"]
-    assert "precision" not in first["cause"]
-
-
 def test_another_model_in_a_step_of_few_tokens() -> None:
     """As a first look sees it: one prompt, a few tokens; and 14 such steps, whose quarters are too short for a level."""
     for steps in (1, 14):
@@ -58,22 +45,6 @@ def test_the_trainer_loads_other_weights_at_a_step() -> None:
         50,
         "do_not_enable",
     )
-
-
-def test_growth_to_such_a_level_is_no_other_model() -> None:
-    found = diagnosed(rollouts(Run(steps=560, noise=Noise(1e-3), trend=Trend(250, 30), setup=DENSE)).frame())
-    assert "different_model" not in {finding["cause"] for finding in found["findings"]}
-    assert found["correction"]["advice"] == "enable"
-
-
-def test_a_heavy_tail_is_no_other_model() -> None:
-    """Single tokens of experts make K3 large, and mean |d| not."""
-
-    def odd(columns: Columns) -> None:
-        columns.t[:, 3] -= np.where(np.arange(len(columns.t)) % 50 == 0, 9.0, 0.0)
-
-    found = diagnosed(Simulation(steps=1, trained=noisy(0.05), change=odd).frame())
-    assert "different_model" not in {finding["cause"] for finding in found["findings"]}
 
 
 def test_too_few_tokens_are_unknown_and_not_normal() -> None:
@@ -106,16 +77,6 @@ def test_a_level_without_a_set_up_is_not_claimed_to_be_normal(level: float, word
     assert words in found["correction"]["why"]
     assert "record the configuration, or compare with a run" in found["correction"]["why"]
     assert all("normal" not in finding["explanation"] for finding in found["findings"])
-
-
-@pytest.mark.parametrize("level", [1.2e-2, 0.15])
-@pytest.mark.parametrize("raw", [True, False])
-def test_no_precision_explains_what_its_row_does_not_have(level: float, raw: bool) -> None:
-    """Dense bf16 at six and at seventy-five times the table."""
-    found = diagnosed(rollouts(Run(steps=210, noise=Noise(level), setup=DENSE, raw=raw)).frame())
-    assert {finding["cause"] for finding in credible(found) if finding["urgency"] != "informational"} == {"unknown"}
-    assert (found["layer"], found["correction"]["advice"]) == ("unknown", "do_not_enable")
-    assert found["verdict"] == ("critical" if level > 0.1 else "watch")
 
 
 def test_a_trainer_with_dropout_is_named_by_what_varies() -> None:
