@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,6 +16,9 @@ from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.liveness import Liveness, Writer, judge
 from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import Reader, open_reader
+
+if TYPE_CHECKING:
+    from logprobe.monitor.compare import Place, Places
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,13 @@ def run_of(source: Source, name: str, now: datetime) -> Run:
     names: list[str] = rows["run"].to_pylist()
     require_run(name, names)
     return runs_of(rows.slice(names.index(name), 1), now)[0]
+
+
+def find(places: Places, name: str) -> Place:
+    """Find the run called `name`. Raises `ConfigurationError`, with near matches, when it is not there."""
+    place = places.find(name)
+    require_run(place.run, place.run_names())
+    return place
 
 
 @contextmanager

@@ -14,16 +14,22 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
 
 from logprobe.app.dashboard.theme import RUN_DASHES
+from logprobe.app.demo.show import lay_down
+from logprobe.app.ingesting import take
 from logprobe.app.text.html import Markup, element, joined
 from logprobe.app.view.chart import HEIGHT, WIDTH, Chart, Line, drawing
-from logprobe.monitor.compare import Comparison, Place, Places, compare
+from logprobe.monitor.compare import Comparison, Places, compare
+from logprobe.monitor.home import Home
 from logprobe.monitor.metrics.catalog import metric
+from logprobe.monitor.recorded import RecordedRun
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 IMAGES: Final = ROOT / "docs" / "images"
@@ -100,15 +106,11 @@ FIGURES: Final = (
 )
 
 
-def compared(places: Places, folder: Path | None = ROOT / "sample_data") -> Comparison:
-    """The runs against the reference, in all metrics that are drawn. `folder`: where they lie; None: in the home of `places`."""
-    reference, *others = [_find(places, folder, name) for name in (BASELINE, *RUNS)]
+def compared(places: Places) -> Comparison:
+    """Compare the runs with the reference, in all metrics that are drawn."""
+    reference, *others = [places.find(name) for name in (BASELINE, *RUNS)]
     keys = dict.fromkeys(panel.key for figure in FIGURES for panel in figure.panels)
     return compare(others, reference, metrics=[*keys, "backend.k3_kl"])
-
-
-def _find(places: Places, folder: Path | None, name: str) -> Place:
-    return places.find(name if folder is None else str(folder / name))
 
 
 def drawn(figure: Figure, found: Comparison) -> str:
@@ -198,8 +200,12 @@ def main() -> int:
     _write(f"{RESCUE}.svg", rescue(json.loads(kept.read_text())))
     if arguments.rescue:
         return 0
-    with Places(None) as places:
-        found = compared(places)
+    with TemporaryDirectory() as folder:
+        for name in (BASELINE, *RUNS):
+            lay_down(RecordedRun(ROOT / "sample_data" / name), Path(folder), datetime.now(UTC))
+        take(Home(folder))
+        with Places(folder) as places:
+            found = compared(places)
     for figure in FIGURES:
         _write(f"{figure.name}.svg", drawn(figure, found))
     return 0

@@ -12,7 +12,6 @@ the rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -41,10 +40,8 @@ class RecordedRun:
         manifest: the content of ``RUN.json``.
     """
 
-    def __init__(self, folder: Path, read: Callable[[Path], pa.Table] = pq.read_table) -> None:
-        """`read`: reads a Parquet file; another one for folders that come from elsewhere."""
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._read = read
         self.manifest: dict[str, Any] = read_manifest(folder)
         self._cache: dict[str, pa.Table] = {}
 
@@ -84,7 +81,7 @@ class RecordedRun:
         if kind not in self._cache:
             path = self.folder / f"{kind}.parquet"
             empty = pa.table({WRITER: pa.array([], pa.string())})
-            self._cache[kind] = _with_contract_columns(kind, self._read(path) if kind in self.kinds else empty)
+            self._cache[kind] = _with_contract_columns(kind, pq.read_table(path) if kind in self.kinds else empty)
         return self._cache[kind]
 
 

@@ -13,9 +13,9 @@ from logprobe.alerts.rules import actions, backtest, thresholds
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.sending.actions import ping as tried
 from logprobe.alerts.sending.channels.settings import channels_of
+from logprobe.app.runs import find
 from logprobe.app.surface.arguments import Arguments, home_path, login, require_run
 from logprobe.app.text import tables
-from logprobe.app.view.places import alone
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
@@ -68,7 +68,8 @@ def _thresholds(arguments: Arguments) -> Sequence[Threshold]:
 
 
 def _tried(name: str, arguments: Arguments, found: Sequence[Threshold]) -> backtest.Outcome:
-    with Places(home_path(arguments)) as places, alone(places, name) as place:
+    with Places(home_path(arguments)) as places:
+        place = find(places, name)
         return backtest.backtest(place.source, place.run, thresholds.for_run(found, place.run))
 
 

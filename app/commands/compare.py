@@ -1,7 +1,7 @@
 """`logprobe compare RUN… --baseline RUN`: is a run the same as, better or worse than a baseline, metric by metric; with
 ``--recipe`` whether it is set up as it should be, see `logprobe.app.view.parity`.
 
-A RUN is a run of the home, ``HOME:RUN``, a folder with a recorded run, or a bundle; no service is needed. Exit code 0
+A RUN is a run of the home, or ``HOME:RUN``; no service is needed. Exit code 0
 whatever the verdicts are. The JSON form is public API, one document, unknown is null:
 
     {"baseline": {"run", "steps", "growth": {"verdict", "since_step", …}}, "align",
@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from logprobe.app.runs import find
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import comparison, tables
 from logprobe.app.text.terminal import progress
 from logprobe.app.view import parity
-from logprobe.app.view.places import alone, find
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.comparison import METRICS
@@ -79,8 +79,7 @@ def _histories(arguments: Arguments, metrics: tuple[str, ...], places: Places) -
     names, histories = [arguments.baseline, *arguments.names], []
     with progress("reading runs", len(names)) as done:
         for name in names:
-            with alone(places, name) as place:
-                histories.append(history(place, metrics))
+            histories.append(history(find(places, name), metrics))
             done(len(histories))
     return histories
 

@@ -133,7 +133,7 @@ READ: Final[Entries] = {
         "compare",
         (
             argument("names", "RUN…", nargs=-1, required=True, complete="run"),
-            option("--baseline RUN", "the run to compare with; a run is a name, HOME:RUN, a folder or a bundle"),
+            option("--baseline RUN", "the run to compare with; a run is a name, or HOME:RUN"),
             option(
                 "--recipe FILE|RUN",
                 "instead: is the run set up as this says (none named: the built-in recipe); exit code 2 if not",

@@ -98,18 +98,6 @@ def expanded(path: Path) -> ConfigurationError:
     )
 
 
-def recorded_table(path: Path) -> pa.Table:
-    """Read a Parquet file of a recorded run. Raises `ConfigurationError` if it is unreadable or beyond a limit."""
-    batches, size = [], 0
-    with memory_limit(path):
-        for batch in _batches(path):
-            size += batch.nbytes
-            if size > most_bytes(path):
-                raise expanded(path)
-            batches.append(batch)
-        return pa.Table.from_batches(batches, batches[0].schema if batches else pq.read_schema(path))
-
-
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(path) as file:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import called, connected, end, eventually, logprobe, start_service
-from recorded_home import SAMPLE_DATA
 
 from logprobe.app.processes import service as service_program
 from logprobe.collectors.errors import QueryError
@@ -105,11 +104,11 @@ def test_a_home_with_a_wrong_threshold_does_not_start(own: Path) -> None:
         assert logprobe("alerts", "try", *file, code=1).stderr == line
 
 
-def test_backtest_of_a_recorded_run_and_of_a_home_without_a_service(own: Path, tmp_path: Path) -> None:
+def test_backtest_of_runs_without_a_service(own: Path, recorded_runs: Path, tmp_path: Path) -> None:
     growing = tmp_path / "growing.yaml"
     growing.write_text("alerts: [{name: high, metric: k3_kl, above: 0.005}]\n")
     options = ("--thresholds", growing, "--json")
-    document = json.loads(logprobe("alerts", "try", SAMPLE_DATA / "late-growth", *options).stdout)[0]
+    document = json.loads(logprobe("alerts", "try", "late-growth", "--home", recorded_runs, *options).stdout)[0]
     first = {row["rule"]: row["step"] for row in reversed(document["messages"])}
     assert document["steps"] == 800
     assert first["high"] > 450  # noise reaches the limit shortly before growth does

@@ -28,7 +28,7 @@ def figures(repository: Path) -> ModuleType:
 @pytest.fixture(scope="module")
 def found(figures: ModuleType, recorded_runs: Path) -> Comparison:
     with Places(str(recorded_runs)) as places:
-        return figures.compared(places, folder=None)
+        return figures.compared(places)
 
 
 def test_the_first_attempt_leaves_the_reference_and_the_mended_run_returns(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 from statistics import median
 
@@ -14,9 +13,6 @@ from recorded_home import SAMPLE_DATA, ingest_recorded
 from logprobe.app.text.comparison import outcome
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Comparison, History, Places, compare, compared
-from logprobe.monitor.exporters.bundle import export_bundle
-from logprobe.monitor.home import Home
-from logprobe.monitor.reader import open_reader
 
 MISMATCH = (
     "backend.k3_kl",
@@ -83,40 +79,15 @@ def test_an_overlay_breaks_where_steps_are_missing_not_where_one_took_long() -> 
     assert len(points) == len(steps) + 1
 
 
-def test_a_folder_and_another_home_are_compared_as_runs_of_a_home_are(tmp_path: Path) -> None:
-    folder = tmp_path / "moved"
-    shutil.copytree(SAMPLE_DATA / "faults" / "healthy", folder)
-    ingest_recorded(tmp_path / "other", "faults/healthy")
-    with Places(None) as places:
-        here = places.find(str(folder))
-        assert here is places.find(str(folder))
-        there = places.find(f"{tmp_path / 'other'}:faults/healthy")
-        metrics = ["backend.k3_kl", "reward"]
-        both = compare([there], here, metrics=metrics)
+def test_another_home_is_compared_as_this_one_is(tmp_path: Path) -> None:
+    for name in ("this", "other"):
+        ingest_recorded(tmp_path / name, "faults/healthy")
+    with Places(str(tmp_path / "this")) as places:
+        here, there = places.find("faults/healthy"), places.find(f"{tmp_path / 'other'}:faults/healthy")
+        both = compare([there], here, metrics=["backend.k3_kl", "reward"])
         assert both.pairings[0].common == both.pairings[0].steps > 0
         ours, theirs = (run.trend("backend.k3_kl") for run in both.histories)
         assert ours == pytest.approx(theirs)
-
-
-def test_a_bundle_is_compared_as_the_run_it_was_made_of(tmp_path: Path) -> None:
-    home, bundle = tmp_path / "home", tmp_path / "run.logprobe"
-    ingest_recorded(home, "faults/healthy")
-    with open_reader(Home(home)) as reader:
-        export_bundle(reader, "faults/healthy", bundle, version="test")
-    with Places(str(home)) as places:
-        packed = places.find(str(bundle))
-        assert (packed.label, packed.run) == ("run.logprobe", "faults/healthy")
-        both = compare([packed], places.find("faults/healthy"), metrics=["backend.k3_kl"])
-        ours, theirs = (run.trend("backend.k3_kl") for run in both.histories)
-        assert ours == pytest.approx(theirs)
-        assert both.pairings[0].relevant == both.pairings[0].differences == ()
-
-
-def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
-    broken = tmp_path / "run.logprobe"
-    broken.write_bytes(b"PK")
-    with Places(None) as places, pytest.raises(ConfigurationError, match="not a logprobe bundle"):
-        places.find(str(broken))
 
 
 def test_a_name_without_a_home_is_refused() -> None:

@@ -9,13 +9,10 @@ from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import torch
 from importing_files import TOKENS, generic_row, write_lines
 
-from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS
-from logprobe.monitor.compare.places import Places
 
 MIB = 1 << 20
 # So that a test needs no gigabytes: what is tested is that the limit holds, whatever it is.
@@ -86,19 +83,6 @@ def test_parquet_that_needs_more_memory_than_allowed(tmp_path):
     assert code == 1
     assert "reading it took more memory than allowed" in said
     assert "LOGPROBE_LIMITS=import_memory_gib=" in said
-
-
-def test_a_recorded_run_that_repeats_one_row(tmp_path, monkeypatch):
-    folder = tmp_path / "recorded"
-    folder.mkdir()
-    repeated_rows(folder / "training.parquet")
-    (folder / "RUN.json").write_text(
-        json.dumps({"format": 1, "schema": SCHEMA_VERSION, "run": "r", "kinds": {"training": {"rows": 300}}})
-    )
-    for name, value in SMALL.items():
-        monkeypatch.setenv(name, value)
-    with Places(None) as places, pytest.raises(ConfigurationError, match="the limit for"):
-        places.find(str(folder))
 
 
 def test_a_line_that_never_ends_costs_itself(tmp_path):
