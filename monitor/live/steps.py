@@ -20,7 +20,7 @@ from logprobe.monitor.live.memory import Run, Step, Told
 from logprobe.monitor.live.records import ALIGNMENTS, BY_PARTS, HAS, SCALARS, UNBOUNDED
 from logprobe.monitor.live.rows import NONE, nothing
 from logprobe.monitor.live.sequence_rows import ROUTE_COLUMNS
-from logprobe.monitor.live.versions import Order, Spans, by_version, counts, known_spans, pieces
+from logprobe.monitor.live.versions import Order, Piece, Spans, by_version, counts, known_spans, pieces
 from logprobe.monitor.metrics.lag import is_number
 from logprobe.monitor.metrics.publications import publication_rows
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Publications, StepSums
@@ -115,7 +115,7 @@ class _Versions:
         columns = zip(rows.tolist(), ours, versions.tolist(), n.tolist(), simple.tolist(), stated, strict=True)
         for place, (row, mine, version, tokens, is_simple, said) in enumerate(columns):
             if said is not None:
-                spans, count, (self.compared_S[place], self.differing_S[place]) = _with_stated(step, row, said)
+                spans, count, (self.compared_S[place], self.differing_S[place]) = _with_stated(step, row)
                 self._add(mine, by_version(spans, count))
             elif not is_simple:
                 self._add(mine, by_version(*_sampled(step, row)))
@@ -148,10 +148,15 @@ def _sampled(step: Step, row: int) -> tuple[Spans | None, int]:
     return spans, int(step.trained["n_expected"][row]) if prefix or n is None else n
 
 
-def _with_stated(step: Step, row: int, stated: Any) -> tuple[Spans, int, tuple[int, int]]:
+def version_pieces(step: Step, row: int) -> list[Piece]:
+    """Return what engine and trainer say of the versions of a record whose trainer says anything."""
     code = int(step.trained["alignment"][row])
-    spans, n = _engine(step, row)
-    found = pieces(spans, stated, ALIGNMENTS[code] if code >= 0 else None)
+    return pieces(_engine(step, row)[0], step.trained["stated"][row], ALIGNMENTS[code] if code >= 0 else None)
+
+
+def _with_stated(step: Step, row: int) -> tuple[Spans, int, tuple[int, int]]:
+    code, n = int(step.trained["alignment"][row]), _engine(step, row)[1]
+    found = version_pieces(step, row)
     if n is None or code in {-1, _PREFIX}:
         n = int(step.trained["n_expected"][row])
     return known_spans(found), n, counts(found)

@@ -26,6 +26,7 @@ from logprobe.monitor.live import doubled
 from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
 from logprobe.monitor.live.rows import NONE
+from logprobe.monitor.live.steps import version_pieces
 from logprobe.monitor.live.tick import Computed, Outcome
 from logprobe.monitor.live.trajectories import as_dicts, made_of_parts
 from logprobe.monitor.metrics.catalog import KEYS
@@ -46,6 +47,9 @@ _PLAIN: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
 }
 _VERSIONS: Final = pa.schema(
     [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int64()), ("spans", pa.list_(SPAN))]
+)
+_PIECES: Final = pa.list_(
+    pa.struct([("start", pa.int32()), ("end", pa.int32()), ("engine", pa.string()), ("stated", pa.string())])
 )
 _COUNTS_STILL: Final = (None, None)
 _THAWED: Final = ("frozen_steps", "frozen_pairs", "profiled_steps")
@@ -108,7 +112,7 @@ def _trained(to: Transaction, outcome: Outcome) -> None:
         some = [_Rows(step, np.arange(rows.start, rows.stop)) for step, rows in outcome.placed[kind]]
         table = arrived.stored.drop_columns([*SIDES, "rollout_source", "writer"])
         table = table.append_column("full_hash", pa.array(_joined(some, "full_hash"), pa.uint64()))
-        for name, column in _found(some).items():
+        for name, column in (_found(some) | {"pieces": _pieces(some)}).items():
             table = table.append_column(name, column)
         table = table.combine_chunks()
         to.execute("append", table, table="all_sequences")
@@ -214,9 +218,41 @@ def _links(to: Transaction, steps: Sequence[Step]) -> None:
             to.execute("live_forget_statistics", pa.table(_keys(measured)))
             if (statistics := _statistics(measured, PAIRS)).num_rows:
                 to.execute("append", statistics, table="all_statistics")
+    stated = [_Rows(step, np.array(sorted(rows))) for step in steps if (rows := _stated_otherwise(step) - step.fresh)]
+    if stated:
+        to.execute("live_pieces", pa.table(_keys(stated) | {"pieces": _pieces(stated)}))
     if again := [step for step in steps if step.older is not None or step.aside]:
         numbers = {"run": [step.run.name for step in again], "step": [step.number for step in again]}
         to.execute("live_step_records", pa.table(numbers))
+
+
+def _pieces(some: Sequence[_Rows]) -> pa.Array:
+    found = [
+        None if said is None else [piece._asdict() for piece in version_pieces(rows.step, row)]
+        for rows in some
+        for row, said in zip(rows.rows.tolist(), rows.column("stated").tolist(), strict=True)
+    ]
+    return pa.array(found, _PIECES)
+
+
+def _stated_otherwise(step: Step) -> set[int]:
+    """Records of whose versions the trainer says something, and the engine may say something else than before."""
+    stated = (
+        {row for row, said in enumerate(step.trained["stated"].tolist()) if said is not None}
+        if len(step.trained)
+        else set()
+    )
+    respanned = step.run.respanned
+    if not stated or not (step.touched or respanned):
+        return set()
+    links = step.trained["link"]
+    return {
+        row
+        for row in stated
+        if row in step.touched
+        or int(links[row]) in respanned
+        or (row in step.parts and not respanned.isdisjoint(step.parts[row].numbers))
+    }
 
 
 def _aside(step: Step) -> set[int]:

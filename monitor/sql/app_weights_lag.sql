@@ -1,7 +1,7 @@
 -- Which weights sampled the tokens of each replica. Grain: step, replica, trainer's version and version of the tokens. Inputs:
 -- training_sequences, rollout_sequences (the record each was joined with). Parameters: $run, $first, $last (both included).
 WITH joined AS (
-    SELECT t.step, r.replica, t.weight_version AS trainer_version, known_versions(r.spans, t.rollout_versions, t.alignment) AS spans,
+    SELECT t.step, r.replica, t.weight_version AS trainer_version, known_versions(r.spans, t.pieces) AS spans,
            -- What the engine sampled beyond the trained tokens must not shift the lag.
            CASE WHEN t.alignment = 'prefix' OR (t.alignment IS NULL AND t.rollout_versions IS NOT NULL) THEN t.n_expected ELSE coalesce(r.n_tokens, t.n_expected) END AS n
     FROM training_sequences AS t

@@ -4,8 +4,8 @@
 -- record each was joined with). Needs no raw tokens.
 WITH measured AS (
     SELECT s.step, s.n, s.n_expected - s.n AS broken, s.sum_k3, s.sum_abs_d,
-           CASE WHEN len(list_filter(known_versions(r.spans, t.rollout_versions, t.alignment), lambda x: x."version" IS NULL)) = 0
-                THEN list_distinct(list_transform(known_versions(r.spans, t.rollout_versions, t.alignment), lambda x: x."version")) END AS versions
+           CASE WHEN len(list_filter(known_versions(r.spans, t.pieces), lambda x: x."version" IS NULL)) = 0
+                THEN list_distinct(list_transform(known_versions(r.spans, t.pieces), lambda x: x."version")) END AS versions
     FROM statistics AS s
     JOIN training_sequences AS t ON t.run = $run AND t.step = s.step AND t.segment_id = s.segment_id AND t.row = s.row
     LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row

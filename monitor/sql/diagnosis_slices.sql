@@ -23,7 +23,7 @@ labels AS (
     WHERE version IS NOT NULL
 ),
 rollouts AS (
-    SELECT t.run, t.segment_id, t.row, r.replica, r.cached_prefix_tokens > 0 AS cached, known_versions(r.spans, t.rollout_versions, t.alignment) AS spans
+    SELECT t.run, t.segment_id, t.row, r.replica, r.cached_prefix_tokens > 0 AS cached, known_versions(r.spans, t.pieces) AS spans
     FROM trained AS t
     LEFT JOIN rollout_sequences AS r ON r.run = t.run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
     WHERE r.run IS NOT NULL OR t.rollout_versions IS NOT NULL

@@ -4,8 +4,8 @@
 -- training_sequences, the rollout record each was joined with (rollout_sequences).
 WITH measured AS (
     SELECT r.cached_prefix_tokens > 0 AS cached,
-           CASE WHEN len(known_versions(r.spans, t.rollout_versions, t.alignment)) > 0 AND len(list_filter(known_versions(r.spans, t.rollout_versions, t.alignment), lambda s: s."version" IS NULL)) = 0
-                THEN len(list_distinct(list_transform(known_versions(r.spans, t.rollout_versions, t.alignment), lambda s: s."version"))) > 1 END AS in_flight,
+           CASE WHEN len(known_versions(r.spans, t.pieces)) > 0 AND len(list_filter(known_versions(r.spans, t.pieces), lambda s: s."version" IS NULL)) = 0
+                THEN len(list_distinct(list_transform(known_versions(r.spans, t.pieces), lambda s: s."version"))) > 1 END AS in_flight,
            s.n, s.n_expected - s.n AS broken, s.sum_abs_d, s.sum_d, s.sum_k3
     FROM statistics AS s
     JOIN training_sequences AS t ON t.run = $run AND t.step = s.step AND t.segment_id = s.segment_id AND t.row = s.row

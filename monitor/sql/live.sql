@@ -19,6 +19,10 @@ SET
 FROM incoming AS i
 WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row
 
+-- live_pieces: What engine and trainer say of the versions of training records. Grain: training record. Inputs: incoming (Arrow: key, pieces).
+UPDATE all_sequences AS s SET pieces = i.pieces
+FROM incoming AS i WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row
+
 -- live_forget_statistics: Statistics of training records that are written again. Grain: training record and pair. Inputs: incoming (Arrow: key).
 DELETE FROM all_statistics AS s
 USING incoming AS i

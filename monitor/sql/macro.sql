@@ -7,9 +7,9 @@ made > INTERVAL 0 SECONDS AND epoch(came) BETWEEN 0.5 * epoch(made) AND 2 * epoc
 CASE WHEN epoch(made - came) > 60 OR (kept AND epoch(came - made) > 900) THEN epoch(made - came) ELSE 0 END
 
 -- macro_known_versions: Spans [{start, end, version}] of the weights that sampled a sequence: the engine's where the trainer said nothing; else of every token
--- the version of whoever knows it, and null where the two differ. Arguments and places as of `version_pieces`.
-CASE WHEN stated IS NULL THEN spans ELSE list_transform(
-    version_pieces(spans, stated, alignment),
+-- the version of whoever knows it, and null where the two differ. `pieces`: of all_sequences.
+CASE WHEN pieces IS NULL THEN spans ELSE list_transform(
+    pieces,
     lambda p: {
         'start': p."start",
         'end': p."end",
@@ -62,58 +62,20 @@ WHERE s.run = of_run AND s.step BETWEEN coalesce(first, -9223372036854775808) AN
 SELECT step FROM runs_on_their_way([of_run], looked_at)
 
 -- macro_version_counts: Of how many tokens both engine and trainer say the version, and of how many of these they say different ones; null where the trainer said
--- nothing. Arguments as of `version_pieces`.
-CASE WHEN stated IS NOT NULL THEN {
+-- nothing. `pieces`: of all_sequences.
+CASE WHEN pieces IS NOT NULL THEN {
     'compared': coalesce(list_sum(list_transform(
-        list_filter(version_pieces(spans, stated, alignment), lambda p: p.engine IS NOT NULL AND p.stated IS NOT NULL),
-        lambda p: p."end" - p."start"
+        list_filter(pieces, lambda p: p.engine IS NOT NULL AND p.stated IS NOT NULL), lambda p: p."end" - p."start"
     )), 0)::BIGINT,
-    'differing': coalesce(list_sum(list_transform(
-        list_filter(version_pieces(spans, stated, alignment), lambda p: p.engine <> p.stated), lambda p: p."end" - p."start"
-    )), 0)::BIGINT
+    'differing': coalesce(list_sum(list_transform(list_filter(pieces, lambda p: p.engine <> p.stated), lambda p: p."end" - p."start")), 0)::BIGINT
 } END
 
--- macro_version_edges: Where a version may change: ascending, in the places of `version_pieces`.
-list_sort(list_distinct(list_concat(
-    flatten(list_transform(coalesce(spans, []), lambda s: [s."start", s."end"])),
-    flatten(list_transform(coalesce(stated, []), lambda s: CASE
-        WHEN alignment = 'all' THEN [s."start", s."end"] ELSE [s.sampled_start, s.sampled_end]
-    END))
-)))
-
--- macro_version_pieces: What engine and trainer say about the weights of a sequence's tokens, side by side. Arguments: the engine's spans (`alignment` null: they
--- are not known to be about these tokens, and are left out) and the trainer's. Value: list of pieces [start, end), ascending, in tokens of
--- the engine's record, or without one in tokens under the mask; `engine`, `stated`: the version, null: unknown.
-list_transform(
-    list_filter(
-        [
-            {
-                'start': edge,
-                'end': list_min(list_filter(version_edges(CASE WHEN alignment IS NOT NULL THEN spans END, stated, alignment), lambda x: x > edge))
-            }
-            FOR edge IN version_edges(CASE WHEN alignment IS NOT NULL THEN spans END, stated, alignment)
-        ],
-        lambda p: p."end" IS NOT NULL
-    ),
-    lambda p: {
-        'start': p."start",
-        'end': p."end",
-        'engine': list_filter(
-            CASE WHEN alignment IS NOT NULL THEN spans END, lambda s: s."start" <= p."start" AND p."start" < s."end"
-        )[1]."version",
-        'stated': list_filter(stated, lambda s: CASE
-            WHEN alignment = 'all' THEN s."start" <= p."start" AND p."start" < s."end"
-            ELSE s.sampled_start <= p."start" AND p."start" < s.sampled_end
-        END)[1]."version"
-    }
-)
-
 -- macro_version_source: Where a sequence's versions come from: "engine", "trainer", "both" (they agree wherever both know), "conflict" (they differ somewhere, and
--- there the version is unknown); null: nobody knows any. Arguments as of `version_pieces`.
+-- there the version is unknown); null: nobody knows any. `pieces`: of all_sequences.
 CASE
-    WHEN stated IS NULL THEN
+    WHEN pieces IS NULL THEN
         CASE WHEN len(list_filter(spans, lambda s: s."version" IS NOT NULL)) > 0 THEN 'engine' END
-    WHEN version_counts(spans, stated, alignment).differing > 0 THEN 'conflict'
+    WHEN version_counts(pieces).differing > 0 THEN 'conflict'
     WHEN alignment IS NULL OR coalesce(len(list_filter(spans, lambda s: s."version" IS NOT NULL)), 0) = 0 THEN 'trainer'
     ELSE 'both'
 END

@@ -3,10 +3,9 @@
 -- versions are numbers. Nothing is known of frozen steps. `first_step`, `last_step`: of those that differ. Inputs: training_sequences,
 -- rollout_sequences. Parameters: $run, $first, $last (both steps included); null: all.
 WITH stated AS (
-    SELECT t.run, t.step, version_pieces(r.spans, t.rollout_versions, t.alignment) AS pieces
+    SELECT t.run, t.step, t.pieces
     FROM training_sequences AS t
-    JOIN rollout_sequences AS r ON r.run = t.run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
-    WHERE t.rollout_versions IS NOT NULL AND t.run = coalesce($run, t.run)
+    WHERE t.pieces IS NOT NULL AND t.rollout_segment IS NOT NULL AND t.run = coalesce($run, t.run)
         AND t.step >= coalesce($first::BIGINT, t.step) AND t.step <= coalesce($last::BIGINT, t.step)
 ), pieces AS (
     SELECT run, step, piece."end" - piece."start" AS tokens, piece.engine AS engine, piece.stated AS stated,

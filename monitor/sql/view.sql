@@ -76,7 +76,7 @@ SELECT
     s.entropy_sum, s.entropy_n, s.weight_version, s.rollout_source, s.alignment, s.joined_by, s.token_match, s.length_match,
     s.received_max_abs_diff, s.routes_match, s.routes_expected, s.routes_compared, s.routes_equal, s.tags, s.raw_kept,
     r.request_id, r.replica, r.adapter, r.adapter_id, r.time AS rollout_time, r.n_tokens AS rollout_tokens,
-    known_versions(r.spans, s.rollout_versions, s.alignment) AS spans, version_source(r.spans, s.rollout_versions, s.alignment) AS version_source,
+    known_versions(r.spans, s.pieces) AS spans, version_source(r.spans, s.pieces, s.alignment) AS version_source,
     s.rollout_versions, r.prompt_length, r.prompt_hash,
     r.cached_prefix_tokens, r.finish_reason, r.sampling_id, r.engine_config_id,
     b.* EXCLUDE (run, step, segment_id, row, pair, n_expected),

@@ -43,14 +43,13 @@ MACROS: Final = {  # views with parameters, in the order of their dependencies
     "steps_on_their_way": ("of_run", "looked_at"),
 }
 # Expressions with parameters, in the order of their dependencies; views use them.
-_ARGUMENTS: Final = ("spans", "stated", "alignment")
 EXPRESSIONS: Final = {
     "deciding": ("document",),
     "at_its_pace": ("made", "came"),
     "dated_ahead": ("made", "came", "kept"),
-    **dict.fromkeys(
-        ("version_edges", "version_pieces", "known_versions", "version_counts", "version_source"), _ARGUMENTS
-    ),
+    "known_versions": ("spans", "pieces"),
+    "version_counts": ("pieces",),
+    "version_source": ("spans", "pieces", "alignment"),
 }
 # `parts`: one of so many equal parts of the sequences is enough.
 _TOKENS_IN: Final = ("training_files", "rollout_files", "parts := 1")

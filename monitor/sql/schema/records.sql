@@ -84,6 +84,8 @@ CREATE TABLE all_sequences (
     rollout_versions STRUCT(
         "start" INTEGER, "end" INTEGER, sampled_start INTEGER, sampled_end INTEGER, "version" VARCHAR
     )[],
+    -- The same beside what the engine says, in tokens of the engine's record, or without one in tokens under the mask; null: the trainer said nothing.
+    pieces STRUCT("start" INTEGER, "end" INTEGER, engine VARCHAR, stated VARCHAR)[],
     repeated_by     VARCHAR,
     began           TIMESTAMPTZ           -- when the attempt that replaced it began
 );
