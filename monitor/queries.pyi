@@ -451,15 +451,6 @@ def app_tokens_unmeasured(
     source: Source, /, *, count: Any, pair: Any, run: Any, sample: Any, step: Any
 ) -> Rows[AppTokensUnmeasured]: ...
 
-class AppWeightsLag(TypedDict):
-    step: Any  # BIGINT
-    replica: Any  # VARCHAR
-    trainer_version: Any  # VARCHAR
-    version: Any  # VARCHAR
-    tokens: Any  # BIGINT
-
-def app_weights_lag(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[AppWeightsLag]: ...
-
 class AppWeightsUpdates(TypedDict):
     source: Any  # VARCHAR
     replica: Any  # VARCHAR
@@ -480,34 +471,8 @@ class AppWeightsUpdates(TypedDict):
     longest_pause: Any  # DOUBLE
     pauses: Any  # VARCHAR[]
     unknown: Any  # BIGINT
-    version: Any  # VARCHAR
-    step: Any  # BIGINT
-    arrived_at: Any  # TIMESTAMP WITH TIME ZONE
-    pause_mode: Any  # VARCHAR
-    cache_cleared: Any  # BOOLEAN
-    loaded: Any  # BOOLEAN
-    delay: Any  # DOUBLE
-    pause: Any  # DOUBLE
-    reloads: Any  # BIGINT
-    backwards: Any  # BOOLEAN
-    skipped: Any  # BIGINT
 
-def app_weights_updates(
-    source: Source, /, *, first: Any, last: Any, newest: Any, run: Any
-) -> Rows[AppWeightsUpdates]: ...
-
-class AppWeightsVersions(TypedDict):
-    version: Any  # VARCHAR
-    mixed: Any  # BOOLEAN
-    sequences: Any  # BIGINT
-    tokens: Any  # BIGINT
-    broken: Any  # BIGINT
-    k3_kl: Any  # DOUBLE
-    logprob_abs_diff_mean: Any  # DOUBLE
-    first_step: Any  # BIGINT
-    last_step: Any  # BIGINT
-
-def app_weights_versions(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[AppWeightsVersions]: ...
+def app_weights_updates(source: Source, /, *, run: Any) -> Rows[AppWeightsUpdates]: ...
 def archive_counts(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class ArchiveListed(TypedDict):

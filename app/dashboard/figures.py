@@ -424,17 +424,15 @@ def points_chart(
     theme: Theme,
     *,
     axis: str,
-    log: bool = False,
     split: float | None = None,
     reference: Point | None = None,
 ) -> Chart:
     """Return points ± 2 standard errors, and a reference that they are compared with; `split`: a line between two."""
-    bars = [None if point.error is None or log else 2 * point.error for point in points]
+    bars = [None if point.error is None else 2 * point.error for point in points]
     layout = _layout(260, dict(_MARGIN, t=12), theme)
     layout["xaxis"] = _x_axis(theme, axis) | {"fixedrange": True}
     layout["yaxis"] = {
-        "type": "log" if log else "linear", "gridcolor": theme.line, "zeroline": False, "fixedrange": True, "nticks": 5, "exponentformat": "e",
-        "rangemode": "normal" if log else "tozero",
+        "gridcolor": theme.line, "zeroline": False, "fixedrange": True, "nticks": 5, "exponentformat": "e", "rangemode": "tozero",
     }  # fmt: skip
     if reference is not None:
         reach = 2 * (reference.error or 0.0)

@@ -1,23 +1,21 @@
--- When each weight version arrived where: the trainer's publications and each engine's updates in $run.
--- Grain: lane ("trainer", or an engine's replica) and version, in the order of arrival; beside each, what holds for all of its lane. A lane
--- without an arrival among those asked for has one row with `version` null; one of whose versions none is known has no newest one. Inputs: weight_records. Parameters: $run; $first and $last
--- (steps whose result a version is, both included; null: no bound); $newest (versions, counted from the newest one; null: all).
+-- How new weights arrive: the trainer's publications and each engine's updates in $run. Grain: lane ("trainer", or an engine's replica),
+-- the trainer first; one of whose versions none is known has no newest one. Inputs: weight_records. Parameters: $run.
 -- `place`: of a version among all of the run, by number where all are whole numbers, else in the order of publication. Of several records
--- of a lane about one version the first counts, the others are reloads. `skipped`: versions between this one and the one before that
--- never arrived, beyond what is usual for the lane (its median stride). Durations are in seconds, null where a time is unknown.
+-- of a lane about one version the first counts, the others are reloads. `skipped`: versions between one and the one before that never
+-- arrived, beyond what is usual for the lane (its median stride). Durations are in seconds, null where a time is unknown.
 WITH records AS (
-    SELECT version, step, source, CASE WHEN source = 'engine' THEN replica END AS replica, requested_at, started_at, applied_at,
+    SELECT version, source, CASE WHEN source = 'engine' THEN replica END AS replica, requested_at, started_at, applied_at,
            resumed_at, pause_mode, cache_cleared, coalesce(applied_at, resumed_at, time) AS arrived_at
     FROM weight_records WHERE run = $run
 ), versions AS (
-    SELECT version, min(step) AS step, coalesce(min(arrived_at) FILTER (source = 'trainer'), min(arrived_at)) AS published_at,
+    SELECT version, coalesce(min(arrived_at) FILTER (source = 'trainer'), min(arrived_at)) AS published_at,
            min(least(requested_at, started_at)) FILTER (source = 'trainer') AS begun_at
     FROM records WHERE version IS NOT NULL GROUP BY version
 ), placed AS (
     SELECT *, row_number() OVER (ORDER BY if(numbered, try_cast(version AS BIGINT), NULL), published_at, version) AS place
     FROM (SELECT *, bool_and(regexp_full_match(version, '[+-]?[0-9]{1,15}')) OVER () AS numbered FROM versions)
 ), arrivals AS (
-    SELECT r.source, r.replica, r.version, p.step, p.place, r.arrived_at, r.pause_mode, r.cache_cleared,
+    SELECT r.source, r.replica, r.version, p.place, r.arrived_at, r.pause_mode, r.cache_cleared,
            r.started_at IS NOT NULL AS loaded,
            (epoch_us(r.arrived_at) - epoch_us(least(r.requested_at, r.started_at, p.begun_at))) / 1e6 AS delay,
            (epoch_us(r.resumed_at) - epoch_us(r.requested_at)) / 1e6 AS pause,
@@ -46,10 +44,6 @@ WITH records AS (
     FROM judged GROUP BY source, replica
 ), newest AS (
     SELECT max(place) AS place FROM placed
-), shown AS (
-    SELECT * FROM judged
-    WHERE coalesce(step >= $first::BIGINT, $first::BIGINT IS NULL) AND coalesce(step <= $last::BIGINT, $last::BIGINT IS NULL)
-        AND ($newest::BIGINT IS NULL OR place > (SELECT place FROM newest) - $newest::BIGINT)
 ), lanes AS (
     SELECT DISTINCT source, replica FROM records
 )
@@ -58,11 +52,9 @@ SELECT l.source, l.replica, coalesce(t.updates, 0) AS updates, t.newest_version,
        coalesce(u.stride, 1) AS usual_stride, coalesce(t.all_skipped, 0) AS all_skipped, coalesce(t.all_backwards, 0) AS all_backwards,
        coalesce(t.all_unloaded, 0) AS all_unloaded, coalesce(t.all_reloads, 0) AS all_reloads, coalesce(t.cleared, 0) AS cleared,
        coalesce(t.kept, 0) AS kept, t.usual_delay, t.longest_delay, t.usual_pause, t.longest_pause, t.pauses,
-       coalesce(x.unknown, 0) AS unknown,
-       s.version, s.step, s.arrived_at, s.pause_mode, s.cache_cleared, s.loaded, s.delay, s.pause, s.reloads, s.backwards, s.skipped
+       coalesce(x.unknown, 0) AS unknown
 FROM lanes AS l CROSS JOIN newest AS n
 LEFT JOIN totals AS t ON t.source = l.source AND t.replica IS NOT DISTINCT FROM l.replica
 LEFT JOIN usual AS u ON u.source = l.source AND u.replica IS NOT DISTINCT FROM l.replica
 LEFT JOIN unknown AS x ON x.source = l.source AND x.replica IS NOT DISTINCT FROM l.replica
-LEFT JOIN shown AS s ON s.source = l.source AND s.replica IS NOT DISTINCT FROM l.replica
-ORDER BY l.source DESC, l.replica NULLS FIRST, s.arrived_at, s.place
+ORDER BY l.source DESC, l.replica NULLS FIRST

@@ -20,7 +20,6 @@ from alert_notes import NOTE
 
 from logprobe.alerts.rules.liveness import _names as collectors
 from logprobe.alerts.sending.channels import slack_message
-from logprobe.app.dashboard.pages.weights import lag_note
 from logprobe.app.proof_setup import _check_versions
 from logprobe.app.text.comparison import _names as metrics
 from logprobe.app.text.scores import _sequences
@@ -52,8 +51,6 @@ SAID = {
     "app/dashboard/pages/alerts.py RECENT": "tests/app/dashboard/test_words.py",  # "the last 30 transitions"
     "app/dashboard/pages/diagnosis.py MOST": "tests/app/dashboard/test_words.py::test_what_is_not_met_comes_first",
     "app/dashboard/pages/mismatch.py MOST_TAGS": "tests/app/dashboard/test_words.py::test_slices_and_tags_beyond",
-    "app/dashboard/pages/weights.py LANES": "tests/app/dashboard/test_words.py::test_the_timeline_has_the_trainer_on_top",
-    "app/dashboard/pages/weights.py REPLICAS": "tests/contracts/test_limits.py::test_replicas_of_a_chart",
     "app/proof_setup.py _NAMED": "tests/contracts/test_limits.py::test_weight_versions_in_an_error",
     "app/view/story.py _SHOWN": "tests/app/test_report_command.py::test_a_terminal_shows_the_newest",
     "app/view/changes.py _MOST": "tests/app/test_changes.py::test_the_first_setting_past_the_limit",
@@ -228,11 +225,6 @@ def test_sequences_that_a_score_names() -> None:
     assert said(10).endswith("s9")
     assert said(11).startswith("off: 11 of 100")
     assert said(11).endswith("s9, …")
-
-
-def test_replicas_of_a_chart() -> None:
-    assert "replicas" not in lag_note(5, "")
-    assert lag_note(6, "").endswith("; the 5 of 6 replicas that lag most")
 
 
 def test_weight_versions_in_an_error() -> None:

@@ -63,7 +63,16 @@ _MEASURES: Final = (
     ("share", "share of tokens"),
 )
 _NO_PROFILE: Final = "no profile of these steps: their raw tokens were not kept, or they were not profiled yet"
-_COLUMNS: Final = ("k3_kl", "logprob_abs_diff_mean", "kl", "ess", "calibration_z", "coverage", "reward")
+_COLUMNS: Final = (
+    "k3_kl",
+    "logprob_abs_diff_mean",
+    "kl",
+    "ess",
+    "calibration_z",
+    "coverage",
+    "weight_lag_mean",
+    "reward",
+)
 _UNRECORDED: Final = {
     "weight_lag": "record weight_version with training records, and spans with rollouts",
     "weight_versions": "record spans with rollouts",

@@ -1,12 +1,11 @@
-"""Weights, a view of the Mismatch page: how old the weights were that sampled, when new ones arrived where, and what
-updates did to requests in flight."""
+"""Weights, a view of the Mismatch page: how old the weights were that sampled, which engines keep up, and what updates
+did to requests in flight. Replica by replica and version by version: the slices of the Mismatch page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -14,24 +13,19 @@ import polars as pl
 
 from logprobe.app.dashboard import data, ui
 from logprobe.app.dashboard.data import column
-from logprobe.app.dashboard.figures import Chart, Point, plain, points_chart, transparent
+from logprobe.app.dashboard.figures import Point, points_chart
 from logprobe.app.dashboard.panels import Line as Series
 from logprobe.app.dashboard.panels import Panel
 from logprobe.app.dashboard.reading.mismatch import PACE, Seen
-from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor import queries
-from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag, lag_by_replica, lanes
+from logprobe.monitor.analysis.weight_updates import Lane, lanes
 from logprobe.monitor.event_study import Contrast, Question, around_updates, by_cached_prefix, contrasts
 
 T = TypeVar("T")
 
-LANES: Final = 24  # drawn; the table has all
-REPLICAS: Final = 5  # beside the whole: as many as colours tell apart
-VERSIONS: Final = 120  # newest ones on the timeline unless others are asked for
 STEPS: Final = 1000  # newest ones that are looked at sequence by sequence
 TOKENS: Final = 2_000_000  # of the newest steps that are looked at token by token
 _NEWEST: Final = 10  # steps that say how old the weights are now
@@ -103,12 +97,7 @@ def draw(run: Run) -> None:
     window = ui.window(frame["step"])
     seen = Seen(int(frame["step"][0]), int(frame["step"][-1])) if window is None else Seen(*window, whole=False)
     at = At(run, frame, seen, newest(frame, seen), newest(frame, seen, tokens=TOKENS))
-    for name, part in (
-        ("timeline", _timeline),
-        ("lag", _lag),
-        ("event study", _study),
-        ("weight versions", _by_version),
-    ):
+    for name, part in (("updates", _updates), ("lag", _lag), ("event study", _study)):
         with ui.guarded(name):
             part(at)
 
@@ -127,31 +116,20 @@ def newest(frame: pl.DataFrame, seen: Seen, tokens: float | None = None) -> Seen
 # --- Updates ---
 
 
-def _timeline(at: At) -> None:
-    every = VERSIONS if at.seen.whole else None
-    steps = (None, None) if at.seen.whole else (at.seen.first, at.seen.last)
-    known: tuple[Lane, ...] = at.once(
-        "lanes", at.seen, lambda: lanes(data.reader(), at.run.name, steps=steps, newest=every)
-    )
+def _updates(at: At) -> None:
+    known = at.once("lanes", at.seen, lambda: lanes(data.reader(), at.run.name))
     age = age_of(at.frame)
     for words, tone in status(known, age):
         ui.write(words, tone)
     if known:
-        shown = (
-            f"the newest {VERSIONS} versions; zoom into the chart for others"
-            if at.seen.whole
-            else f"versions of {at.seen.words}"
-        )
-        hidden = len(known) - LANES
-        ui.title("Updates", shown + (f"; {counted(hidden, 'lane')} more in the table" if hidden > 0 else ""))
-        ui.plot("updates", lanes_chart(at.run.name, known, ui.theme()))
+        ui.title("Updates", "of the whole run; the trainer first, then the engines that are furthest behind")
         head = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "unusual")
-        ui.table("lanes", head, [lane_line(lane, age) for lane in sorted(known, key=_place)], fold=True)
+        ui.table("lanes", head, [lane_line(lane, age) for lane in sorted(known, key=place)], fold=True)
 
 
-def name_of(lane: Lane | ReplicaLag) -> str:
+def name_of(lane: Lane) -> str:
     """Return what people call it."""
-    if isinstance(lane, Lane) and lane.source != "engine":
+    if lane.source != "engine":
         return "trainer"
     return "engine" if lane.replica is None else f"engine {harmless(lane.replica)}"
 
@@ -232,111 +210,9 @@ def _late(lane: Lane) -> str:
     return f"{name_of(lane)} {state} at version `{harmless(lane.newest_version)}`, {counted(lane.behind, 'version')} behind"
 
 
-def _place(lane: Lane) -> tuple[bool, float, str]:
-    """The trainer first, then the engines that are furthest behind; what is unknown is the furthest."""
+def place(lane: Lane) -> tuple[bool, float, str]:
+    """Return what the table is sorted by: what is unknown is the furthest behind."""
     return lane.source == "engine", -math.inf if lane.behind is None else -lane.behind, lane.replica or ""
-
-
-def lanes_chart(run: str, known: Sequence[Lane], theme: Theme) -> Chart:
-    """Return a lane per engine, the trainer on top: a tick where a version arrived, a bar for how long it took, marks
-    for what was odd about it, a dashed line since an engine stopped."""
-    drawn = sorted(known, key=_place)[:LANES]
-    ticks = [
-        (at, lane, each, each.arrived_at.timestamp())
-        for at, lane in enumerate(drawn)
-        for each in lane.arrivals
-        if each.arrived_at
-    ]
-    times = [time for *_, time in ticks]
-    first, last = min(times, default=0.0), max(times, default=1.0)
-    room = 0.02 * (last - first) or 0.5
-    colors = {"": theme.text, "warning": theme.update, "critical": theme.alarm}
-    bars = [(time - each.delay, time, at) for at, _, each, time in ticks if each.delay]
-    tick_colors = [colors[_TONES[lane.state]] if lane.source == "engine" else theme.muted for _, lane, _, _ in ticks]
-    odd: dict[str, tuple[str, float, Callable[[Arrival], bool]]] = {
-        "prefix cache kept": ("circle", 0.32, lambda each: each.cache_cleared is False),
-        "versions skipped, or an older one": (
-            "triangle-down",
-            -0.32,
-            lambda each: bool(each.skipped or each.backwards),
-        ),
-    }
-    traces = [
-        {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "name": "time it took", "showlegend": bool(bars), "x": [x for begin, end, _ in bars for x in (_time(begin), _time(end), None)],
-         "y": [y for *_, at in bars for y in (at, at, None)], "line": {"width": 6, "color": transparent(theme.accent, 0.45)}},
-        _marks("a version arrived", ticks, "line-ns-open", tick_colors, 0.0),
-        *(_marks(name, [tick for tick in ticks if is_so(tick[2])], symbol, theme.update, shift) for name, (symbol, shift, is_so) in odd.items()),
-    ]  # fmt: skip
-    shapes = []
-    for at in [at for at, lane in enumerate(drawn) if lane.source == "engine" and lane.state in {"behind", "stopped"}]:
-        since = next((time for place, _, _, time in reversed(ticks) if place == at), last)
-        line = {"width": 1.5, "dash": "dash", "color": theme.alarm}
-        shapes.append(
-            {
-                "type": "line",
-                "xref": "x",
-                "yref": "y",
-                "x0": _time(since),
-                "x1": _time(last),
-                "y0": at,
-                "y1": at,
-                "layer": "below",
-                "line": line,
-            }
-        )
-    layout = {
-        "height": len(drawn) * 30 + 90, "margin": {"l": 190, "r": 12, "t": 30, "b": 40, "pad": 0}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"size": 11, "color": theme.muted}, "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 12, "color": theme.text}},
-        "hovermode": "closest", "dragmode": False, "hoverlabel": {"font": {"size": 12}, "align": "left"}, "shapes": shapes, "uirevision": run,
-        "xaxis": {"type": "date", "range": [_time(first - room), _time(last + room)], "gridcolor": theme.line, "zeroline": False, "fixedrange": True, "nticks": 10, "title": {"text": "time, UTC", "standoff": 4}},
-        "yaxis": {"range": [len(drawn) - 0.5, -0.5], "fixedrange": True, "zeroline": False, "gridcolor": theme.line, "tickvals": list(range(len(drawn))), "ticktext": [_label(lane) for lane in drawn]},
-    }  # fmt: skip
-    alt = " ".join(
-        f"{name_of(lane)}: {counted(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}."
-        for lane in drawn
-    )
-    words = {str(round(time * 1000)): said(lane, each) for _, lane, each, time in ticks}
-    return Chart({"data": traces, "layout": layout}, run, alt, words=words, zooms=False)
-
-
-def _marks(
-    name: str, ticks: Sequence[tuple[int, Lane, Arrival, float]], symbol: str, color: object, shift: float
-) -> dict[str, Any]:
-    tall = symbol.startswith("line")
-    return {
-        "type": "scatter", "mode": "markers", "hoverinfo": "text", "name": name, "showlegend": bool(ticks), "x": [_time(time) for *_, time in ticks],
-        "y": [at + shift for at, *_ in ticks], "text": [plain(said(lane, each)) for _, lane, each, _ in ticks],
-        "marker": {"symbol": symbol, "size": 14 if tall else 6, "color": color, "line": {"width": 1.4 if tall else 0, "color": color}},
-    }  # fmt: skip
-
-
-def _label(lane: Lane) -> str:
-    late = lane.source == "engine" and lane.state != "current"
-    note = "" if not late else "version unknown" if lane.behind is None else f"{lane.behind:,} behind"
-    return plain(name_of(lane)) + (f"<br><i>{note}</i>" if note else "")
-
-
-def _time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S.%f}"
-
-
-def said(lane: Lane, each: Arrival) -> str:
-    """Return an arrival in words: only what there is, as most of it is unknown for most records."""
-    kept = each.cache_cleared is False
-    parts = [
-        f"{name_of(lane)}: version {harmless(each.version)}",
-        "" if each.step is None else f"of step {each.step:,}",
-        "" if each.arrived_at is None else f"arrived {each.arrived_at.astimezone(UTC):%H:%M:%S} UTC",
-        "" if each.delay is None else f"took {number(each.delay)} s",
-        "" if each.pause_mode is None else f"pause mode {harmless(each.pause_mode)}",
-        "" if each.pause is None else f"paused {number(each.pause)} s",
-        "" if each.cache_cleared is None else f"prefix cache {'kept' if kept else 'cleared'}",
-        "announced but never loaded" if lane.source == "engine" and not each.loaded else "",
-        f"{counted(each.skipped, 'version')} skipped before it" if each.skipped else "",
-        "older than the one before it" if each.backwards else "",
-        f"reloaded {each.reloads:,}×" if each.reloads else "",
-    ]
-    return " · ".join(filter(None, parts))
 
 
 def lane_line(lane: Lane, age: Age | None) -> Line:
@@ -390,41 +266,8 @@ def odd_of(lane: Lane) -> Iterator[str]:
 
 
 def _lag(at: At) -> None:
-    window = (at.sequences.first, at.sequences.last)
-    lags = at.once("replicas", at.sequences, lambda: lag_by_replica(data.reader(), at.run.name, window))
-    panels, frame = with_replicas(at.frame, lags)
-    ui.title("Lag and delay", lag_note(len(lags), at.sequences.words if at.sequences != at.seen else ""))
-    ui.steps_chart("weights", at.run, frame, panels, diagnosis=data.diagnosis_of(at.run))
-
-
-def with_replicas(frame: pl.DataFrame, lags: Sequence[ReplicaLag]) -> tuple[tuple[Panel, ...], pl.DataFrame]:
-    """Return the panels, and the frame with a column for each of the replicas whose lag is largest, where there are
-    several."""
-    if len(lags) < 2:  # noqa: PLR2004 -- one replica is the run itself
-        return PANELS, frame
-    worst = sorted(lags, key=_mean_lag, reverse=True)[:REPLICAS]
-    for lag in worst:
-        of = pl.DataFrame({"step": np.asarray(lag.steps, dtype=np.int64), f"lag of {name_of(lag)}": lag.mean}).fill_nan(
-            None
-        )
-        frame = frame.join(of, on="step", how="left")
-    lines = tuple(Series(f"lag of {name_of(lag)}", f"run {at}", name_of(lag)) for at, lag in enumerate(worst))
-    return (replace(PANELS[0], lines=PANELS[0].lines + lines, height=150), *PANELS[1:]), frame
-
-
-def _mean_lag(lag: ReplicaLag) -> float:
-    """Over its steps; a lag that is unknown is none to stand out."""
-    measured = lag.mean[np.isfinite(lag.mean)]
-    return float(measured.mean()) if len(measured) else 0.0
-
-
-def lag_note(replicas: int, steps: str) -> str:
-    """Return what the chart shows, and which replicas of how many; `steps`: that they are of, where these are not
-    all."""
-    note = "age of the weights that sampled, and how long new ones took to arrive"
-    if replicas > REPLICAS:
-        note += f"; the {REPLICAS} of {replicas:,} replicas that lag most"
-    return f"{note}; engines apart: {steps}" if replicas > 1 and steps else note
+    ui.title("Lag and delay", "age of the weights that sampled, and how long new ones took to arrive")
+    ui.steps_chart("weights", at.run, at.frame, PANELS, diagnosis=data.diagnosis_of(at.run))
 
 
 # --- Around updates ---
@@ -459,13 +302,6 @@ def _study(at: At) -> None:
         ui.write("No raw tokens of these steps are kept, or they were recorded without weight versions.")
     lines = [contrast_line(contrast) for contrast in contrasts(switches, cached)]
     ui.table("patterns", ("tokens or requests", "mean |d|", "against", "verdict", "what it means"), lines)
-    head = ("prompt tokens from the cache", "in-flight update", "mean |d|", "K3", "sequences", "tokens")
-    ui.table(
-        "cached",
-        head,
-        [_cached(group) for group in cached],
-        empty="No sequence of these steps has statistics of both sides.",
-    )
 
 
 def switch_points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Point], Point | None]:
@@ -511,46 +347,3 @@ def contrast_line(contrast: Contrast) -> Line:
     meaning = _MEANING.get((contrast.question, verdict)) or _UNKNOWN[contrast.question]
     cells = [group, number(contrast.gap), f"{others}: {number(contrast.other)}", answer, meaning]
     return Line(cells, "critical" if harmful else "warning" if verdict == "worse" else "")
-
-
-def _cached(group: Mapping[str, Any]) -> Line:
-    answers = {True: "yes", False: "no", None: "unknown"}
-    counts = [f"{group['sequences']:,}", f"{group['tokens']:,}{_left_out(group)}"]
-    return Line([answers[group["cached"]], answers[group["in_flight"]], _size(group), number(group["k3_kl"]), *counts])
-
-
-# --- By version ---
-
-
-def _by_version(at: At) -> None:
-    steps = at.sequences
-    bounds = {"run": at.run.name, "first": steps.first, "last": steps.last}
-    rows = at.once("versions", steps, lambda: queries.app_weights_versions(data.reader(), **bounds).to_pylist())
-    ui.title("K3 by weight version", f"of sequences sampled by one version; {steps.words}")
-    points, axis = version_points(rows)
-    if points:
-        log = all(point.y > 0 for point in points)
-        ui.plot("versions", points_chart("K3 by weight version", points, ui.theme(), axis=axis, log=log))
-    else:
-        ui.write("No sequence of these steps is known to come from a single version.")
-    rest = [group for group in rows if group["version"] is None and group["sequences"]]
-    words = [
-        f"{counted(each['sequences'], 'sequence')} {'of several versions' if each['mixed'] else 'of unknown version'}: K3 {number(each['k3_kl'])}"
-        for each in rest
-    ]
-    if words:
-        ui.write("; ".join(words) + ".")
-
-
-def version_points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Point], str]:
-    """Return K3 by the version that sampled a sequence, oldest first, and the axis; names that are no numbers keep
-    their order."""
-    single = [group for group in reversed(rows) if group["version"] is not None and group["k3_kl"] is not None]
-    numbered = all(group["version"].lstrip("+-").isdecimal() for group in single)
-    points = []
-    for at, group in enumerate(single):
-        first, last = group["first_step"], group["last_step"]
-        steps = f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
-        words = f"version {harmless(group['version'])}: K3 {number(group['k3_kl'])}, {group['sequences']:,} sequences, {steps}{_left_out(group)}"
-        points.append(Point(int(group["version"]) if numbered else at, group["k3_kl"], words))
-    return sorted(points, key=lambda point: point.x), "weight version" if numbered else "weight versions, in order"

@@ -30,7 +30,7 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.analysis.token_view import STATES, Rule, Side, Tokens, effect, pair_tokens
-from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag
+from logprobe.monitor.analysis.weight_updates import Lane
 from logprobe.monitor.compare import History, compared
 from logprobe.monitor.event_study import Contrast
 from logprobe.monitor.home import Home
@@ -249,23 +249,10 @@ def test_metrics_say_why_they_have_no_value_and_what_is_broken() -> None:
 
 # --- Weights ---
 
-ARRIVAL = Arrival(
-    "16",
-    15,
-    T0,
-    "keep",
-    cache_cleared=False,
-    loaded=True,
-    delay=0.03,
-    pause=0.04,
-    reloads=0,
-    backwards=False,
-    skipped=0,
-)
 ENGINE = Lane(
     source="engine", replica="left", updates=17, newest_version="16", behind=0, missed=0, usual_stride=1, all_skipped=0,
     all_backwards=0, all_unloaded=0, all_reloads=0, cleared=0, kept=16, unknown=0, usual_delay=0.03, longest_delay=0.5, usual_pause=0.04, longest_pause=0.6,
-    pauses=["keep"], arrivals=(ARRIVAL,),
+    pauses=["keep"],
 )  # fmt: skip
 TRAINER = replace(ENGINE, source="trainer", replica=None, kept=0, pauses=None, usual_delay=None, usual_pause=None)
 
@@ -317,29 +304,12 @@ def test_a_lane_says_what_was_out_of_the_ordinary() -> None:
     ]  # fmt: skip
     odd = replace(ENGINE, all_skipped=2, all_backwards=1, all_unloaded=5, unknown=3, all_reloads=1, usual_stride=4)
     assert len(list(weights.odd_of(odd))) == 5
-    assert "prefix cache kept" in weights.said(ENGINE, ARRIVAL)
 
 
-def test_the_timeline_has_the_trainer_on_top_and_the_worst_engine_next() -> None:
-    late = replace(ENGINE, replica="slow", behind=12)
-    layout = weights.lanes_chart("r", [ENGINE, late, TRAINER], LIGHT).figure["layout"]
-    assert layout["yaxis"]["ticktext"] == ["trainer", "engine slow<br><i>12 behind</i>", "engine left"]
-    assert len(layout["shapes"]) == 1
-    many = weights.lanes_chart("r", [replace(ENGINE, replica=str(at)) for at in range(40)], LIGHT)
-    assert len(many.figure["layout"]["yaxis"]["tickvals"]) == weights.LANES == 24
-
-
-def test_replicas_stand_beside_the_run_the_oldest_weights_first() -> None:
-    lags = [
-        ReplicaLag("a", np.array([3, 5]), np.array([0.0, 1.0]), np.array([0.0, 1.0])),
-        ReplicaLag("b", np.array([4]), np.array([7.0]), np.array([9.0])),
-        ReplicaLag(None, np.array([4]), np.array([NAN]), np.array([NAN])),
-    ]
-    frame = pl.DataFrame({"step": [3, 4, 5], "weight_lag_mean": [1.0, 1.0, 1.0]})
-    panels, beside = weights.with_replicas(frame, lags)
-    assert [line.name for line in panels[0].lines] == ["mean", "max", "engine b", "engine a", "engine"]
-    assert beside["lag of engine a"].to_list() == [0.0, None, 1.0]
-    assert weights.with_replicas(frame, lags[:1])[0] == weights.PANELS
+def test_the_trainer_is_on_top_and_the_worst_engine_next_and_every_row_of_the_chart_is_a_metric() -> None:
+    late, unknown = replace(ENGINE, replica="slow", behind=12), replace(ENGINE, replica="mute", behind=None)
+    shown = sorted([ENGINE, late, TRAINER, unknown], key=weights.place)
+    assert [weights.name_of(lane) for lane in shown] == ["trainer", "engine mute", "engine slow", "engine left"]
     assert {line.metric for panel in weights.PANELS for line in panel.lines} <= set(KEYS)
 
 
@@ -357,23 +327,6 @@ def test_a_contrast_says_what_it_means(contrast: Contrast, verdict: str, tone: s
     line = weights.contrast_line(contrast)
     assert (line.cells[3], line.tone) == (verdict, tone)
     assert line.cells[4]
-
-
-def test_versions_stand_at_their_numbers_and_the_others_in_their_order() -> None:
-    def row(version: str | None, k3: float | None) -> dict[str, Any]:
-        return {
-            "version": version,
-            "k3_kl": k3,
-            "mixed": False,
-            "sequences": 2,
-            "broken": 0,
-            "first_step": 1,
-            "last_step": 1,
-        }
-
-    points, axis = weights.version_points([row("12", 0.2), row("10", 0.1), row("9", None), row(None, 0.3)])
-    assert ([(point.x, point.y) for point in points], axis) == ([(10, 0.1), (12, 0.2)], "weight version")
-    assert [point.x for point in weights.version_points([row("b", 0.0), row("a", 0.1)])[0]] == [0, 1]
 
 
 # --- Compare ---
