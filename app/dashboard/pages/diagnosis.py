@@ -1,4 +1,4 @@
-"""Diagnosis: the evidence, layer by layer, what is not measured, and parity with the recipe or a reference run."""
+"""Diagnosis: the evidence, layer by layer, what is not measured, and parity with the recipe. Two runs: Compare."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from logprobe.monitor.judging.document import LAYERS as ORDER
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, alarms
 from logprobe.monitor.judging.expected import expected
 from logprobe.monitor.judging.judgement import MARGIN
-from logprobe.monitor.judging.parity import Check, Parity, Setting
+from logprobe.monitor.judging.parity import Check, Parity
 from logprobe.monitor.judging.parity import compare as parity_of
 from logprobe.monitor.judging.proven import latest
 from logprobe.monitor.judging.signatures import SIGNATURES
 
-RECIPE: Final = "the built-in recipe"  # what a run is held against when no reference is chosen
+RECIPE: Final = "the built-in recipe"  # what a run is held against
 MOST: Final = 4  # settings of a check that are shown
 _DASHES: Final = ("solid", "dash", "dot", "dashdot")
 _PACE: Final = 10.0  # times what a comparison took
@@ -46,11 +46,10 @@ def draw(run: Run) -> None:
     steps = data.frame_of(run)["step"].to_list()
     ui.verdict(verdict_of(run.judgement, found, steps))
     if found is not None:
-        reference = _reference(run)
         with ui.guarded("picture of the cause"):
             _picture(run, found, steps)
         _trend(found)
-        accepting = _acceptances(run, reference)
+        accepting = _acceptances(run)
         _findings(run, found, accepting)
         _accepted(run, found.document, accepting)
         _correction(found)
@@ -63,7 +62,7 @@ def draw(run: Run) -> None:
                 run.name,
             )
         with ui.guarded("parity"):
-            _parity(run, reference)
+            _parity(run)
 
 
 # --- What is wrong ---
@@ -245,15 +244,14 @@ class Acceptances:
     expected: Expectation | None = None
 
 
-def _acceptances(run: Run, reference: Run | None) -> Acceptances:
+def _acceptances(run: Run) -> Acceptances:
     """Read again whenever the run has something new: accepting makes it diagnosed again."""
-    name = None if reference is None else reference.name
 
     def read() -> Acceptances:
         rows = queries.acceptances_read(data.reader(), run=run.name).to_pylist()
-        return Acceptances(rows, expectation(data.reader(), run.name, name))
+        return Acceptances(rows, expectation(data.reader(), run.name))
 
-    return data.kept(("acceptances", run.name, name), (data.version_of(run), st.session_state.get("accepted")), read)
+    return data.kept(("acceptances", run.name), (data.version_of(run), st.session_state.get("accepted")), read)
 
 
 def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, accepting: Acceptances) -> None:
@@ -319,44 +317,15 @@ def _acceptance(entry: Mapping[str, Any], finding: FindingDocument | None, docum
 # --- Parity ---
 
 
-def _reference(run: Run) -> Run | None:
-    """The run that is chosen to be held against."""
-    runs = data.look().runs or {}
-    asked = str(st.session_state.get("reference") or st.query_params.get("reference") or "")
-    return None if asked == run.name else runs.get(asked)
-
-
-def _parity(run: Run, reference: Run | None) -> None:
+def _parity(run: Run) -> None:
     ui.title("Parity", "the run's settings against those that engine and trainer need to agree")
-    others = [name for name in data.look().runs or {} if name != run.name]
-    st.selectbox(
-        "held against", others, index=None, key="reference", bind="query-params", persist_state="session", placeholder=RECIPE, width=330
-    )  # fmt: skip
-    name = None if reference is None else reference.name
-    version = (data.version_of(run), None if reference is None else data.version_of(reference))
-    read = partial(parity_of, data.reader(), run.name, reference=name, name=RECIPE)
-    parity = data.kept(("parity", run.name, name), version, read, pace=_PACE)
+    read = partial(parity_of, data.reader(), run.name, name=RECIPE)
+    parity = data.kept(("parity", run.name), data.version_of(run), read, pace=_PACE)
     words, tone = parity_words(parity)
     ui.write(words, tone)
+    ui.links([ui.Link("Compare with another run", "compare", {"run": run.name})])
     head = ("requirement", "found", "required", "verdict", "why and fix")
-    ui.table("parity", head, [_check(check, compared=name is not None) for check in in_order(parity.checks)], fold=True)
-    if name is not None:
-        tones = {"tracks": "good", "leaves": "bad", "unknown": "unsure"}
-        trends = [
-            Line(
-                [each.label, each.verdict, "–" if each.leaves_step is None else f"{each.leaves_step:,}", each.reason],
-                tones[each.verdict],
-            )
-            for each in parity.trajectories
-        ]
-        ui.table("trajectories", ("metric", "verdict", "leaves at step", "why"), trends)
-        ui.table(
-            "settings",
-            ("setting", run.name, name, "parity depends on it"),
-            settings(parity),
-            empty="All settings are the same.",
-            fold=True,
-        )
+    ui.table("parity", head, list(map(check_line, in_order(parity.checks))), fold=True)
 
 
 def parity_words(parity: Parity) -> tuple[str, str]:
@@ -376,31 +345,17 @@ def in_order(checks: Sequence[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: ["not_at_parity", "unknown", "at_parity"].index(check.verdict))
 
 
-def _check(check: Check, *, compared: bool) -> Line:
+def check_line(check: Check) -> Line:
+    """Return a requirement with what was found: name, value and who set it."""
     tone, verdict = {"at_parity": ("", "met"), "not_at_parity": ("bad", "not met"), "unknown": ("unsure", "unknown")}[
         check.verdict
     ]
-    met = check.verdict == "at_parity"
-    found = "; ".join(_setting(item, compared=compared) for item in check.settings[:MOST])
+    found = [
+        f"`{item.fact}` {item.words}{f' ({item.provenance})' if item.provenance else ''}"
+        for item in check.settings[:MOST]
+    ]
     more = len(check.settings) - MOST
-    found += f"; {more} more" if more > 0 else ""
-    verdict = verdict if check.outcome == "met" or not met else "as the reference"
+    found += [f"{more} more"] if more > 0 else []
     layer = f" ({check.layer.replace('_', ' ')})" if check.layer else ""
-    return Line(
-        [f"{check.name}{layer}", found, check.expected, verdict, "" if met else f"{check.why} {check.fix}"], tone
-    )
-
-
-def _setting(item: Setting, *, compared: bool) -> str:
-    """Name, value, who set it, and the reference's value where it is another."""
-    origin = f" ({item.provenance})" if item.provenance else ""
-    other = f", reference {item.reference_words}" if compared and item.words != item.reference_words else ""
-    return f"`{item.fact}` {item.words}{origin}{other}"
-
-
-def settings(parity: Parity) -> list[Line]:
-    """Return what differs from the reference: what parity depends on first."""
-    looked_at = {item.fact: item for check in parity.checks for item in check.settings}
-    relevant = [item for item in looked_at.values() if item.words != item.reference_words]
-    lines = [Line([item.fact, item.words, item.reference_words, "yes"]) for item in relevant]
-    return lines + [Line([item.fact, item.words, item.reference_words, ""]) for item in parity.differences]
+    advice = "" if check.verdict == "at_parity" else f"{check.why} {check.fix}"
+    return Line([f"{check.name}{layer}", "; ".join(found), check.expected, verdict, advice], tone)
