@@ -73,7 +73,7 @@ def _figure(reader: Reader, home: str | PathLike[str], name: str, *, dark: bool)
         *judged(queries.app_marks(reader, run=name)),
     )
     baseline, onset = None if found is None else found.document["growth"]["baseline"], onset_of(found)
-    axis = axis_of(frame, "step", onset)
+    axis = axis_of(frame, "step")
     chart = steps_chart(
         name, frame, OVERVIEW, theme, axis=axis, marks=marks, baseline=baseline, since=onset, exact=True
     )

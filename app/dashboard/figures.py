@@ -25,8 +25,7 @@ from logprobe.app.text.numbers import number
 Figure = dict[str, Any]
 Window = tuple[float, float]
 
-SINCE: Final = "steps since the onset"
-WHOLE: Final = frozenset({"step", SINCE})  # axes whose places are whole steps
+STEPS: Final = "step"  # title of the axis whose places are whole steps
 HEADING: Final = 28  # pixels above each row
 STRIP: Final = 16  # of the marks on top
 _MARGIN: Final = {"l": 54, "r": 12, "t": 6, "b": 40, "pad": 0}
@@ -88,15 +87,6 @@ class Mark:
     kind: str
     at: float
     words: str
-
-
-@dataclass(frozen=True)
-class Span:
-    """Steps of which something holds."""
-
-    first: float
-    last: float
-    color: str
 
 
 @dataclass(frozen=True)
@@ -193,10 +183,9 @@ def rows_chart(
     *,
     alt: str,
     marks: Sequence[Mark] = (),
-    spans: Sequence[Span] = (),
     since: float | None = None,
     window: Window | None = None,
-    axis: str = "step",
+    axis: str = STEPS,
     tickformat: str = ",d",
     legend: bool = False,
     note: str = "",
@@ -210,7 +199,6 @@ def rows_chart(
         theme: colours.
         alt: the chart in words.
         marks: in a strip on top, if there are any.
-        spans: shaded parts of the x axis.
         since: where a line through all rows says that growth began.
         window: places in view; None: all.
         axis: title of the x axis.
@@ -221,7 +209,7 @@ def rows_chart(
     """
     places = np.concatenate([curve.x[np.isfinite(curve.x)] for row in rows for curve in row.curves])
     low, high = window or (float(places.min()), float(places.max()))
-    room = 0.5 if window and axis in WHOLE else max(0.5 if axis == "step" else 0.0, 0.005 * (high - low)) or 0.5
+    room = 0.5 if window and axis == STEPS else max(0.5 if axis == STEPS else 0.0, 0.005 * (high - low)) or 0.5
     shown = (low - room, high + room)
     top = STRIP if marks or since is not None else 0
     height = top + sum(row.height + HEADING for row in rows)
@@ -257,7 +245,7 @@ def rows_chart(
             _limit_words(words, value, f"y{at}", theme, log=row.log) for words, value in row.limits
         ]
         top += row.height
-    layout["shapes"] += [*map(_span, spans), *_lines(marks, theme)]
+    layout["shapes"] += _lines(marks, theme)
     if since is not None:
         layout["shapes"].append(_upright(since, {"width": 1.5, "color": theme.alarm}))
         layout["annotations"].append(_beside(f" since {since:,g} ", since, shown, theme))
@@ -266,7 +254,7 @@ def rows_chart(
     for mark in marks:
         if mark.kind != "weights":
             words[_key(mark.at)] = "; ".join(filter(None, [words.get(_key(mark.at)), mark.words]))
-    return Chart({"data": traces, "layout": layout}, name, alt, headings, words, axis, whole=axis in WHOLE, note=note)
+    return Chart({"data": traces, "layout": layout}, name, alt, headings, words, axis, whole=axis == STEPS, note=note)
 
 
 def _key(place: float) -> str:
@@ -364,13 +352,6 @@ def _limit_words(words: str, value: float, axis: str, theme: Theme, *, log: bool
     return {
         "text": f"{plain(words)} {number(value)}", "xref": "x domain", "x": 0.01, "yref": axis, "y": np.log10(value) if log else value,
         "xanchor": "left", "yanchor": "middle", "showarrow": False, "font": {"size": 11, "color": theme.muted}, "bgcolor": theme.page,
-    }  # fmt: skip
-
-
-def _span(span: Span) -> Figure:
-    return {
-        "type": "rect", "xref": "x", "yref": "paper", "x0": span.first, "x1": max(span.last, span.first + 0.5), "y0": 0, "y1": 1,
-        "layer": "below", "line": {"width": 0}, "fillcolor": transparent(span.color, 0.14),
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from logprobe.app.dashboard.figures import WHOLE, Chart, plain, transparent
+from logprobe.app.dashboard.figures import STEPS, Chart, plain, transparent
 from logprobe.app.dashboard.panels import PAIR_WORDS
 from logprobe.app.dashboard.steps import Axis
 from logprobe.app.dashboard.theme import Theme
@@ -43,7 +43,7 @@ def heat_chart(
     lines = density.quantiles(list(QUANTILES.values()))
     middles = (edges[:-1] + edges[1:]) / 2
     shade = darkest(tokens)
-    even = axis.title in WHOLE
+    even = axis.title == STEPS
     layout = {
         "height": _HEIGHT, "margin": {"l": 54, "r": 40, "t": 8, "b": 40, "pad": 0}, "showlegend": False, "uirevision": f"{run} {pair}",
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"size": 11, "color": theme.muted}, "hovermode": "closest", "dragmode": "zoom",
@@ -79,10 +79,9 @@ def edges_of(density: Density, axis: Axis) -> Floats:
     begins: Floats = np.minimum(columns.first + np.arange(columns.size + 1) * columns.width, columns.last + 1).astype(
         np.float64
     )
-    if axis.title in WHOLE:
-        shift = float(axis.places[0] - axis.steps[0]) - 0.5
-        moved: Floats = begins + shift
-        return moved
+    if axis.title == STEPS:
+        beside: Floats = begins - 0.5
+        return beside
     middles: Floats = (axis.place(begins - 1) + axis.place(begins)) / 2
     return middles
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from logprobe.app.dashboard.data import column, measured
-from logprobe.app.dashboard.figures import SINCE, WHOLE, Chart, Curve, Mark, Row, Window, rows_chart
+from logprobe.app.dashboard.figures import STEPS, Chart, Curve, Mark, Row, Window, rows_chart
 from logprobe.app.dashboard.panels import PAIR_WORDS, Panel, why_missing
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import Floats, centred_median, wants_log
@@ -21,7 +21,7 @@ from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.monitor.judging.growth import K3, RULE
 from logprobe.monitor.metrics.catalog import metric
 
-AXES: Final = ("step", "tokens", "time", "onset")
+AXES: Final = (STEPS, "tokens", "time")
 SMOOTHINGS: Final = (0, 5, 11, 25, 51, 101)
 _SAME: Final = 0.005  # relative: smaller changes are not worth a number
 _DECADE: Final = 10.0
@@ -71,26 +71,23 @@ class Axis:
 
     def steps_in(self, window: Window) -> str:
         """The steps between two places, as the address has them; "" where there is none."""
-        if self.title in WHOLE:
-            shift = float(self.places[0] - self.steps[0])
-            return f"{max(0.0, window[0] - shift):.0f}:{max(0.0, window[1] - shift):.0f}"
+        if self.title == STEPS:
+            return f"{max(0.0, window[0]):.0f}:{max(0.0, window[1]):.0f}"
         inside = self.steps[(self.places >= window[0]) & (self.places <= window[1])]
         return f"{inside[0]:.0f}:{inside[-1]:.0f}" if len(inside) else ""
 
 
-def axis_of(frame: pl.DataFrame, wanted: str, onset: int | None) -> Axis:
+def axis_of(frame: pl.DataFrame, wanted: str) -> Axis:
     """Return the axis that is wanted, or that of steps with the reason why not."""
     steps = frame["step"].cast(pl.Float64).to_numpy()
     axis: Axis | str
-    if wanted == "onset":
-        axis = "the diagnosis has found none" if onset is None else Axis(SINCE, "+,d", steps, steps - onset)
-    elif wanted == "tokens":
+    if wanted == "tokens":
         axis = _over_tokens(frame, steps)
     elif wanted == "time":
         axis = _over_time(frame, steps)
     else:
-        axis = Axis("step", ",d", steps, steps)
-    return Axis("step", ",d", steps, steps, f"not over {wanted}: {axis}") if isinstance(axis, str) else axis
+        axis = Axis(STEPS, ",d", steps, steps)
+    return Axis(STEPS, ",d", steps, steps, f"not over {wanted}: {axis}") if isinstance(axis, str) else axis
 
 
 def _over_tokens(frame: pl.DataFrame, steps: Floats) -> Axis | str:

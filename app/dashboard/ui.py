@@ -268,7 +268,7 @@ def steps_chart(
             )  # fmt: skip
         download("CSV", lambda: _csv(run, frame, panels), f"{run.name} {key}.csv")
     onset = steps.onset_of(diagnosis)
-    axis = steps.axis_of(frame, x, onset)
+    axis = steps.axis_of(frame, x)
     look = Look(window(frame["step"]), x, int(smooth), frozenset(switched or ()))
     marks = data.events_of(run)
     baseline = None if diagnosis is None else diagnosis.document["growth"]["baseline"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
@@ -34,9 +33,7 @@ from logprobe.monitor.judging.document import leading
 Row = Mapping[str, Any]
 
 RECENT: Final = 30
-TOMORROW: Final = "until tomorrow, 9:00"
-_MORNING: Final = 9  # o'clock, where whoever snoozes is
-_SNOOZES: Final = ("1h", "4h", TOMORROW)
+_SNOOZES: Final = ("1h", "4h", "16h")
 _FOR: Final = Field("for", "for (90s, 10m, 2h, 1d)", "2h")
 _NO_CHANNEL: Final = (
     "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home (`docs/alerts.md`)."
@@ -170,26 +167,10 @@ def can_be_acknowledged(alert: Row) -> bool:
 
 def _acknowledge(episode: str, given: Mapping[str, str]) -> str:
     if "for" in given:
-        acting.ask(ACKNOWLEDGE, {"episode": episode, "author": given["by"], "for": snooze(given["for"], _their_time())})
+        acting.ask(ACKNOWLEDGE, {"episode": episode, "author": given["by"], "for": given["for"]})
         return f"Snoozed by {given['by']}."
     acting.ask(ACKNOWLEDGE, {"episode": episode, "author": given["by"], "reason": given["reason"]})
     return f"Acknowledged by {given['by']}."
-
-
-def snooze(choice: str, now: datetime) -> str:
-    """Return how long a choice lasts, as the service reads it. `now`: with the time zone of the person who snoozes."""
-    if choice != TOMORROW:
-        return choice
-    morning = (now + timedelta(days=1)).replace(hour=_MORNING, minute=0, second=0, microsecond=0)
-    return f"{(morning - now).total_seconds():.0f}s"
-
-
-def _their_time() -> datetime:
-    try:
-        zone = ZoneInfo(st.context.timezone or "UTC")
-    except (ZoneInfoNotFoundError, ValueError):
-        zone = ZoneInfo("UTC")
-    return datetime.now(zone)
 
 
 def _silence(given: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import streamlit as st
 from logprobe.alerts.controller.job import ACTION
 from logprobe.alerts.rules.notices import steps_around
 from logprobe.app.dashboard import acting, data, ui
-from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, Span, rows_chart
+from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line, Link
 from logprobe.app.runs import Run
@@ -29,7 +29,6 @@ _ROWS: Final = (
     ("weight_ess", "ESS of the weights", "", False),
     ("reward", "reward", "", False),
 )
-_OVER: Final = frozenset({"switched_off", "rolled_back"})
 _PHASES: Final = {
     "idle": "never switched on",
     "suggested": "not switched on",
@@ -41,7 +40,6 @@ _OF_CORRECTION: Final = frozenset({"masked", "weight_ess"})  # that there is non
 _WITHIN_ONE: Final = frozenset({"masked", "ess", "weight_ess"})
 _BY_ITSELF: Final = {"acknowledged": "the trainer", "stopped": "someone", "released": "someone"}
 _EFFECT_TONES: Final = {"helped": "info", "harmed": "critical"}
-_ACKNOWLEDGED: Final = frozenset({"acknowledged", "not_acknowledged", "ranks_disagree"})
 _SHARES: Final = {
     "masked_tokens": "tokens masked",
     "masked_sequences": "sequences masked in full",
@@ -67,11 +65,7 @@ def draw(run: Run) -> None:
     with ui.guarded("trend"):
         _trend(run, document)
     _effect(document)
-    told = [deed for deed in document["actions"] if deed["name"] in _ACKNOWLEDGED]
-    ui.title("Acknowledged", "by the trainer, with its report")
-    empty = "No acknowledgement: nothing was switched on, or the trainer does not report."
-    ui.table("acknowledged", _HEAD, audit(told, run.name), empty=empty, fold=True)
-    ui.title("Audit", "every action, suggestion and refusal, newest first")
+    ui.title("Audit", "every action, suggestion, refusal and acknowledgement, newest first")
     ui.table("audit", _HEAD, audit(document["actions"], run.name), empty="Nothing yet.", fold=True)
 
 
@@ -186,7 +180,7 @@ def _trend(run: Run, document: Mapping[str, Any]) -> None:
     )
     chart = trend_chart(trend, document, ui.theme(), ui.window(trend["step"].to_pylist()))
     if chart is not None:
-        ui.title("Trend", "over the steps of the run; shaded: a correction was announced (grey), or on (blue)")
+        ui.title("Trend", "over the steps of the run, with every decision")
         ui.zoom()
         ui.plot("trend", chart)
 
@@ -205,38 +199,12 @@ def trend_chart(
     ]
     if not rows:
         return None
-    spans = spans_of(document["actions"], document["from_step"], int(steps[-1]))
-    colors = {"on": theme.accent, "announced": theme.neutral}
     deeds = [deed for deed in document["actions"] if deed["step"] is not None]
-    on = [f"{number(span['first'])} to {number(span['last'])}" for span in spans if span["phase"] == "on"]
-    said = f"The correction was on in steps {', '.join(on)}." if on else "No correction was on."
+    said = " ".join(f"Step {deed['step']:,}: {deed['name'].replace('_', ' ')}." for deed in deeds)
     return rows_chart(
         f"{document['run']} {window}", rows, theme, alt=f"Trend of run {document['run']}. {said}", window=window,
         marks=[Mark("correction", deed["step"], f"{deed['name'].replace('_', ' ')}: {deed['words']}") for deed in deeds],
-        spans=[Span(span["first"], span["last"], colors[span["phase"]]) for span in spans],
     )  # fmt: skip
-
-
-def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int) -> list[dict[str, Any]]:
-    """Return when a correction was announced and when it was on, by its audit: ``{"phase", "first", "last"}``.
-
-    `since`: first step of the newest correction, for an audit that does not say it. It is on from the step that the
-    directive names, until one that takes it back begins; announced from the decision up to then.
-    """
-    spans: list[dict[str, Any]] = []
-    begun: int | None = None
-    for deed in actions:
-        if deed["name"] == "switched_on":
-            before, begun = begun, (deed["details"] or {}).get("from_step") or since or deed["step"]
-            if before is not None:  # another correction takes over
-                spans.append({"phase": "on", "first": before, "last": begun})
-            spans.append({"phase": "announced", "first": deed["step"], "last": begun})
-        elif deed["name"] in _OVER and begun is not None:
-            spans.append({"phase": "on", "first": begun, "last": deed["step"]})
-            begun = None
-    if begun is not None:
-        spans.append({"phase": "on", "first": begun, "last": max(begun, last)})
-    return [span for span in spans if span["last"] is not None and span["first"] is not None]
 
 
 def _effect(document: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
@@ -89,7 +89,6 @@ def draw(look: Look, run: Run | None) -> None:
             _table("jobs", jobs_of(jobs))
         else:
             st.caption("The service does not answer, so nothing is ingested, computed or sent.")
-        _installed()
 
 
 def _stored() -> Stored:
@@ -184,25 +183,6 @@ def jobs_of(jobs: Mapping[str, Row]) -> pl.DataFrame:
         for name, job in jobs.items()
     ]
     return pl.DataFrame(rows, infer_schema_length=None)
-
-
-@cache
-def _findings() -> Sequence[tuple[str, str, str]]:
-    """Packages and hooks; they do not change while this process runs."""
-    return tuple(
-        (line.level, line.text, line.remedy) for line in doctor.examine(None) if line.section in {"installed", "hooks"}
-    )
-
-
-def _installed() -> None:
-    ui.title("Installed here", "as `logprobe doctor` finds it on this machine, which may not be the engine's")
-    ui.write("; ".join(harmless(words) for level, words, _ in _findings() if level == "ok") + ".")
-    lines = [
-        Line([harmless(words), harmless(remedy) or "–"], "critical" if level == "problem" else "")
-        for level, words, remedy in _findings()
-        if level != "ok"
-    ]
-    ui.table("installed", ("besides", "what to do"), lines, empty="Nothing is missing.")
 
 
 # --- Files ---

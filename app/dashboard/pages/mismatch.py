@@ -21,7 +21,7 @@ from logprobe.app.dashboard.pages import weights
 from logprobe.app.dashboard.panels import PAIR_WORDS, panel_of
 from logprobe.app.dashboard.reading import mismatch as reading
 from logprobe.app.dashboard.reading.mismatch import LAG, MOST_TAGS, Seen, Sliced
-from logprobe.app.dashboard.steps import axis_of, change, onset_of, pairs_of, unit_beside_label
+from logprobe.app.dashboard.steps import axis_of, change, pairs_of, unit_beside_label
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import spread
 from logprobe.app.runs import Run
@@ -54,7 +54,6 @@ _PROFILES: Final = {
     "position": ("Position in the sequence", "decile of its tokens under the mask"),
     "turn": ("Position in its turn", "tokens since the turn began"),
     "probability": ("Probability", "of the token under the behaviour policy"),
-    LAG: ("Weight lag", "versions between the trainer's weights and those that sampled"),
 }
 _MEASURES: Final = (
     ("logprob_abs_diff_mean", "mean |d|"),
@@ -263,9 +262,8 @@ def broken_of(frame: pl.DataFrame, seen: Seen) -> list[str]:
 
 def _density(at: At) -> None:
     of, density, old = reading.density(at.run, at.frame, at.pair, at.seen)
-    onset = onset_of(data.diagnosis_of(at.run))
-    axis = axis_of(at.frame, str(st.session_state.get("x") or "step"), onset)
-    version = (of, axis.title, onset, at.absent)
+    axis = axis_of(at.frame, str(st.session_state.get("x") or "step"))
+    version = (of, axis.title, at.absent)
     chart, shade = ui.made(
         ("heat", at.run.name, at.pair, ui.theme().mode, at.seen.key), version, lambda: heat_chart(at.run.name, density, at.pair, axis=axis, theme=ui.theme(), why_absent=at.absent)
     )  # fmt: skip
@@ -305,13 +303,7 @@ def _profile(at: At, dimension: str, sides: Sequence[reading.Side], theme: Theme
     title, words = _PROFILES[dimension]
     tables = [profile_rows(side.buckets[dimension]) for side in sides]
     labels = sorted({label for table in tables for label in table}, key=rank)
-    lag = sides[0].lag_steps
-    fewer = (
-        f"{lag.words} only"
-        if dimension == LAG and (lag.first, lag.last) != (sides[0].seen.first, sides[0].seen.last)
-        else ""
-    )
-    ui.title(title, fewer or words)
+    ui.title(title, words)
     if not labels:
         ui.write(at.absent or _NO_PROFILE)
         return

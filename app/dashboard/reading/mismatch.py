@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.app.dashboard import data
@@ -51,12 +50,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Side:
-    """Profiles of one range of steps. `buckets`: per dimension a table with `label`, `tokens` and the measures;
-    `lag_steps`: those of the lag."""
+    """Profiles of one range of steps. `buckets`: per dimension a table with `label`, `tokens` and the measures."""
 
     seen: Seen
     buckets: Mapping[str, pa.Table]
-    lag_steps: Seen
 
 
 @dataclass(frozen=True)
@@ -136,9 +133,7 @@ def side(run: Run, pair: str, seen: Seen) -> tuple[Side, int | None]:
         )
 
     of, shown, buckets = data.kept(("profiles", run.name, pair, seen.key), version, read, pace=PACE)
-    loaded = _loaded(run, seen)
-    lags = data.kept(("lags", run.name, pair, seen.key), loaded.version, lambda: _by_lag(loaded.sequences, pair))
-    return Side(shown, {**buckets, LAG: lags}, loaded.steps), None if of == version else shown.last
+    return Side(shown, buckets), None if of == version else shown.last
 
 
 def sliced(run: Run, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int | None]:
@@ -191,17 +186,3 @@ def _keys(pair: str) -> list[str]:
     """Every metric of a pair, and of the step."""
     of_pair = [f"{pair}.{metric.key}" for metric in CATALOG if isinstance(metric, PairMetric) and pair in metric.pairs]
     return of_pair + [metric.key for metric in CATALOG if isinstance(metric, StepMetric)]
-
-
-def _by_lag(sequences: slices.Sequences, pair: str) -> pa.Table:
-    """The slices of the weight lag with the columns of `profiles.of`."""
-    keys = {name: f"{pair}.{name}" for name in ("logprob_abs_diff_mean", "kl", "k3_kl")}
-    table = slices.split(sequences, LAG, metrics=list(keys.values()))
-    columns: Mapping[str, Any] = {
-        "label": table["slice"].fill_null("unknown"),
-        "tokens": table["tokens"],
-        "logprob_abs_diff_mean": table[keys["logprob_abs_diff_mean"]],
-        "log_ratio_mean": pc.negate(table[keys["kl"]]),  # k1 is mean(−d)
-        "k3_kl": table[keys["k3_kl"]],
-    }
-    return pa.table(columns)

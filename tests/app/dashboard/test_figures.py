@@ -19,7 +19,6 @@ from logprobe.app.dashboard.figures import (
     Mark,
     Point,
     Row,
-    Span,
     bars_chart,
     packed_places,
     packed_values,
@@ -28,7 +27,7 @@ from logprobe.app.dashboard.figures import (
 )
 from logprobe.app.dashboard.heat import darkest, heat_chart
 from logprobe.app.dashboard.panels import OFFERED, OVERVIEW
-from logprobe.app.dashboard.steps import SINCE, Look, absent, axis_of, change, steps_chart, window_of
+from logprobe.app.dashboard.steps import Look, absent, axis_of, change, steps_chart, window_of
 from logprobe.app.dashboard.theme import DARK, LIGHT
 from logprobe.monitor.analysis.log_ratio_density import Columns, Density
 from logprobe.monitor.metrics.catalog import KEYS
@@ -54,10 +53,7 @@ def test_what_is_drawn_is_a_figure_that_plotly_takes_and_its_text_is_stable() ->
         Row(MARKUP, [Curve(MARKUP, X, X, LIGHT.backend, group=MARKUP)], unit=MARKUP, limits=[(MARKUP, 5.0)]),
         Row("log", [Curve("", X, X + 1, LIGHT.update)], log=True, around=(10.0, 2.0)),
     ]
-    made = [
-        rows_chart("r", rows, LIGHT, alt="a", marks=marks, spans=[Span(1, 2, LIGHT.accent)], since=50, legend=True)
-        for _ in range(2)
-    ]
+    made = [rows_chart("r", rows, LIGHT, alt="a", marks=marks, since=50, legend=True) for _ in range(2)]
     assert made[0].text == made[1].text  # a diagnosis that changes nothing here sends nothing
     assert "<b>bold" not in made[0].text.replace("<b>&lt;b&gt;bold", "")
     assert made[0].words["1"] == f"{MARKUP} alert"  # as text: the browser puts it in as such
@@ -167,29 +163,25 @@ def test_the_address_names_steps_no_wider_than_the_run(asked: str, seen: tuple[i
 
 
 def test_every_axis_has_its_places_or_says_why_not() -> None:
-    assert axis_of(frame(), "step", None).places.tolist() == list(range(10))
-    tokens = axis_of(frame(), "tokens", None)
+    assert axis_of(frame(), "step").places.tolist() == list(range(10))
+    tokens = axis_of(frame(), "tokens")
     assert (tokens.places[-1], tokens.steps_in((250.0, 450.0)), tokens.title) == (1000.0, "2:3", "tokens trained on")
-    assert axis_of(frame(), "time", None).title == "minutes since the first step"
-    assert axis_of(frame(), "onset", 4).places[0] == -4
-    assert axis_of(frame(), "onset", 4).title == SINCE
+    assert axis_of(frame(), "time").title == "minutes since the first step"
     unable = [
-        axis_of(frame(tokens=[None] * 10), "tokens", None),
-        axis_of(frame(tokens=[0.0] * 10), "tokens", None),
-        axis_of(frame(time=[None] * 10), "time", None),
-        axis_of(frame(), "onset", None),
+        axis_of(frame(tokens=[None] * 10), "tokens"),
+        axis_of(frame(tokens=[0.0] * 10), "tokens"),
+        axis_of(frame(time=[None] * 10), "time"),
     ]
     assert [axis.unable.partition(": ")[0] for axis in unable] == [
         "not over tokens",
         "not over tokens",
         "not over time",
-        "not over onset",
     ]
     assert {axis.title for axis in unable} == {"step"}
 
 
 def drawn(data: pl.DataFrame, look: Look = WHOLE, **more: Any) -> Any:
-    return steps_chart("r", data, OVERVIEW, LIGHT, axis=axis_of(data, look.x, more.get("since")), look=look, **more)
+    return steps_chart("r", data, OVERVIEW, LIGHT, axis=axis_of(data, look.x), look=look, **more)
 
 
 def test_rows_without_a_value_are_named_with_what_they_need() -> None:
@@ -261,7 +253,7 @@ def test_a_density_is_a_picture_with_its_gaps_and_words() -> None:
     tokens[0, [2, 10]] = (3, 7)
     tokens[1, 10] = 10
     made = density(tokens, kept_C=np.array([1, 1, 0]))
-    chart, shade = heat_chart("r", made, "backend", axis=axis_of(frame(), "step", None), theme=DARK, why_absent="")
+    chart, shade = heat_chart("r", made, "backend", axis=axis_of(frame(), "step"), theme=DARK, why_absent="")
     go.Figure(chart.figure)
     assert chart.figure["layout"]["images"][0]["source"].startswith("data:image/png;base64,")
     assert shade == darkest(tokens) == 0.3  # the middle bin alone may be above

@@ -64,13 +64,11 @@ def test_without_a_channel_nobody_counts_as_told() -> None:
     assert alerts.count([], channels=False) == "0"
 
 
-def test_messages_say_what_became_of_an_alert_and_tomorrow_is_a_morning() -> None:
+def test_messages_say_what_became_of_an_alert() -> None:
     said = {"rule": "r", "severity": "warning", "step": None, "state": "still_firing", "value": None, "words": None}
     line = alerts.message_line(said, "run")
     assert (line.cells, line.tone) == (["r", "–", "still firing", "–", "–"], "")
     assert alerts.message_line(said | {"state": "firing"}, "run").tone == "warning"
-    evening = datetime(2026, 3, 1, 22, 0, tzinfo=UTC)
-    assert (alerts.snooze(alerts.TOMORROW, evening), alerts.snooze("4h", evening)) == (f"{11 * 3600}s", "4h")
     assert alerts.RECENT == 30
 
 
@@ -127,20 +125,6 @@ def test_the_audit_says_who_when_and_where() -> None:
     lines = list(reversed(correction.audit(DECIDED, "r")))
     assert [line.cells[3] for line in lines] == ["<b>Ada</b>", "the trainer", "the controller", "the controller"]
     assert lines[0].cells[2] == Link("10", "", {"run": "r", "steps": "0:30"})
-    assert correction.spans_of(DECIDED, 65, 100) == [
-        {"phase": "announced", "first": 10, "last": 15},
-        {"phase": "on", "first": 15, "last": 40},
-        {"phase": "announced", "first": 60, "last": 65},
-        {"phase": "on", "first": 65, "last": 100},
-    ]
-    over = {**DECIDED[3], "step": 20, "details": {"from_step": 25}}  # one takes over from another
-    assert [span["phase"] for span in correction.spans_of([DECIDED[0], over], 25, 100)] == [
-        "announced",
-        "on",
-        "announced",
-        "on",
-    ]
-    assert correction.spans_of([], None, 100) == []
 
 
 def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
@@ -199,14 +183,11 @@ def check(name: str, outcome: str, reference: str | None = None) -> Check:
 
 def test_what_is_not_met_comes_first_with_its_fix_then_what_is_not_known() -> None:
     checks = (check("fine", "met"), check("open", "unknown"), check("broken", "violated"))
-    lines = [diagnosis._check(each, compared=False) for each in diagnosis.in_order(checks)]
+    lines = [diagnosis.check_line(each) for each in diagnosis.in_order(checks)]
     assert [(line.cells[0], line.cells[3], line.cells[4]) for line in lines] == [
         ("broken (semantic)", "not met", "because do this"), ("open (semantic)", "unknown", "because do this"), ("fine (semantic)", "met", ""),
     ]  # fmt: skip
     assert lines[0].cells[1].endswith("; 2 more")
-    both = diagnosis._check(check("both", "violated", "violated"), compared=True)
-    assert (both.cells[3], both.cells[4]) == ("as the reference", "")
-    assert "`engine.0` 0 (unset: default of vLLM 1), reference 9" in both.cells[1]  # type: ignore[operator]
     assert diagnosis.parity_words(Parity("r", "the recipe", "unknown", (), checks, (), ()))[1] == "unsure"
 
 
