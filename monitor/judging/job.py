@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import pyarrow as pa
+
 from logprobe.monitor import queries
 from logprobe.monitor.judging.accepted import accepted_by_run
 from logprobe.monitor.judging.diagnosing import look
@@ -74,19 +76,20 @@ class DiagnosisStage:
         at = self._now()  # what is accepted from now on is not in it
         found = list(self._look(rows))
         before = self._essences_of([row["run"] for row in rows])
-        changed = 0
+        judged = [(row, document) for row, (_, document) in zip(rows, found, strict=True)]
+        changed = [row["run"] for row, document in judged if essence(document) != before.get(row["run"])]
+        levels = {row["run"]: known_level(*each) for row, each in zip(rows, found, strict=True)}
+        good = [{"run": run, "noted_at": at, **level} for run, level in levels.items() if level is not None]
         with self._store.transaction() as cursor:
-            for row, (frame, document) in zip(rows, found, strict=True):
-                run, now = row["run"], essence(document)
-                self._write(cursor, row, document, at)
-                if (level := known_level(frame, document)) is not None:
-                    self._store.execute(cursor, "known_levels_note", run=run, noted_at=at, **level)
-                else:
-                    self._store.execute(cursor, "known_levels_forget", run=run)
-                if now != before.get(run):
-                    self._store.execute(cursor, "diagnosis_write_change", run=run)
-                    changed += 1
-        return {"changes": changed, "armed": sum(self._armed(row["run"]) for row in rows)}
+            incoming = pa.Table.from_pylist([_row(row, document, at) for row, document in judged], _DIAGNOSES)
+            self._store.execute(cursor, "diagnosis_write", incoming)
+            if changed:
+                self._store.execute(cursor, "diagnosis_write_change", runs=changed)
+            if len(good) < len(levels):
+                self._store.execute(cursor, "known_levels_forget", runs=[run for run in levels if levels[run] is None])
+            if good:
+                self._store.execute(cursor, "known_levels_note", pa.Table.from_pylist(good))
+        return {"changes": len(changed), "armed": sum(self._armed(row["run"]) for row in rows)}
 
     def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
         """At live runs together, from what is kept of them; at others whole, one by one."""
@@ -107,25 +110,32 @@ class DiagnosisStage:
         kept = queries.diagnosis_kept(self._store, runs=list(runs)).to_pylist()
         return {row["run"]: essence(json.loads(row["document"])) for row in kept}
 
-    def _write(self, cursor: Any, row: Row, document: DiagnosisDocument, at: datetime) -> None:
-        first = leading(document)
-        self._store.execute(
-            cursor,
-            "diagnosis_write",
-            run=row["run"],
-            step=row["step"],
-            revision=row["revision"],
-            verdict=document["verdict"],
-            layer=document["layer"],
-            since_step=document["since_step"],
-            causes=[finding["cause"] for finding in document["findings"]],
-            document=encode(finite(document)).decode(),
-            diagnosed_at=at,
-            cause=None if first is None else first["cause"],
-            share=None if first is None else first["share"]["now"],
-            urgency=None if first is None else first["urgency"],
-            advice=document["correction"]["advice"],
-        )
+
+_DIAGNOSES: Final = pa.schema(
+    [(name, pa.string()) for name in ("run", "verdict", "layer", "document", "cause", "urgency", "advice")]
+    + [(name, pa.int64()) for name in ("step", "revision", "since_step")]
+    + [("causes", pa.list_(pa.string())), ("diagnosed_at", pa.timestamp("us", "UTC")), ("share", pa.float64())]
+)
+
+
+def _row(row: Row, document: DiagnosisDocument, at: datetime) -> dict[str, Any]:
+    """A row of ``diagnoses``."""
+    first = leading(document)
+    return {
+        "run": row["run"],
+        "step": row["step"],
+        "revision": row["revision"],
+        "verdict": document["verdict"],
+        "layer": document["layer"],
+        "since_step": document["since_step"],
+        "causes": [finding["cause"] for finding in document["findings"]],
+        "document": encode(finite(document)).decode(),
+        "diagnosed_at": at,
+        "cause": None if first is None else first["cause"],
+        "share": None if first is None else first["share"]["now"],
+        "urgency": None if first is None else first["urgency"],
+        "advice": document["correction"]["advice"],
+    }
 
 
 def essence(document: DiagnosisDocument) -> Essence:

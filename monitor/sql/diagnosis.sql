@@ -86,10 +86,9 @@ FROM weight_records AS r JOIN wanted AS w ON w.run = r.run
 WHERE w.since IS NULL OR coalesce(r.applied_at, r.time) > w.since
 ORDER BY r.run, coalesce(r.applied_at, r.time), r.source
 
--- diagnosis_write: Replaces the diagnosis of a run. Grain: run. Parameters: the columns of diagnoses.
-INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, since_step, causes, document, diagnosed_at, cause, share, urgency, advice)
-VALUES ($run, $step, $revision, $verdict, $layer, $since_step, $causes, $document, $diagnosed_at, $cause, $share, $urgency, $advice)
+-- diagnosis_write: Replaces diagnoses of runs. Grain: run. Input: incoming (the columns of diagnoses).
+INSERT OR REPLACE INTO diagnoses BY NAME FROM incoming
 
--- diagnosis_write_change: Notes that the diagnosis of $run has become another: a copy of diagnoses. Grain: run and change.
+-- diagnosis_write_change: Notes that the diagnoses of $runs have become others: copies of diagnoses. Grain: run and change.
 INSERT INTO diagnosis_changes (run, step, verdict, layer, since_step, causes, document, diagnosed_at)
-SELECT run, step, verdict, layer, since_step, causes, document, diagnosed_at FROM diagnoses WHERE run = $run
+SELECT run, step, verdict, layer, since_step, causes, document, diagnosed_at FROM diagnoses WHERE list_contains($runs::VARCHAR[], run)

@@ -1,8 +1,8 @@
--- known_levels_forget: $run is no known-good run. Grain: run. Inputs: known_levels.
-DELETE FROM known_levels WHERE run = $run
+-- known_levels_forget: $runs are no known-good runs. Grain: run. Inputs: known_levels.
+DELETE FROM known_levels WHERE list_contains($runs::VARCHAR[], run)
 
--- known_levels_note: What a healthy run had. Grain: run. Parameters: the columns of known_levels.
-INSERT OR REPLACE INTO known_levels (run, setup, settings, low, high, noted_at) VALUES ($run, $setup, $settings, $low, $high, $noted_at)
+-- known_levels_note: What healthy runs had. Grain: run. Input: incoming (the columns of known_levels).
+INSERT OR REPLACE INTO known_levels BY NAME FROM incoming
 
 -- known_levels_of: What runs of $setup had, $run left out, the newest first. Grain: run. Inputs: known_levels.
 SELECT run, low, high FROM known_levels WHERE setup = $setup AND run <> $run ORDER BY noted_at DESC, run LIMIT 100

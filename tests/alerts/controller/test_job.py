@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from diagnoses import diagnosis
 from processes import eventually
@@ -112,12 +113,13 @@ def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
     (row,) = store.query(
         "SELECT max(step) AS step, max(revision) AS revision FROM step_summaries ANTI JOIN abandoned_steps USING (run, step)"
     ).to_pylist()
+    written = {
+        "run": RUN, "verdict": verdict, "layer": "objective", "since_step": 0, "advice": advice, "document": document,
+        "causes": [finding["cause"] for finding in findings], "diagnosed_at": datetime.now(UTC),
+        "cause": findings[0]["cause"] if findings else None,
+    }  # fmt: skip
     with store.transaction() as cursor:
-        store.execute(
-            cursor, "diagnosis_write", run=RUN, verdict=verdict, layer="objective", since_step=0,
-            causes=[finding["cause"] for finding in findings], document=document, diagnosed_at=datetime.now(UTC),
-            cause=findings[0]["cause"] if findings else None, share=None, urgency=None, advice=advice, **row,
-        )  # fmt: skip
+        store.execute(cursor, "diagnosis_write", pa.Table.from_pylist([written | row]))
 
 
 def switched_on(store: Store, trainer: Trainer, steps: int = 15, **how: float) -> Controller:
