@@ -16,7 +16,7 @@ from logprobe.alerts.controller.situation import Phase
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import in_force
 from logprobe.app.text.judgement import line
-from logprobe.app.view import run_view, words
+from logprobe.app.view import run_view, story
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
 from logprobe.monitor.judging.job import DiagnosisStage
@@ -100,6 +100,10 @@ def test_what_the_controller_objects_to_is_not_advised(store: Store) -> None:
         assert advice == in_force(document, Standing.read(store, RUN))["advice"], (phase, objection, stopped)
 
 
+def shown(view: run_view.RunView) -> str:
+    return story.terminal(story.headline(view), story.of_view(view))
+
+
 def test_show_says_it_unless_its_own_diagnosis_is_the_first(store: Store, home: Path) -> None:
     live(store, behind=5.0)
     store.close()
@@ -107,7 +111,7 @@ def test_show_says_it_unless_its_own_diagnosis_is_the_first(store: Store, home: 
         view = run_view.read(reader, home, RUN)
     sentence = view.document()["judged"]["sentence"]
     assert sentence.startswith("not judged yet: 60 steps and ")
-    assert sentence not in words.text(view)
+    assert sentence not in shown(view)
     with Store.open(Home(home)) as again:
         DiagnosisStage(again).run(DiagnosisStage(again).rows())
         with again.transaction() as cursor:
@@ -115,7 +119,7 @@ def test_show_says_it_unless_its_own_diagnosis_is_the_first(store: Store, home: 
         live(again, behind=5.0)
     with open_reader(home) as reader:
         view = run_view.read(reader, home, RUN)
-    assert view.document()["judged"]["sentence"] in words.text(view)
+    assert view.document()["judged"]["sentence"] in shown(view)
 
 
 @pytest.mark.parametrize(("seconds", "healthy"), [(5.0, True), (61.0, False)])
