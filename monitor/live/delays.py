@@ -26,14 +26,15 @@ _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.E
 
 @dataclass(slots=True)
 class Delay:
-    """One file or folder that waits. `since` and `last`: seconds since the epoch; `retry_at`: on the monotonic
-    clock."""
+    """One file or folder that waits. `since` and `last`: seconds since the epoch; `begun` and `retry_at`: on the
+    monotonic clock."""
 
     run: str | None
     error: str
     since: float
     last: float
     attempts: int
+    begun: float
     retry_at: float
 
 
@@ -55,7 +56,7 @@ class Delays:
 
     def put_off(self, path: Path, run: str | None, error: BaseException | str) -> None:
         """Tries `path` again after a pause, twice as long as the one before it."""
-        now = self._time.wall()
+        now, moment = self._time.wall(), self._time.monotonic()
         delay = self._delays.get(path)
         attempts = 1 if delay is None else delay.attempts + 1
         self._delays[path] = Delay(
@@ -64,13 +65,14 @@ class Delays:
             since=now if delay is None else delay.since,
             last=now,
             attempts=attempts,
-            retry_at=self._time.monotonic() + _pause(error, attempts),
+            begun=moment if delay is None else delay.begun,
+            retry_at=moment + _pause(error, attempts),
         )
 
     def seconds(self, path: Path) -> float:
         """For how long `path` has been waiting."""
         delay = self._delays.get(path)
-        return 0.0 if delay is None else max(0.0, self._time.wall() - delay.since)
+        return 0.0 if delay is None else self._time.monotonic() - delay.begun
 
     def forget(self, paths: Collection[Path]) -> None:
         """They were dealt with."""

@@ -11,11 +11,13 @@ import pytest
 from segments import RUN, records, sampled, trained
 from store_contents import raw_paths, rows, spool_files, value
 
+from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
 from logprobe.monitor.home import Home
+from logprobe.monitor.live.delays import Delays
 from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.live.quarantine import quarantine
 from logprobe.monitor.live.scan import ABANDONED_SECONDS, STALE_SECONDS
@@ -160,6 +162,22 @@ def test_ages_are_measured_by_the_clock_that_stamps_files(
         waiting = backlog(Home(home))
         assert waiting["oldest_seconds"] is not None
         assert waiting["oldest_seconds"] < 3600
+
+
+def test_a_clock_that_is_set_does_not_make_a_file_wait_longer(tmp_path: Path) -> None:
+    """A file that a file server shows too short goes to quarantine once it has waited, not once the clock is right."""
+
+    class Set(Time):
+        ahead = 0.0
+
+        def wall(self) -> float:
+            return super().wall() + self.ahead
+
+    clock = Set()
+    delays = Delays(clock)
+    delays.put_off(tmp_path, None, "too short")
+    clock.ahead = 86_400.0
+    assert delays.seconds(tmp_path) < SETTLE_SECONDS
 
 
 def test_folders_of_writers_that_have_ended_are_removed_in_the_end(store: Store, writer: SpoolWriter, home: Path):
