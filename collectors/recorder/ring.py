@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,7 +84,7 @@ class Ring:
 
     def _map(self) -> None:
         self._mapped = mmap.mmap(-1, self.limit, flags=_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(AttributeError, OSError):  # this system has no such pages
             self._mapped.madvise(mmap.MADV_HUGEPAGE)
         self.view = memoryview(self._mapped)
         self.memory = np.frombuffer(self._mapped, np.uint8)

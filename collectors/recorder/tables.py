@@ -175,11 +175,6 @@ def lists(lengths_S: NDArray[np.int64] | Sequence[int], values: pa.Array, absent
     return pa.Array.from_buffers(pa.list_(values.type), len(lengths_S), buffers, children=[values])
 
 
-def _of_rows(rows: Sequence[Sequence[Any] | NDArray[Any] | None], values: pa.Array) -> pa.Array:
-    """A list column of lists as long as these, which share `values`; None becomes null."""
-    return lists([0 if row is None else len(row) for row in rows], values, _absent(rows))
-
-
 def maps(rows: Sequence[Any], kind: pa.MapType) -> pa.Array:
     """A map column from dictionaries or lists of pairs; None becomes null."""
     pairs = [pair for row in rows for pair in (row.items() if isinstance(row, Mapping) else row or ())]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import random
 import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
+from spool_contents import by_sample
 
+from logprobe.collectors import Recorder
 from logprobe.collectors.recorder.ring import Claim, Ring
 
 
@@ -43,6 +47,24 @@ def test_what_lies_elsewhere_counts_against_the_limit():
     assert ring.claim(11) is None
     ring.give_back(claim)
     assert ring.claim(11) is not None
+
+
+def test_a_system_without_huge_pages_has_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)
+    assert Ring(4096).claim(4096) is not None
+
+
+def test_a_system_without_memory_costs_the_calls_and_raises_nothing(home: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with Recorder(home, "run") as recorder:
+        with monkeypatch.context() as patch:
+            patch.setattr(mmap, "mmap", refuse)
+            assert not recorder.rollout(sample_ids=["lost"], token_ids=[[1]], logprobs=[[-1.0]])
+        assert recorder.rollout(sample_ids=["kept"], token_ids=[[1]], logprobs=[[-1.0]])
+    assert recorder.health["dropped"]["internal_error"] == {"calls": 1, "sequences": 1, "tokens": 1}
+    assert set(by_sample(home, "rollout")) == {"kept"}
 
 
 def resident() -> float:
