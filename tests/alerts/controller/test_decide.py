@@ -1,13 +1,14 @@
-"""When masked importance sampling goes on, and when not: a table of cases; the reasons are what people read."""
+"""When a correction goes on, and when not: tables of cases and a few histories; what holds always is in `test_walks`."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
-from diagnoses import finding
+from diagnoses import diagnosis, finding
 
 from logprobe.alerts.controller import decide
 from logprobe.alerts.controller.policy import Mode, Policy
@@ -21,121 +22,134 @@ from logprobe.alerts.controller.situation import (
     Situation,
     Trial,
 )
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.text.correction import advised, in_force
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.judging.document import FindingDocument
 
-POLICY = Policy(mode=Mode.ARMED)
+ARMED = Policy(mode=Mode.ARMED)
+MIS, TIS = candidates(ARMED.correction)
+PRODUCT = CorrectionConfig(is_level="sequence", is_mode="mask", is_upper=2.0)
 PREVIEW = Preview(
     steps=(96, 100), tokens=5000, masked_tokens=0.03, masked_sequences=0.0, masked_advantage=0.04, weight_ess=0.9
 )
-STALE = finding("staleness", layer="objective")
-CRITICAL = Situation(
-    step=100,
-    verdict="critical",
-    advice="enable",
-    findings=(STALE,),
-    coverage=1.0,
-    trials=(Trial(POLICY.correction, PREVIEW),),
-)
+STALE = finding("staleness", layer="objective", confidence=0.9)
 RAW = finding("raw_logprobs", layer="semantic", vetoes=True, explanation="log-probs are taken before the temperature")
+MISSED = finding("missed_weight_sync", layer="inference_path", vetoes=True, explanation="as counted")
+ROUNDING = finding("low_precision", layer="inference_path")
+LIVED_WITH = {"by": "ann"}
+CRITICAL = Situation(
+    step=100, verdict="critical", advice="enable", findings=(STALE,), coverage=1.0, trials=(Trial(MIS, PREVIEW),)
+)
 
 
-def on(step: int = 100) -> Control:
-    """Switched on at `step`."""
-    control, _ = decide.advance(Control(), replace(CRITICAL, step=step), POLICY)
-    return control
+def tried(*shares: float | None, configs: tuple[CorrectionConfig, ...] = (MIS, TIS)) -> tuple[Trial, ...]:
+    """Shares that each candidate would mask, in order; None: it could not be previewed."""
+    return tuple(
+        Trial(config, None if share is None else replace(PREVIEW, masked_tokens=share, masked_advantage=share))
+        for config, share in zip(configs, shares, strict=False)
+    )
 
 
-def acknowledged(*steps: int, masked: float | None = 0.03) -> tuple[Acknowledgement, ...]:
-    return tuple(Acknowledgement(step, POLICY.correction.fingerprint(), masked) for step in steps)
-
-
-def tried(config: CorrectionConfig = POLICY.correction, **changed: float | None) -> dict[str, tuple[Trial, ...]]:
+def other(config: CorrectionConfig = MIS, **changed: float | None) -> dict[str, Any]:
     """One correction, and what it would do other than `PREVIEW`."""
     return {"trials": (Trial(config, replace(PREVIEW, **changed)),)}
 
 
-def names(actions) -> list[str]:
+def names(actions: Any) -> list[str]:
     return [f"{action.name}/{action.reason}" for action in actions]
 
 
-ROUNDING = finding("low_precision", layer="inference_path")
-MISSED = finding("missed_weight_sync", layer="inference_path", vetoes=True)
-LIVED_WITH = {"by": "ann"}
-# What is found beside critical growth, and whether the controller acts: it goes by vetoes, not by layers.
-VETOES = [
-    ((STALE,), None),
-    ((ROUNDING, STALE), None),  # the level of bfloat16: a small share of the gap
-    (({**ROUNDING, "vetoes": True}, STALE), "low_precision"),  # beyond what was accepted, or most of the growth
-    ((ROUNDING, MISSED, STALE), "missed_weight_sync"),
-    (({**MISSED, "vetoes": False}, STALE), None),
-    ((RAW, STALE), "raw_logprobs"),  # semantic ones always, however small
-    (({**RAW, "accepted": LIVED_WITH}, STALE), "raw_logprobs"),  # importance weights of a wrong distribution stay wrong
-    ((MISSED, RAW), "raw_logprobs"),
-    (({**STALE, "accepted": LIVED_WITH},), None),  # a critical verdict needs no staleness
+def on(step: int = 100) -> Control:
+    """Switched on at `step`, from five steps later on."""
+    return decide.advance(Control(), replace(CRITICAL, step=step), ARMED)[0]
+
+
+def acks(*steps: int, masked: float | None = 0.03, config: CorrectionConfig = MIS) -> tuple[Acknowledgement, ...]:
+    return tuple(Acknowledgement(step, config.fingerprint(), masked) for step in steps)
+
+
+APPLIED = replace(on(), phase=Phase.APPLIED, masked_from=105, applied_from=105)
+
+
+# --- Off: verdict × advice × pace → what an armed controller does ---
+
+LOOKS: list[tuple[str, str | None, tuple[FindingDocument, ...], float | None, str]] = [
+    ("critical", "enable", (STALE,), 22.0, "switched_on"),
+    ("critical", "enable", (), None, "switched_on"),
+    ("critical", "enable", (ROUNDING, STALE), None, "switched_on"),  # the level of bfloat16: a small share of the gap
+    ("critical", "enable", ({**MISSED, "vetoes": False}, STALE), None, "switched_on"),
+    ("critical", "enable", ({**STALE, "accepted": LIVED_WITH},), None, "switched_on"),
+    ("critical", "enable", ({**ROUNDING, "vetoes": True}, STALE), None, "refused/not_advised"),
+    ("critical", "enable", ({**RAW, "accepted": LIVED_WITH}, STALE), None, "refused/not_advised"),
+    ("critical", "do_not_enable", (), 22.0, "refused/not_advised"),
+    ("critical", "do_not_enable", (STALE,), 22.0, "refused/not_advised"),
+    ("critical", "do_not_enable", (MISSED,), 22.0, "refused/not_advised"),
+    ("critical", None, (STALE,), 22.0, "refused/not_advised"),  # a diagnosis that does not say
+    ("growing", "enable", (STALE,), None, "switched_on"),
+    ("growing", "enable", (), 22.0, "switched_on"),
+    ("growing", "enable", (), 50.0, "switched_on"),
+    ("growing", "enable", (), 50.1, "waits"),
+    ("growing", "enable", (), None, "waits"),
+    ("growing", "enable", ({**STALE, "accepted": LIVED_WITH},), None, "waits"),
+    ("growing", "enable", ({**STALE, "confidence": 0.3},), None, "waits"),
+    ("growing", "enable", ({**STALE, "urgency": "informational"},), None, "waits"),
+    ("growing", "do_not_enable", (), 22.0, "refused/not_advised"),
+    ("growing", "do_not_enable", (), 500.0, "waits"),
+    ("unknown", "enable", (STALE,), 22.0, "nothing"),
+    ("healthy", "not_needed", (), None, "nothing"),
+    ("healthy", "enable", (STALE,), 22.0, "nothing"),
+    ("calibrating", "do_not_enable", (), None, "nothing"),
+    ("no_data", None, (), None, "nothing"),
 ]
 
 
-@pytest.mark.parametrize(("findings", "vetoed"), VETOES)
-def test_only_what_vetoes_keeps_a_correction_off(findings: tuple[FindingDocument, ...], vetoed: str | None) -> None:
-    control, (action,) = decide.advance(Control(), replace(CRITICAL, findings=findings), POLICY)
-    assert control.on is (vetoed is None)
-    assert action.reason == ("critical_growth" if vetoed is None else "not_advised")
-    assert vetoed is None or vetoed in action.words
-
-
-@pytest.mark.parametrize(("findings", "vetoed"), VETOES)
-def test_only_what_vetoes_is_said_to_be_hidden_by_a_correction(
-    findings: tuple[FindingDocument, ...], vetoed: str | None
+@pytest.mark.parametrize(("verdict", "advice", "findings", "doubling", "done"), LOOKS)
+def test_when_it_acts(
+    verdict: str, advice: str | None, findings: tuple[FindingDocument, ...], doubling: float | None, done: str
 ) -> None:
-    control, said = replace(on(), phase=Phase.APPLIED), []
-    for step in range(110, 125):
-        control, actions = decide.advance(control, replace(CRITICAL, step=step, findings=findings), POLICY)
-        said += names(actions)
-    hidden = [each for each in said if each.startswith("hides_fault")]
-    assert hidden == ([] if vetoed is None else [f"hides_fault/{vetoed}"])
+    seen = replace(CRITICAL, verdict=verdict, advice=advice, findings=findings, doubling_steps=doubling)
+    control, actions = decide.advance(Control(), seen, ARMED)
+    assert control.on is (done == "switched_on")
+    assert bool(control.waiting) is (done not in {"switched_on", "nothing"})
+    told = [f"{action.name}/{action.reason}" if action.name == "refused" else action.name for action in actions]
+    assert told == ([] if done in {"waits", "nothing"} else [done])
+    if (fault := seen.fault) is not None:
+        assert fault["cause"] in actions[0].words
 
 
-def test_growth_by_accepted_staleness_waits_until_it_is_critical() -> None:
-    lived_with = replace(CRITICAL, verdict="growing", findings=({**STALE, "accepted": LIVED_WITH},))
-    assert decide.advance(Control(), lived_with, POLICY)[1] == ()
+def test_a_semantic_fault_is_named_before_others() -> None:
+    (action,) = decide.advance(Control(), replace(CRITICAL, findings=(MISSED, RAW)), ARMED)[1]
+    assert "the semantic layer shows raw_logprobs: log-probs are taken before the temperature" in action.words
 
 
-@pytest.mark.parametrize("findings", [(), ({**STALE, "confidence": 0.3},), ({**STALE, "urgency": "informational"},)])
-def test_growth_that_is_not_yet_critical_waits_and_the_page_says_for_what(
-    findings: tuple[FindingDocument, ...],
-) -> None:
-    control, actions = decide.advance(Control(), replace(CRITICAL, verdict="growing", findings=findings), POLICY)
-    assert (control, actions) == (replace(Control(), waiting=control.waiting, objection="not_yet"), ())
-    assert "once it is critical" in (control.waiting or "")
+# --- Off: each reason against ---
 
-
-PRODUCT = CorrectionConfig(is_level="sequence", is_mode="mask", is_upper=2.0)
-REFUSALS = [
-    ("stopped", {"stopped": True}, {}, {}),
+REFUSALS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ("stopped", {"stopped": True}, {"stopped": True}, {}),
     ("not_advised", {"findings": (STALE, RAW)}, {}, {}),
-    ("not_advised", {"findings": (finding("missed_weight_sync", layer="inference_path", vetoes=True),)}, {}, {}),
-    ("coverage_unknown", {"coverage": None}, {}, {}),
-    ("low_coverage", {"coverage": 0.989}, {}, {}),
-    ("no_preview", {"trials": ()}, {}, {}),
-    ("no_preview", {"trials": (Trial(POLICY.correction, None),)}, {}, {}),
+    ("not_advised", {"findings": (MISSED,)}, {}, {}),
     ("not_advised", {"advice": "do_not_enable"}, {}, {}),
     ("not_advised", {"advice": None}, {}, {}),
-    ("impossible", {}, {"impossible": tuple(each.fingerprint() for each in candidates(POLICY.correction))}, {}),
-    ("no_preview", tried(tokens=0), {}, {}),
-    ("masks_too_much", tried(masked_tokens=0.21), {}, {}),
-    ("masks_too_much", tried(masked_sequences=0.21), {}, {}),
-    ("masks_too_much", tried(masked_advantage=0.21), {}, {}),
-    (
-        "weights_degenerate",
-        tried(PRODUCT, weight_ess=0.09),
-        {},
-        {"correction": PRODUCT},
-    ),
     ("diagnosis_old", {"step": 301, "diagnosed_step": 100}, {}, {}),
+    ("coverage_unknown", {"coverage": None}, {}, {}),
+    ("low_coverage", {"coverage": 0.989}, {}, {}),
+    ("impossible", {}, {"impossible": (MIS.fingerprint(), TIS.fingerprint())}, {}),
     ("cool_down", {}, {"last_switch": 1}, {}),
     ("rate_limit", {}, {"switched_at": (1, 2, 3, 4)}, {}),
-]  # fmt: skip
+    ("no_preview", {"trials": ()}, {}, {}),
+    ("no_preview", {"trials": tried(None)}, {}, {}),
+    ("no_preview", other(tokens=0), {}, {}),
+    ("masks_too_much", other(masked_tokens=0.21), {}, {}),
+    ("masks_too_much", other(masked_sequences=0.21), {}, {}),
+    ("masks_too_much", other(masked_advantage=0.21), {}, {}),
+    ("weights_degenerate", other(PRODUCT, weight_ess=0.09), {}, {"correction": PRODUCT}),
+]
+IDLE = [
+    ("refused/mode_off", {}, {}, {"mode": Mode.OFF}),
+    ("suggested/critical_growth", {}, {}, {"mode": Mode.SUGGEST}),
+    *((f"refused/{reason}", situation, control, policy) for reason, situation, control, policy in REFUSALS),
+]
 
 
 @pytest.mark.parametrize("reason", sorted({reason for reason, *_ in REFUSALS}))
@@ -143,11 +157,23 @@ def test_every_reason_is_documented(repository: Path, reason: str) -> None:
     assert f"`{reason}`" in (repository / "docs" / "correction.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("reason", "situation", "control", "policy"), REFUSALS)
-def test_it_refuses_and_says_why(reason: str, situation: dict, control: dict, policy: dict) -> None:
-    found = refusal(replace(CRITICAL, **situation), replace(Control(), **control), POLICY.model_copy(update=policy))
-    assert found is not None
-    assert found.reason == reason
+@pytest.mark.parametrize(("name", "situation", "control", "policy"), IDLE)
+@pytest.mark.parametrize("verdict", ["critical", "growing"])
+def test_a_bad_verdict_without_a_directive_has_a_reason_and_says_it_once(
+    verdict: str, name: str, situation: dict, control: dict, policy: dict
+) -> None:
+    findings = (STALE, *situation.get("findings", ()))
+    bad = replace(CRITICAL, **{**situation, "verdict": verdict, "findings": findings})
+    known, rules = replace(Control(), **control), ARMED.model_copy(update=policy)
+    decided, actions = decide.advance(known, bad, rules)
+    assert names(actions) == [name if verdict == "critical" else name.replace("critical_growth", "staleness")]
+    assert (decided.on, bool(decided.waiting)) == (False, True)
+    assert decide.advance(decided, bad, rules) == (decided, ())
+    if name.startswith("refused") and "mode" not in policy:  # a user is refused likewise, unless by force
+        asked, (action,) = decide.switch_on(known, bad, rules, by="ann")
+        assert (asked, names([action])) == (known, [name])
+        forced, (action,) = decide.switch_on(known, bad, rules, by="ann", force=True)
+        assert (forced.on, f"refused/{action.details['overridden']}") == (True, name)
 
 
 @pytest.mark.parametrize(
@@ -156,155 +182,152 @@ def test_it_refuses_and_says_why(reason: str, situation: dict, control: dict, po
         {"coverage": 0.99},
         {"step": 300, "diagnosed_step": 100},
         {"findings": ({**RAW, "vetoes": False},)},  # it is over, say
-        tried(masked_tokens=0.2, masked_sequences=0.2, masked_advantage=None),
-        tried(weight_ess=0.0),  # token level: no products
+        other(masked_tokens=0.2, masked_sequences=0.2, masked_advantage=None),
+        other(weight_ess=0.0),  # token level: no products
     ],
 )
 def test_what_keeps_within_the_limits_is_not_refused(situation: dict) -> None:
-    assert (
-        refusal(replace(CRITICAL, **situation), Control(last_switch=0, switches=3, switched_at=(0, 0, 0)), POLICY)
-        is None
-    )
+    control = Control(last_switch=0, switches=3, switched_at=(0, 0, 0))
+    assert refusal(replace(CRITICAL, **situation), control, ARMED) is None
 
 
-# What may keep a critical verdict from a directive: mode, kill switch, and each reason above.
-IDLE = [
-    ("refused/mode_off", {}, {}, {"mode": Mode.OFF}),
-    ("suggested/critical_growth", {}, {}, {"mode": Mode.SUGGEST}),
-    ("refused/stopped", {"stopped": True}, {"stopped": True}, {}),
-    *((f"refused/{reason}", situation, control, policy) for reason, situation, control, policy in REFUSALS),
+# --- Which correction: the first that keeps to the limits ---
+
+SHARES: list[tuple[tuple[float | None, ...], CorrectionConfig | None]] = [
+    ((0.0,), MIS),
+    ((0.2,), MIS),
+    ((0.201, 0.0), TIS),  # the first item past the limit
+    ((0.99, 0.0), TIS),
+    ((0.44, 0.3), None),
+    ((None, None), None),
+    ((None, 0.0), TIS),
 ]
 
 
-@pytest.mark.parametrize("verdict", ["critical", "growing"])
-@pytest.mark.parametrize(("name", "situation", "control", "policy"), IDLE)
-def test_a_bad_verdict_without_a_directive_always_has_a_reason_and_says_it_once(
-    verdict: str, name: str, situation: dict, control: dict, policy: dict
+@pytest.mark.parametrize(("shares", "chosen"), SHARES)
+def test_above_the_limit_the_next_correction_is_tried(
+    shares: tuple[float | None, ...], chosen: CorrectionConfig | None
 ) -> None:
-    situation = {**situation, "findings": (STALE, *situation.get("findings", ()))}
-    bad = replace(CRITICAL, verdict=verdict)
-    known = replace(Control(), **{"stopped": situation.get("stopped", False), **control})
-    rules = POLICY.model_copy(update=policy)
-    decided, actions = decide.advance(known, replace(bad, **situation), rules)
-    expected = name if verdict == "critical" else name.replace("critical_growth", "staleness")
-    assert names(actions) == [expected]
-    assert not decided.on
-    assert decided.waiting
-    again = replace(bad, **{"trials": CRITICAL.trials if policy.get("mode") is None else (), **situation})
-    assert decide.advance(decided, again, rules) == (decided, ())
+    control, (action,) = decide.advance(Control(), replace(CRITICAL, trials=tried(*shares)), ARMED)
+    assert (control.config, action.name) == (chosen, "refused" if chosen is None else "switched_on")
+    if chosen is not None:
+        previews = [each["preview"] and each["preview"]["masked_tokens"] for each in action.details["tried"]]
+        assert (previews, action.details["config"]) == ([*shares], chosen.to_dict())
+    if len(shares) == 2 and shares[0] is not None:
+        assert f"it would mask {shares[0]:.0%} of the tokens" in action.words
 
 
-def test_what_was_suggested_stands_without_a_preview_and_gives_way_to_a_fault() -> None:
-    control, _ = decide.advance(Control(), CRITICAL, Policy())
-    unseen = replace(CRITICAL, trials=())  # tokens are not read again for what was suggested
-    assert decide.advance(control, unseen, Policy()) == (control, ())
-    _, actions = decide.advance(control, replace(unseen, findings=(RAW,)), Policy())
-    assert names(actions) == ["refused/not_advised"]
+def test_where_every_correction_exceeds_a_limit_each_is_named_with_what_to_do() -> None:
+    both = (*other(PRODUCT, weight_ess=0.05)["trials"], *tried(0.3, configs=(TIS,)))
+    policy = ARMED.model_copy(update={"correction": PRODUCT})
+    _, (action,) = decide.advance(Control(), replace(CRITICAL, trials=both), policy)
+    assert action.severity == "critical"
+    for words in ("30%", "5.0% effective", "`logprobe correct RUN on --force`", "bound the weight lag, lower the"):
+        assert words in action.words
 
 
-def test_a_reason_goes_with_the_verdict_and_with_the_directive() -> None:
-    control, _ = decide.advance(Control(), replace(CRITICAL, coverage=0.5), POLICY)
-    assert "coverage" in (control.waiting or "")
-    assert decide.advance(control, replace(CRITICAL, verdict="healthy"), POLICY)[0].waiting is None
-    assert decide.advance(control, CRITICAL, POLICY)[0].waiting is None  # it is on
+@pytest.mark.parametrize("config", [MIS, TIS, PRODUCT, CorrectionConfig(is_level="token", is_upper=None)])
+def test_each_candidate_is_another_correction_and_the_configured_one_is_first(config: CorrectionConfig) -> None:
+    found = candidates(config)
+    assert (found[0], found[-1], len(set(found))) == (config, TIS, len(found))
 
 
-def test_a_kill_switch_of_old_is_said_again_when_the_run_turns_bad() -> None:
-    stopped, actions = decide.advance(Control(), replace(CRITICAL, verdict="healthy", stopped=True), POLICY)
-    assert names(actions) == ["stopped/kill_switch"]
-    assert names(decide.advance(stopped, replace(CRITICAL, stopped=True), POLICY)[1]) == ["refused/stopped"]
+# --- On ---
+
+ON: list[tuple[float, float | None, tuple[float | None, ...], Mode, str, CorrectionConfig | None]] = [
+    # trainer masks, records say, truncation would mask, mode → action, configuration afterwards
+    (0.03, None, (), Mode.ARMED, "", MIS),
+    (0.08, 0.03, (), Mode.ARMED, "", MIS),
+    (0.0801, 0.03, (), Mode.ARMED, "rolled_back/masked_share", None),
+    (0.15, 0.14, (), Mode.ARMED, "", MIS),
+    (0.15, None, (), Mode.ARMED, "", MIS),  # unknown: keep
+    (0.25, 0.03, (0.0,), Mode.ARMED, "rolled_back/masked_share", None),
+    (0.25, None, (0.0,), Mode.ARMED, "kept/not_recomputed", MIS),
+    (0.25, 0.24, (0.0,), Mode.ARMED, "switched_on/outgrown", TIS),
+    (0.25, 0.24, (0.3,), Mode.ARMED, "kept/outgrown", MIS),
+    (0.25, 0.24, (None,), Mode.ARMED, "kept/outgrown", MIS),
+    (0.25, 0.24, (0.0,), Mode.SUGGEST, "kept/outgrown", MIS),  # a user switched it on
+]
 
 
-def test_a_refusal_names_the_finding_and_is_said_once() -> None:
-    broken = replace(CRITICAL, findings=(RAW, STALE))
-    control, actions = decide.advance(Control(), broken, POLICY)
-    assert names(actions) == ["refused/not_advised"]
-    assert "fix the engine first" in actions[0].words
-    assert "raw_logprobs: log-probs are taken before the temperature" in actions[0].words
-    control, low = decide.advance(control, replace(CRITICAL, coverage=0.5), POLICY)
-    assert names(low) == ["refused/low_coverage"]
-    assert decide.advance(control, broken, POLICY)[1] == ()
-    control, other = decide.advance(control, replace(CRITICAL, findings=(MISSED, STALE)), POLICY)
-    assert "missed_weight_sync" in other[0].words  # another fault is another reason
-    assert decide.advance(control, broken, POLICY)[1] == ()
-    assert names(decide.advance(control, CRITICAL, POLICY)[1]) == ["switched_on/critical_growth"]
+@pytest.mark.parametrize(("measured", "counted", "others", "mode", "action", "config"), ON)
+@pytest.mark.parametrize(("verdict", "advice"), [("critical", "enable"), ("healthy", "do_not_enable")])
+def test_a_working_correction_is_never_withdrawn(
+    measured: float, counted: float | None, others: Any, mode: Mode, action: str, config: Any, verdict: str, advice: str
+) -> None:
+    seen = replace(
+        CRITICAL, verdict=verdict, advice=advice, step=112, recount=counted,
+        acknowledgements=(*acks(*range(75, 105)), *acks(*range(105, 110), masked=measured), *acks(110, 111)),
+        trials=tried(*others, configs=(TIS,)),
+    )  # fmt: skip
+    policy = ARMED.model_copy(update={"mode": mode})
+    assert decide.recount_step(APPLIED, seen, policy) == (109 if measured > 0.08 else None)
+    control, actions = decide.advance(APPLIED, seen, policy)
+    assert names(actions) == ([action] if action else [])
+    assert control.on is (config is not None)
+    assert config is None or control.config == config
+    assert not action.startswith("kept") or actions[0].severity == "critical"
+    if not action and counted is not None and measured > 0.08:
+        assert (control.previewed, decide.recount_step(control, seen, policy)) == (counted, None)
 
 
-def test_the_trainers_word_is_awaited() -> None:
-    control = on()
-    waiting = replace(CRITICAL, step=109)
-    assert decide.advance(control, waiting, POLICY) == (control, ())
-    missed, actions = decide.advance(control, replace(waiting, step=110), POLICY)
-    assert names(actions) == ["not_acknowledged/no_record"]
-    assert actions[0].severity == "critical"
-    assert decide.advance(missed, replace(waiting, step=120), POLICY) == (missed, ())
-    late, actions = decide.advance(missed, replace(waiting, step=121, acknowledgements=acknowledged(121)), POLICY)
-    assert names(actions) == ["acknowledged/applied"]
-    assert actions[0].severity == "critical", "those who heard that it was missing hear its end"
-    assert late.phase is Phase.APPLIED
+def test_what_a_user_forced_beyond_the_limit_is_compared_with_its_preview() -> None:
+    seen = replace(CRITICAL, step=112, acknowledgements=acks(*range(105, 110), masked=0.52), recount=0.5)
+    assert decide.advance(replace(APPLIED, previewed=0.5), seen, ARMED)[1] == ()
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        (Acknowledgement(104, POLICY.correction.fingerprint(), 0.03), "no_record"),  # before the directive begins
-        (Acknowledgement(106, "another", 0.03), "other_config"),
-        (Acknowledgement(106, None, None), "no_record"),
-    ],
-)
-def test_other_words_are_no_acknowledgement(said: Acknowledgement, reason: str) -> None:
-    control, actions = decide.advance(on(), replace(CRITICAL, step=110, acknowledgements=(said,)), POLICY)
-    assert names(actions) == [f"not_acknowledged/{reason}"]
-    assert ("another" in actions[0].words) is (reason == "other_config")
-    assert control.phase is Phase.ISSUED
+def test_a_suspicion_of_before_is_none_of_the_correction_that_is_switched_on() -> None:
+    before = Control(phase=Phase.WITHDRAWN, suspect="raw_logprobs", suspect_since=3)
+    assert decide.advance(before, CRITICAL, ARMED)[0].suspect is None
 
 
-def test_ranks_that_apply_different_corrections_are_said_aloud() -> None:
-    applied = replace(on(), phase=Phase.APPLIED)
-    both = (*acknowledged(106, 107), Acknowledgement(107, "another", 0.0))
-    control, (action,) = decide.advance(applied, replace(CRITICAL, step=107, acknowledgements=both), POLICY)
-    assert (action.name, action.severity, action.details["step"]) == ("ranks_disagree", "critical", 107)
-    assert decide.advance(control, replace(CRITICAL, step=108, acknowledgements=both), POLICY) == (control, ())
-
-
-def test_what_the_records_confirm_brings_the_preview_up_to_date() -> None:
-    applied = replace(on(), phase=Phase.APPLIED)
-    acks = acknowledged(105, 106, 107, 108, 109, masked=0.15)
-    situation = replace(CRITICAL, step=112, acknowledgements=acks, trials=())
-    assert decide.recount_step(applied, situation, POLICY) == 109
-    assert decide.advance(applied, situation, POLICY) == (applied, ())  # nothing to count in
-    control, actions = decide.advance(applied, replace(situation, recount=0.14), POLICY)
-    assert (control.previewed, actions) == (0.14, ())
-    assert decide.recount_step(control, situation, POLICY) is None
-
-
-def test_what_is_masked_now_is_not_lost_among_all_that_went_well() -> None:
-    applied = replace(on(), phase=Phase.APPLIED)
-    acks = (*acknowledged(*range(105, 145)), *acknowledged(*range(145, 150), masked=0.3))
-    _, actions = decide.advance(applied, replace(CRITICAL, step=152, acknowledgements=acks), POLICY)
-    assert names(actions) == ["kept/not_recomputed"]
+def test_a_few_steps_are_no_ground_to_take_it_back() -> None:
+    few = replace(CRITICAL, step=111, acknowledgements=acks(105, 106, 107, 108, masked=0.9), recount=0.0)
+    assert decide.advance(APPLIED, few, ARMED)[1] == ()
 
 
 @pytest.mark.parametrize(("measured", "action"), [(0.2, []), (0.21, ["kept/not_recomputed"])])
 def test_what_was_forced_without_a_preview_keeps_to_the_limit(measured: float, action: list[str]) -> None:
-    unseen = replace(CRITICAL, trials=())
-    control, _ = decide.switch_on(Control(), unseen, POLICY, by="ann", force=True)
-    acks = acknowledged(105, 106, 107, 108, 109, masked=measured)
-    situation = replace(unseen, step=112, acknowledgements=acks)
-    _, actions = decide.advance(replace(control, phase=Phase.APPLIED), situation, POLICY)
-    assert names(actions) == action
+    control, _ = decide.switch_on(Control(), replace(CRITICAL, trials=()), ARMED, by="ann", force=True)
+    seen = replace(CRITICAL, trials=(), step=112, acknowledgements=acks(*range(105, 110), masked=measured))
+    assert names(decide.advance(replace(control, phase=Phase.APPLIED), seen, ARMED)[1]) == action
 
 
-def test_a_few_steps_are_no_ground_to_take_it_back() -> None:
-    applied = replace(on(), phase=Phase.APPLIED)
-    acks = acknowledged(105, 106, 107, 108, masked=0.9)
-    assert decide.advance(applied, replace(CRITICAL, step=111, acknowledgements=acks), POLICY)[1] == ()
+@pytest.mark.parametrize(
+    ("step", "said", "more", "told", "phase"),
+    [
+        (109, (), {}, [], Phase.ISSUED),
+        (110, (), {}, ["not_acknowledged/no_record"], Phase.ISSUED),
+        (110, (), {"heard": False}, [], Phase.ISSUED),
+        (110, (), {"stopped": True}, ["stopped/kill_switch"], Phase.ISSUED),
+        (110, acks(104), {}, ["not_acknowledged/no_record"], Phase.ISSUED),  # before the directive begins
+        (110, (Acknowledgement(106, None, None),), {}, ["not_acknowledged/no_record"], Phase.ISSUED),
+        (110, (Acknowledgement(106, "another", 0.0),), {}, ["not_acknowledged/other_config"], Phase.ISSUED),
+        (106, acks(105), {}, ["acknowledged/applied"], Phase.APPLIED),
+        (107, (*acks(106), Acknowledgement(107, "b", 0.0)), {}, ["acknowledged/applied"], Phase.APPLIED),
+        (107, (*acks(107), Acknowledgement(107, "b", 0.0)), {}, ["acknowledged/applied", "ranks_disagree/other_config"],
+         Phase.APPLIED),
+        (108, (), {"impossible": "TRL applies none", **other(TIS)}, ["switched_on/impossible"], Phase.ISSUED),
+        (108, (), {"impossible": "TRL applies none", "trials": ()}, ["rolled_back/impossible"], Phase.WITHDRAWN),
+        (108, acks(106), {"impossible": "one rank complains"}, ["acknowledged/applied"], Phase.APPLIED),
+    ],
+)  # fmt: skip
+def test_a_directive_counts_once_the_trainer_names_it(
+    step: int, said: tuple[Acknowledgement, ...], more: dict, told: list[str], phase: Phase
+) -> None:
+    seen = replace(CRITICAL, step=step, acknowledgements=said, **more)
+    control, actions = decide.advance(on(), seen, ARMED)
+    assert (names(actions), control.phase) == (told, phase)
+    if phase is Phase.WITHDRAWN:
+        assert control.last_switch is None, "it was never applied: nothing has to cool down"
+    else:
+        assert decide.advance(control, replace(seen, impossible=""), ARMED)[1] == ()
 
 
-def test_after_it_was_taken_back_it_rests() -> None:
-    withdrawn = replace(on(), phase=Phase.WITHDRAWN, last_switch=109)
-    assert names(decide.advance(withdrawn, replace(CRITICAL, step=208), POLICY)[1]) == ["refused/cool_down"]
-    assert names(decide.advance(withdrawn, replace(CRITICAL, step=209), POLICY)[1]) == ["switched_on/critical_growth"]
+def test_those_who_heard_that_the_word_was_missing_hear_that_it_came() -> None:
+    missed, (action,) = decide.advance(on(), replace(CRITICAL, step=110), ARMED)
+    _, (came,) = decide.advance(missed, replace(CRITICAL, step=121, acknowledgements=acks(121)), ARMED)
+    assert (action.severity, came.name, came.severity) == ("critical", "acknowledged", "critical")
 
 
 @pytest.mark.parametrize(
@@ -312,132 +335,161 @@ def test_after_it_was_taken_back_it_rests() -> None:
     [
         ("helped", "halted", "info"),
         ("helped", "still_growing", "warning"),
-        ("no_effect_shown", "still_growing", "warning"),
         ("no_effect_shown", "steady", "info"),
         ("harmed", "steady", "critical"),
+        ("too_early", None, None),
     ],
 )
-def test_the_effect_is_judged_once(judgement: str, growth: str, severity: str) -> None:
-    applied = replace(on(), phase=Phase.APPLIED, applied_from=109)  # four steps after the directive
+def test_the_effect_is_judged_once(judgement: str, growth: str | None, severity: str | None) -> None:
+    applied = replace(APPLIED, applied_from=109)  # four steps after the directive
     effect = {"judgement": judgement, "words": "as measured", "growth": growth}
-    due = replace(CRITICAL, step=159, acknowledgements=acknowledged(109), effect=effect)
-    early = decide.advance(applied, replace(due, step=158), POLICY)
-    assert early == (applied, ())
-    late = decide.advance(applied, replace(due, effect={**effect, "judgement": "too_early"}), POLICY)
-    assert late == (applied, ())
-    control, (action,) = decide.advance(applied, due, POLICY)
-    assert (action.name, action.reason, action.severity, action.details) == ("effect", judgement, severity, effect)
-    assert decide.advance(control, due, POLICY) == (control, ())
+    due = replace(CRITICAL, step=159, acknowledgements=acks(109), effect=effect)
+    assert decide.advance(applied, replace(due, step=158), ARMED)[1] == ()
+    control, actions = decide.advance(applied, due, ARMED)
+    assert [(each.name, each.reason, each.severity) for each in actions] == (
+        [("effect", judgement, severity)] if severity else []
+    )
+    assert decide.advance(control, due, ARMED) == (control, ())
 
 
-def test_a_fault_that_comes_up_while_it_is_on_is_said_aloud() -> None:
-    applied = replace(on(), phase=Phase.APPLIED)
-    control, actions = decide.advance(applied, replace(CRITICAL, step=110, findings=(RAW,)), POLICY)
-    assert decide.advance(control, replace(CRITICAL, step=119, findings=(RAW,)), POLICY) == (control, ())
-    assert actions == ()  # as long as it may be about records on their way
-    control, actions = decide.advance(control, replace(CRITICAL, step=120, findings=(RAW,)), POLICY)
-    assert names(actions) == ["hides_fault/raw_logprobs"]
-    assert actions[0].severity == "critical"
-    assert control.on
-    assert decide.advance(control, replace(CRITICAL, step=122, findings=(RAW,)), POLICY) == (control, ())
-
-
-def test_a_finding_of_a_moment_calls_nobody() -> None:
-    control = replace(on(), phase=Phase.APPLIED)
+@pytest.mark.parametrize(("every", "hidden"), [(1, ["hides_fault/raw_logprobs"]), (5, [])])
+def test_a_fault_that_lasts_while_it_is_on_is_said_aloud_and_one_of_a_moment_is_not(
+    every: int, hidden: list[str]
+) -> None:
+    control, said = APPLIED, []
     for step in range(110, 150):
-        findings = (RAW,) if step % 5 == 0 else ()
-        control, actions = decide.advance(control, replace(CRITICAL, step=step, findings=findings), POLICY)
-        assert actions == ()
-
-
-def test_a_person_switches_on_against_a_refusal_only_by_force() -> None:
-    broken = replace(CRITICAL, findings=(RAW,))
-    control, actions = decide.switch_on(Control(), broken, POLICY, by="ann")
-    assert (control, names(actions)) == (Control(), ["refused/not_advised"])
-    control, (action,) = decide.switch_on(Control(), broken, POLICY, by="ann", force=True)
+        seen = replace(CRITICAL, step=step, findings=() if step % every else (RAW,))
+        control, actions = decide.advance(control, seen, ARMED)
+        said += [(step, name) for name in names(actions)]
+    assert said == [(120, name) for name in hidden]
     assert control.on
-    assert action.details["overridden"] == "not_advised"
-    assert "ann" in action.words
 
 
-def test_a_person_switches_off_and_it_stays_off() -> None:
+# --- What users do, kill switch, return to a checkpoint ---
+
+
+def test_a_user_switches_off_and_it_stays_off_until_armed() -> None:
     control, actions = decide.switch_off(on(), 120, by="ann")
-    assert names(actions) == ["switched_off/manual"]
-    assert (control.phase, control.mode) == (Phase.WITHDRAWN, Mode.OFF)
-    later, actions = decide.advance(control, replace(CRITICAL, step=900), POLICY)
-    assert (actions, later.phase) == ((), Phase.WITHDRAWN)  # that it stays off was said
-    assert later.waiting is not None
+    assert (names(actions), control.phase, control.mode) == (["switched_off/manual"], Phase.WITHDRAWN, Mode.OFF)
+    later, actions = decide.advance(control, replace(CRITICAL, step=900), ARMED)
+    assert (actions, later.on, bool(later.waiting)) == ((), False, True)  # that it stays off was said
     again, _ = decide.set_mode(control, Mode.ARMED, by="ann")
-    assert names(decide.advance(again, replace(CRITICAL, step=900), POLICY)[1]) == ["switched_on/critical_growth"]
+    assert names(decide.advance(again, replace(CRITICAL, step=219), ARMED)[1]) == ["refused/cool_down"]
+    assert names(decide.advance(again, replace(CRITICAL, step=220), ARMED)[1]) == ["switched_on/critical_growth"]
+    never, _ = decide.switch_off(Control(), 100, by="ann")
+    assert names(decide.switch_on(never, CRITICAL, ARMED, by="bob")[1]) == ["switched_on/manual"], "nothing cools down"
+
+
+def test_a_kill_switch_of_old_is_said_again_when_the_run_turns_bad() -> None:
+    stopped, actions = decide.advance(Control(), replace(CRITICAL, verdict="healthy", stopped=True), ARMED)
+    assert names(actions) == ["stopped/kill_switch"]
+    assert names(decide.advance(stopped, replace(CRITICAL, stopped=True), ARMED)[1]) == ["refused/stopped"]
+
+
+def test_a_mode_that_is_chosen_makes_a_reason_news() -> None:
+    low = replace(CRITICAL, coverage=0.5)
+    control, _ = decide.set_mode(decide.advance(Control(), low, ARMED)[0], Mode.ARMED, by="ann")
+    assert names(decide.advance(control, low, ARMED)[1]) == ["refused/low_coverage"]
+
+
+def test_another_fault_is_another_reason_and_an_old_one_is_not_repeated() -> None:
+    control, told = Control(), []
+    for change in ({"findings": (RAW,)}, {"coverage": 0.5}, {"findings": (RAW,)}, {"findings": (MISSED,)}, {}):
+        control, actions = decide.advance(control, replace(CRITICAL, **change), ARMED)
+        told.append(names(actions))
+    assert told == [["refused/not_advised"], ["refused/low_coverage"], [], ["refused/not_advised"],
+                    ["switched_on/critical_growth"]]  # fmt: skip
+    assert control.waiting is None
+
+
+@pytest.mark.parametrize(
+    ("before", "by_user", "told", "phase"),
+    [
+        (Returned(), False, ["switched_off/returned"], Phase.IDLE),
+        (Returned(TIS, 250), False, ["switched_on/returned"], Phase.ISSUED),
+        (Returned(TIS, 250), True, ["switched_off/returned"], Phase.IDLE),  # what a user switched off stays off
+        (Returned(None, 250), True, [], Phase.IDLE),
+    ],
+)
+def test_a_return_to_before_the_last_switch_undoes_it(
+    before: Returned, by_user: bool, told: list[str], phase: Phase
+) -> None:
+    control = replace(on(500), said=("refused/cool_down", "effect"), switched_at=(100, 500))
+    if by_user:
+        control, _ = decide.switch_off(control, 510, by="ann")
+    control, actions = decide.advance(control, replace(CRITICAL, step=300, returned=before), ARMED)
+    assert (names(actions), control.phase, control.switched_at) == (told, phase, (100,))
+    assert (control.config, control.last_switch) == (before.config if phase is Phase.ISSUED else None, None)
+    acknowledged = replace(CRITICAL, step=301, acknowledgements=acks(299, config=TIS))
+    then = {Phase.ISSUED: ["acknowledged/applied"], Phase.IDLE: ["switched_on/critical_growth"]}[phase]
+    assert names(decide.advance(control, acknowledged, ARMED)[1]) == (["refused/mode_off"] if by_user else then)
+
+
+# --- When raw tokens are read ---
 
 
 @pytest.mark.parametrize(
     ("control", "situation", "policy", "wanted"),
     [
-        ({}, {}, {}, True),
-        ({"said": ("refused/masks_too_much",)}, {}, {}, True),
-        ({"phase": Phase.SUGGESTED}, {}, {}, True),  # it was armed since
-        ({"phase": Phase.SUGGESTED}, {}, {"mode": Mode.SUGGEST}, False),
-        ({"phase": Phase.APPLIED}, {}, {}, False),
-        ({"mode": Mode.OFF}, {}, {}, False),
-        ({"last_switch": 99}, {}, {}, False),
-        ({"switched_at": (0, 1, 2, 3)}, {}, {}, False),
-        ({}, {"verdict": "healthy"}, {}, False),
-        ({}, {"findings": (RAW,)}, {}, False),
-        ({}, {"coverage": 0.5}, {}, False),
-        ({}, {"stopped": True}, {}, False),
+        (Control(), {}, {}, True),
+        (Control(said=("refused/masks_too_much",)), {}, {}, True),
+        (Control(phase=Phase.SUGGESTED), {}, {}, True),  # it was armed since
+        (Control(phase=Phase.SUGGESTED), {}, {"mode": Mode.SUGGEST}, False),
+        (Control(mode=Mode.OFF), {}, {}, False),
+        (Control(last_switch=99), {}, {}, False),
+        (Control(), {"verdict": "healthy"}, {}, False),
+        (Control(), {"findings": (RAW,)}, {}, False),
+        (Control(), {"stopped": True}, {}, False),
+        (APPLIED, {}, {}, False),
+        (APPLIED, {"step": 112, "acknowledgements": acks(*range(105, 110), masked=0.25), "recount": 0.24}, {}, True),
+        (
+            replace(APPLIED, config=TIS),  # nothing comes after it
+            {"step": 112, "acknowledgements": acks(*range(105, 110), masked=0.25, config=TIS), "recount": 0.24},
+            {},
+            False,
+        ),
+        (on(), {"step": 108, "impossible": "it has none"}, {}, True),
+        (on(), {"step": 108, "impossible": "it has none"}, {"mode": Mode.SUGGEST}, False),
     ],
 )
 def test_raw_tokens_are_read_only_when_it_depends_on_them(
-    control: dict, situation: dict, policy: dict, wanted: bool
+    control: Control, situation: dict, policy: dict, wanted: bool
 ) -> None:
-    known = replace(Control(), **control), replace(CRITICAL, **situation), POLICY.model_copy(update=policy)
-    assert bool(decide.wanted_trials(*known)) is wanted
+    found = decide.wanted_trials(control, replace(CRITICAL, **situation), ARMED.model_copy(update=policy))
+    assert found == (() if not wanted else (TIS,) if control.on else (MIS, TIS))
 
 
-def test_switching_off_what_is_not_on_begins_no_rest() -> None:
-    control, _ = decide.switch_off(Control(), 100, by="ann")
-    assert names(decide.switch_on(control, CRITICAL, POLICY, by="bob")[1]) == ["switched_on/manual"]
+def test_what_was_suggested_stands_without_a_preview_and_gives_way_to_a_fault() -> None:
+    control, _ = decide.advance(Control(), CRITICAL, Policy())
+    unseen = replace(CRITICAL, trials=())  # tokens are not read again for what was suggested
+    assert decide.advance(control, unseen, Policy()) == (control, ())
+    assert names(decide.advance(control, replace(unseen, findings=(RAW,)), Policy())[1]) == ["refused/not_advised"]
 
 
-def test_what_is_remembered_survives_json() -> None:
-    refused, _ = decide.advance(Control(), replace(CRITICAL, coverage=0.1), POLICY)
-    for control in (Control(), on(), refused, decide.switch_off(on(), 120, by="ann")[0]):
-        assert Control.parse(json.loads(json.dumps(control.document()))) == control
+# --- What users read is what the controller does ---
 
 
-EARLIER = CorrectionConfig(is_level="token", is_upper=2.0)
-
-
-def test_what_was_switched_on_at_a_step_that_is_trained_again_is_off_and_judged_again() -> None:
-    control = replace(on(500), said=("refused/cool_down", "effect"), switched_at=(100, 500), switches=2)
-    back = replace(CRITICAL, step=300, returned=Returned())
-    control, actions = decide.advance(control, back, POLICY)
-    assert names(actions) == ["switched_off/returned"]
-    assert "went back to step 300, before the switch at step 500" in actions[0].words
-    assert (control.phase, control.from_step, control.switched_at, control.said) == (Phase.IDLE, None, (100,), ())
-    _, actions = decide.advance(control, replace(CRITICAL, step=301), POLICY)
-    assert names(actions) == ["switched_on/critical_growth"], "no cool-down counts from step 500"
-
-
-def test_what_had_been_on_before_that_applies_again_and_has_to_be_acknowledged() -> None:
-    back = replace(CRITICAL, step=300, returned=Returned(EARLIER, 250))
-    control, actions = decide.advance(on(500), back, POLICY)
-    assert names(actions) == ["switched_on/returned"]
-    assert (control.phase, control.config, control.from_step, control.last_switch) == (Phase.ISSUED, EARLIER, 250, None)
-    said = (Acknowledgement(299, EARLIER.fingerprint(), 0.01),)
-    control, actions = decide.advance(control, replace(CRITICAL, step=301, acknowledgements=said), POLICY)
-    assert names(actions) == ["acknowledged/applied"]
-
-
-@pytest.mark.parametrize(
-    ("before", "told"),
-    [(Returned(EARLIER, 250), ["switched_off/returned"]), (Returned(None, 250), []), (Returned(), [])],
-)
-def test_what_a_person_switched_off_stays_off(before: Returned, told: list[str]) -> None:
-    off, _ = decide.switch_off(on(400), 500, by="ann")
-    control, actions = decide.advance(off, replace(CRITICAL, step=300, returned=before), POLICY)
-    assert names(actions) == told
-    assert (control.on, control.mode, control.last_switch) == (False, Mode.OFF, None)
-    _, actions = decide.advance(control, replace(CRITICAL, step=301), POLICY)
-    assert names(actions) == ["refused/mode_off"]
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("look", LOOKS)
+def test_advice_and_controller_agree(mode: Mode, look: tuple[Any, ...]) -> None:
+    verdict, advice, findings, doubling, _ = look
+    conditions: list[dict[str, Any]] = [{}, {"coverage": 0.5}, {"stopped": True}, {"diagnosed_step": 100, "step": 400}]
+    for (shares, _), more, phase in product(SHARES, conditions, (Phase.IDLE, Phase.SUGGESTED, Phase.WITHDRAWN)):
+        seen = replace(CRITICAL, verdict=verdict, advice=advice, findings=findings, doubling_steps=doubling,
+                       **{"trials": tried(*shares), **more})  # fmt: skip
+        before, policy = Control(phase=phase, stopped=seen.stopped), ARMED.model_copy(update={"mode": mode})
+        reads = bool(decide.wanted_trials(before, seen, policy))
+        control, _ = decide.advance(before, seen if reads else replace(seen, trials=()), policy)
+        standing = Standing(
+            phase=control.phase, stopped=control.stopped, objection=control.objection, waiting=control.waiting
+        )
+        correction = {"advice": advice or "do_not_enable", "why": "not measured"}
+        document = dict(diagnosis(verdict, findings=findings, correction=correction))
+        urges, case = advised(document, standing).startswith("switch one on"), (phase, shares, more)
+        assert urges is (in_force(document, standing)["advice"] == "enable" and not control.on), case
+        assert advice == "enable" or not control.on, case
+        if urges and not control.on and not control.stopped and verdict in {"growing", "critical"}:
+            # What a user is told to do, an armed controller would do
+            assert mode is not Mode.ARMED, case
+            seen = replace(seen, trials=tried(*(shares if reads else (0.0,))))
+            assert decide.switch_on(before, seen, policy, by="ann")[0].on, case

@@ -20,7 +20,7 @@ from logprobe.alerts.controller import gather
 from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.rules.alert import CRITICAL, Alert, State
+from logprobe.alerts.rules.alert import CRITICAL, Alert
 from logprobe.alerts.rules.ledger import save
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import CorrectionConfig, correct
@@ -162,7 +162,7 @@ def test_its_messages_say_how_the_run_stands(
         diagnosed(store, verdict)
     if fires:
         with store.transaction() as cursor:
-            save(store, cursor, [(RUN, Alert("coverage-low", state=State(level=CRITICAL)))])
+            save(store, cursor, [(RUN, Alert("coverage-low", level=CRITICAL))])
     Controller(store, lambda _: ARMED).command({"run": RUN, "command": "suggest", "by": "ann"})
     (document,) = store.query("SELECT document FROM notifications")["document"].to_pylist()
     assert Notification.from_json(document).run_severity == severity
