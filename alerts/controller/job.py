@@ -19,7 +19,7 @@ import duckdb
 from logprobe.alerts.controller import decide
 from logprobe.alerts.controller.gather import Known, gather, look
 from logprobe.alerts.controller.policy import SECTION, Mode, Policy, load
-from logprobe.alerts.controller.situation import Action, Control, Situation
+from logprobe.alerts.controller.situation import Action, Control, Phase, Situation
 from logprobe.alerts.notification import CONTROLLER, Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
@@ -47,21 +47,8 @@ class Memory:
 
 
 def recall(store: Store, run: str) -> Memory:
-    """Return the memory of `run`, a fresh one if there is none. Raise `StoreError` if it cannot be understood.
-
-    A fresh one goes on from the directives that trainers of the run were told by a home that was lost: they would
-    refuse such that begin again with the first.
-    """
-    row = records(store, [run]).get(run)
-    memory = understood(run, row)
-    return memory if row is not None else replace(memory, directives=_told(store.home, run))
-
-
-def _told(home: Home, run: str) -> Directives:
-    try:
-        return DirectiveFile(home.path, run).issued(directive_key(home.path))
-    except (OSError, DirectiveError, ConfigurationError):
-        return Directives(run)
+    """Return the memory of `run`. Raise `StoreError` if it cannot be understood."""
+    return understood(store.home, run, records(store, [run]).get(run))
 
 
 def records(store: Store, runs: Sequence[str]) -> dict[str, queries.ControllerRead]:
@@ -69,18 +56,29 @@ def records(store: Store, runs: Sequence[str]) -> dict[str, queries.ControllerRe
     return {row["run"]: row for row in queries.controller_read(store, runs=list(runs)).to_pylist()}
 
 
-def understood(run: str, row: Mapping[str, Any] | None) -> Memory:
-    """One of `records`; None: nothing is remembered. Raises `StoreError` when it cannot be understood."""
+def understood(home: Home, run: str, row: Mapping[str, Any] | None) -> Memory:
+    """Return the memory of one of `records`; None: nothing is remembered. Raise `StoreError` if it cannot be
+    understood.
+
+    A fresh one goes on from what trainers of the run were told before the store was lost: a correction that they apply
+    is on, and they would refuse directives that begin again with the first.
+    """
     if row is None:
-        return Memory(Control(), Directives(run))
+        try:
+            told = DirectiveFile(home.path, run).issued(directive_key(home.path))
+        except (OSError, DirectiveError, ConfigurationError):
+            told = Directives(run)
+        newest = told.entries[-1] if told.entries else None
+        if newest is None or newest.config is None:
+            return Memory(Control(), told)
+        return Memory(Control(phase=Phase.ISSUED, config=newest.config, from_step=newest.from_step), told)
     try:
         control = Control.parse(json.loads(row["control"]))
-        directives = decode(row["directives"].encode(), run, None)
+        return Memory(control, decode(row["directives"].encode(), run, None), row["actions"])
     except (LookupError, TypeError, ValueError) as error:
         raise StoreError(
             f"the controller's state of run {run!r} cannot be read ({error}); was it written by a newer logprobe?"
         ) from error
-    return Memory(control, directives, row["actions"])
 
 
 def remember(
@@ -289,7 +287,7 @@ class Controller:
 
     def _memory(self, run: str) -> Memory:
         if run in self._records:
-            return understood(run, self._records.pop(run))
+            return understood(self._store.home, run, self._records.pop(run))
         return recall(self._store, run)
 
     def _save(self, memory: Memory, actions: Sequence[Action], step: int) -> None:

@@ -339,6 +339,24 @@ def test_a_restart_repeats_nothing_and_puts_the_file_right(home: Path, store: St
     assert audit(store) == ["switched_on/critical_growth"]
 
 
+@pytest.mark.parametrize("off", [True, False])
+def test_a_controller_whose_store_was_lost_goes_on_from_what_the_trainer_was_told(
+    home: Path, store: Store, trainer: Trainer, off: bool
+) -> None:
+    controller = switched_on(store, trainer)
+    if off:
+        controller.command({"run": RUN, "command": "off", "by": "ann"})
+    told = DirectiveFile(home, RUN).read(None).version
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM controllers; DELETE FROM controller_actions")
+    with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
+        trainer.train(4, switch=switch)
+    Controller(store, lambda _: ARMED).run_once()
+    # A trainer refuses directives that begin again with the first, and what it applies is on.
+    assert audit(store) == ["switched_on/critical_growth" if off else "acknowledged/applied"]
+    assert DirectiveFile(home, RUN).read(None).version == told + off
+
+
 def test_one_run_that_fails_keeps_no_other_waiting(home: Path, store: Store, trainer: Trainer) -> None:
     trainer.train(15)
     diagnosed(store, "critical", STALE)
