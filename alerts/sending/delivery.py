@@ -30,7 +30,7 @@ T = TypeVar("T")
 GIVE_UP_AFTER: Final = timedelta(hours=24)  # later than that, an alert is history
 _MOST_AT_ONCE: Final = 64  # channels that send at the same time
 _BUDGET: Final = 30.0  # seconds of one run of a channel; the rest waits for the next
-_SECONDS: Final = 30.0  # of one message, which may take several calls
+_SECONDS: Final = 60.0  # of one message, which may take many calls: a search of a busy channel
 _LOOK_UP: Final = 0.05  # seconds between two looks at the stop event
 _FIRST: Final = 2.0  # seconds
 _LONGEST: Final = 300.0

@@ -87,6 +87,15 @@ def test_a_message_that_fails_for_itself_lets_others_pass(store: Store) -> None:
     assert [outgoing.uncertain_since is not None for outgoing in channel.got] == [False, True]
 
 
+@pytest.mark.parametrize("reason", ["unreachable", "uncertain", "busy", "setup"])
+def test_what_may_succeed_later_is_tried_until_it_does(store: Store, reason: str) -> None:
+    channel = Recording("a", *[reason] * 5)
+    bench = Bench(store, channel)
+    bench.enqueue(NOTE)
+    bench.run(hours=0.3)
+    assert bench.states() == {"a": (1, 0, 0)}
+
+
 def test_a_message_that_fails_holds_up_the_end_of_its_incident_and_no_other_alert(store: Store) -> None:
     class Picky(Recording):
         refused = 0

@@ -10,8 +10,6 @@ from fake_slack import CHANNEL, FAILURES, FakeSlack
 from sending import Bench, bot
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.sending.channels.channel import Outgoing
-from logprobe.collectors.errors import ChannelError
 from logprobe.monitor import queries
 from logprobe.monitor.store.store import Store
 
@@ -94,33 +92,6 @@ def test_an_incidents_first_message_may_fail_and_each_comes_once(store: Store, s
     assert not slack.violations
 
 
-def test_what_the_message_tells(store: Store, slack: FakeSlack) -> None:
-    note = replace(
-        NOTE,
-        layer="objective",
-        cause="policy_drift",
-        fix="switch MIS on",
-        more="logprobe show run",
-        link="http://127.0.0.1:8501/?run=run&step=140",
-    )
-    bench = Bench(store, bot(slack))
-    bench.enqueue(note)
-    bench.run()
-    told = str(slack.messages[0]["attachments"])
-    for words in (
-        note.summary,
-        "0.031 nat",
-        "140 (since 118)",
-        "logprobe show run",
-        "objective",
-        "policy_drift",
-        "switch MIS on",
-        "weight sync 14",
-        "<http://127.0.0.1:8501/?run=run&amp;step=140|Open step 140>",
-    ):
-        assert words in told
-
-
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("method", ["chat.postMessage", "chat.update"])
 def test_one_message_per_transition_whatever_goes_wrong(
@@ -158,37 +129,6 @@ def test_without_the_scope_to_look_a_message_comes_rather_twice_than_never(store
     bench.finish()
     assert len(slack.by_key(NOTE.key)) == 2
     assert bench.states() == {"team": (1, 0, 0)}
-
-
-@pytest.mark.parametrize(
-    ("error", "advice"),
-    [
-        ("invalid_auth", "create a new bot token"),
-        ("token_revoked", "create a new bot token"),
-        ("channel_not_found", "invite the bot"),
-        ("not_in_channel", "/invite"),
-        ("is_archived", "choose another"),
-        ("missing_scope", "install the app again"),
-    ],
-)
-def test_wrong_settings_say_what_to_do_and_are_tried_until_they_are_mended(
-    store: Store, slack: FakeSlack, error: str, advice: str
-) -> None:
-    bench = Bench(store, bot(slack))
-    slack.fail("chat.postMessage", *[error] * 5)
-    bench.enqueue(NOTE)
-    bench.run()
-    assert error in bench.error()
-    assert advice in bench.error()
-    bench.run(hours=0.2)
-    assert bench.states() == {"team": (1, 0, 0)}
-
-
-def test_a_wrong_token_and_a_foreign_channel(slack: FakeSlack) -> None:
-    with pytest.raises(ChannelError, match="invalid_auth"):
-        bot(slack, token="xoxb-of-another").check()
-    with pytest.raises(ChannelError, match="channel_not_found"):
-        bot(slack, channel="C9999999999").send(Outgoing(NOTE))
 
 
 def test_a_refused_message_is_a_dead_letter_and_does_not_hold_up_others(store: Store, slack: FakeSlack) -> None:

@@ -64,6 +64,16 @@ def test_a_cut_is_short_enough_and_no_escape_is_torn(text: str, limit: int) -> N
     assert not set(rest) & {"<", ">", "&"}
 
 
+def test_what_is_known_is_told_and_what_is_not_is_left_out() -> None:
+    facts = {"layer": "objective", "cause": "policy_drift", "fix": "switch MIS on", "more": "logprobe show run"}
+    content = str(slack_message.message(replace(NOTE, **facts, grouped=("high (warning)",), incident="run#1")))
+    for words in (NOTE.summary, "0.031 nat", "140 (since 118)", *facts.values(), "weight sync 14", "high (warning)"):
+        assert words in content
+    assert "140 (since 118)" in str(slack_message.reply(NOTE))
+    unknown = str(slack_message.message(replace(NOTE, value=None, since_step=None, step=None, metric=None)))
+    assert not [word for word in ("fields", "None") if word in unknown]
+
+
 def test_mentions_and_links_of_others_are_text() -> None:
     note = replace(
         NOTE, run="<!channel> <@U1> <http://evil|click>", summary="a < b & c > d", link="javascript:alert(1)"
@@ -112,9 +122,3 @@ def test_green_is_for_resolved_alerts_of_healthy_runs_only(
     state: str, severity: str, run: str | None, expected: str
 ) -> None:
     assert colour(replace(NOTE, state=state, severity=severity, level=severity, run_severity=run)) == expected
-
-
-def test_what_is_unknown_is_not_told() -> None:
-    note = replace(NOTE, value=None, since_step=None, step=None, metric=None)
-    assert "fields" not in str(slack_message.message(note))
-    assert "None" not in str(slack_message.message(note))
