@@ -135,12 +135,11 @@ def _again(
     """New places that have a copy in another segment: one that was there before, or of those that came together the one
     with a lower id."""
     for some in keys.values():
-        for place in some:
+        before = min((segments[place] for place in some if place not in new), default=None)
+        together = min((segments[place] for place in some if place in new), default=None)
+        for place in some if len(some) > 1 else ():
             if place in new:
-                first = [
-                    segments[other]
-                    for other in some
-                    if segments[other] != segments[place] and (other not in new or segments[other] < segments[place])
-                ]
+                first = [before] if before is not None else []
+                first += [together] if together is not None and together < segments[place] else []
                 if first:
                     yield place, min(first)
