@@ -173,8 +173,8 @@ def _row(frame: pl.DataFrame, panel: Panel, *, axis: Axis, look: Look, theme: Th
     log = usual != (panel.title in look.switched)
     curves = []
     for line in lines:
-        role = line.role if line.role != "neutral" else ""
-        base = Curve(line.name, axis.places, columns[line.metric], theme.color(line.role), line.dash, role)
+        pair = line.role if line.metric.startswith(f"{line.role}.") else ""  # what the legend switches together
+        base = Curve(line.name, axis.places, columns[line.metric], theme.color(line.role), line.dash, pair)
         if look.smooth:
             curves.append(replace(base, faint=True))
             base = replace(base, y=centred_median(base.y, look.smooth))

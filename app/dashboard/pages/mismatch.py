@@ -288,7 +288,7 @@ def _older(old: int | None) -> None:
 
 
 def _profiles(at: At) -> None:
-    ui.title("Profiles", "where in a sequence, at which probability, and from which weights the mismatch comes")
+    ui.title("Profiles", "where in a sequence and at which probability the mismatch is")
     against = ui.choice("ranges of steps", _RANGES, "ranges") != _RANGES[0]
     ranges = list(reading.ends(at.seen, at.frame["step"].to_numpy())) if against else [at.seen]
     sides = [reading.side(at.run, at.pair, seen) for seen in ranges]

@@ -125,7 +125,7 @@ def _run(look: Look, page: Page, asked: str | None) -> Run | None:
         st.session_state[_SHOWN] = chosen or st.session_state.get(_SHOWN)
         # This run shows the news in any case; begun again, it would not hear which button was pressed.
         st.session_state.pop(_SEEN, None)
-        with st.container():
+        with st.container(key="bar"):
             st.fragment(partial(_heart, chosen))()
     with st.container():
         if runs and (awaited := st.session_state.get(_AWAITED)) is not None:

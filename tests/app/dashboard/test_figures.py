@@ -214,6 +214,13 @@ def test_normal_and_onset_are_marked_and_a_scale_can_be_switched() -> None:
     assert not [note for note in early.figure["layout"]["annotations"] if "since" in note["text"]]
 
 
+def test_the_legend_names_pairs_and_nothing_that_only_has_a_colour_of_one() -> None:
+    chart = drawn(frame(entropy=[1.0] * 10, entropy_sampled=[1.0] * 10))
+    assert [row["title"] for row in chart.rows] == ["K3", "Entropy"]
+    assert [trace["name"] for trace in chart.figure["data"] if trace["showlegend"]] == ["backend"]
+    assert "legendgroup" not in chart.figure["data"][-1]
+
+
 def test_a_smoothed_line_stands_before_the_values_it_is_of() -> None:
     chart = drawn(frame(**{"backend.k3_kl": [1e-3] * 9 + [1.0]}), Look(smooth=5))
     faint, smooth = chart.figure["data"][:2]
