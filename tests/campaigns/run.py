@@ -200,10 +200,6 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         environment=os.environ.get("GPU_PYTHON", "python3"),
         path="tests/gpu",
     ),
-    "identity": Campaign(
-        "adapters read again and weights overwritten in place, 50,000 tokens ('--tokens N --engines N --seed N')",
-        (("tests/engines/schedule.py",),),
-    ),
     "image": Campaign(
         "docs/examples/Dockerfile built and used (IMAGE_BASE=NAME instead of debootstrap)",
         (_cases("tests/image/image_cases.py", minutes=60),),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from segments import RUN, at, on_small_disk, records, sampled, trained
+from segments import RUN, at, records, sampled, trained
 from store_contents import raw_paths, rows, spool_files, value
 
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -294,57 +294,3 @@ def test_segments_of_a_kind_are_computed_together_and_one_that_cannot_be_costs_n
 
 
 # A full disk
-
-FULL_DISK = '''
-"""Ingests on a disk that fills up, then on the same disk with space again."""
-import sys
-from pathlib import Path
-sys.path[:0] = {path!r}
-from segments import records, trained
-from logprobe.collectors.errors import StoreError
-from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.home import Home
-from logprobe.monitor.live.ingest import Ingester
-from logprobe.monitor.store.store import Store
-
-disk = Path(sys.argv[1])
-home = Home(disk / "home")
-store = Store.open(home)
-ingester = Ingester(store, batch_bytes=1)
-writer = SpoolWriter(home.path, "run", "w")
-for step in range(12):
-    writer.write("training", records("training", *(trained(f"{{i}}", step, 1000 + i) for i in range(8))))
-with (disk / "ballast").open("wb", buffering=0) as ballast:
-    try:
-        while ballast.write(b"x" * 4096):
-            pass
-    except OSError:
-        pass
-waiting = len(list(home.spool.rglob("*.arrow")))
-failures = 0
-for _ in range(3):
-    try:
-        ingester.run_once()
-    except StoreError as error:
-        failures += 1
-        print("refused:", error)
-left = len(list(home.spool.rglob("*.arrow")))
-known = store.query("SELECT count(*) AS n FROM segments")["n"][0].as_py()
-print("failures", failures, "left", left, "known", known)
-assert failures == 3 and left == waiting and known == 0
-(disk / "ballast").unlink()
-report = ingester.run_once()
-assert report.segments == left, report
-store.archive.merge(everything=True)
-assert not list(home.spool.rglob("*.arrow"))
-assert store.query("SELECT count(*) AS n FROM tokens")["n"][0].as_py() == 12 * sum(range(1000, 1008))
-print("done")
-'''
-
-
-def test_a_full_disk_keeps_the_spool_and_ingest_goes_on_when_there_is_space(tmp_path: Path):
-    script = tmp_path / "fill.py"
-    script.write_text(FULL_DISK.format(path=[str(Path(__file__).parent.parent / "support")]))
-    output = on_small_disk(tmp_path / "disk", 8, script)
-    assert "No space left" in output
-    assert output.endswith("done\n")

@@ -151,14 +151,6 @@ def killed(home, target, *arguments):
     assert subprocess.run(command, capture_output=True, timeout=180, check=False).returncode == -signal.SIGKILL
 
 
-def test_tensorboard_killed_in_the_middle(recorded, tmp_path):
-    killed(recorded, "_TensorBoard", "--to", "tensorboard", "--dir", str(tmp_path))
-    assert push_events(recorded, tmp_path) == len(STEPS) - 5
-    found = event_values(tmp_path / RUN)
-    assert list(found) == STEPS
-    assert {len(values) for tags in found.values() for values in tags.values()} == {1}
-
-
 def test_a_file_of_the_same_second_is_read_first(recorded, tmp_path):
     folder = tmp_path / RUN
     folder.mkdir()

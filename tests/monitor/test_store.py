@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from segments import on_small_disk, records, trained
+from segments import records, trained
 
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
@@ -230,77 +230,3 @@ def test_views_follow_the_code(store: Store):
 
 
 # A full disk
-
-FULL_DISK = '''
-"""Fills a small disk under an open store: by a transaction, then by a checkpoint, which DuckDB does not survive."""
-import sys
-from pathlib import Path
-import numpy as np
-import pyarrow as pa
-from logprobe.collectors.errors import StoreError
-from logprobe.monitor.home import Home
-from logprobe.monitor.store.store import Store
-
-disk = Path(sys.argv[1])
-store = Store.open(Home(disk / "home"))
-committed = 0
-
-
-def insert(rows):
-    global committed
-    table = pa.table({"run": ["r"] * rows, "step": np.random.default_rng(committed).integers(0, 1 << 60, rows)})
-    with store.transaction() as cursor:
-        cursor.register("new", table)
-        cursor.execute("INSERT INTO all_step_records (run, step) SELECT run, step FROM new")
-        cursor.unregister("new")
-    committed += rows
-
-
-def refused(action):
-    try:
-        action()
-    except StoreError as error:
-        print("refused:", error)
-        return
-    raise SystemExit("not refused")
-
-
-def count():
-    return store.query("SELECT count(*) AS n FROM step_records")["n"][0].as_py()
-
-
-def fill():
-    with (disk / "ballast").open("wb", buffering=0) as ballast:
-        try:
-            while ballast.write(b"x" * 4096):
-                pass
-        except OSError:
-            pass
-
-
-for _ in range(10):
-    insert(20_000)
-fill()
-refused(lambda: [insert(20_000) for _ in range(50)])
-assert count() == committed
-refused(store.checkpoint)
-assert count() == committed
-refused(lambda: [insert(20_000) for _ in range(50)])
-(disk / "ballast").unlink()
-insert(1000)
-store.checkpoint()
-assert count() == committed, (count(), committed)
-print("reopened", store._generation)
-store.close()
-fill()
-assert Store.open(Home(disk / "home")).query("SELECT count(*) AS n FROM step_records")["n"][0].as_py() == committed
-'''
-
-
-def test_a_full_disk_loses_nothing_and_the_store_goes_on(tmp_path: Path):
-    script = tmp_path / "fill.py"
-    script.write_text(FULL_DISK)
-    output = on_small_disk(tmp_path / "disk", 16, script)
-    assert output.count("refused:") == 3
-    assert "No space left" in output
-    assert "reopened 0" not in output, "the checkpoint was meant to invalidate DuckDB's instance"
