@@ -49,7 +49,6 @@ class AlertAcknowledged(TypedDict):
     episode: Any  # VARCHAR
     author: Any  # VARCHAR
     reason: Any  # VARCHAR
-    time: Any  # TIMESTAMP WITH TIME ZONE
     until: Any  # TIMESTAMP WITH TIME ZONE
 
 def alert_acknowledged(source: Source, /, *, runs: Any) -> Rows[AlertAcknowledged]: ...
@@ -110,7 +109,6 @@ def alert_list(source: Source, /, *, run: Any) -> Rows[AlertList]: ...
 class AlertLoad(TypedDict):
     run: Any  # VARCHAR
     rule: Any  # VARCHAR
-    fingerprint: Any  # VARCHAR
     document: Any  # VARCHAR
 
 def alert_load(source: Source, /, *, runs: Any) -> Rows[AlertLoad]: ...
@@ -165,8 +163,11 @@ class AlertSteps(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
     time: Any  # TIMESTAMP WITH TIME ZONE
+    values: Any  # STRUCT(metric VARCHAR, "value" DOUBLE)[]
 
-def alert_steps(source: Source, /, *, after: Any, count: Any, quiet_since: Any, runs: Any) -> Rows[AlertSteps]: ...
+def alert_steps(
+    source: Source, /, *, after: Any, count: Any, metrics: Any, quiet_since: Any, runs: Any
+) -> Rows[AlertSteps]: ...
 
 class AlertTold(TypedDict):
     run: Any  # VARCHAR
@@ -181,14 +182,6 @@ class AlertTold(TypedDict):
     acknowledged: Any  # BOOLEAN
 
 def alert_told(source: Source, /, *, runs: Any) -> Rows[AlertTold]: ...
-
-class AlertValues(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    metric: Any  # VARCHAR
-    value: Any  # DOUBLE
-
-def alert_values(source: Source, /, *, first: Any, last: Any, metrics: Any, runs: Any) -> Rows[AlertValues]: ...
 
 class AppDataKept(TypedDict):
     run: Any  # VARCHAR

@@ -1,4 +1,4 @@
-"""State of one alert, and the one function that moves it on. Pure.
+"""State of one alert, the function that moves it on, and the messages that follow from it. Pure.
 
 An alert has a level: 0 (quiet), 1 (info), 2 (warning) or 3 (critical). It rises once the level was exceeded for `needs`
 steps in a row, and falls once it was not reached for `keeps` steps in a row:
@@ -7,17 +7,34 @@ steps in a row, and falls once it was not reached for `keeps` steps in a row:
                             └─ not higher ─▶ normal          ▲ └──────── as high again ─────────┘
 
 What is not measured changes nothing: missing data neither raises an alert nor resolves one.
+
+A message follows from comparing an alert with the last message about it. So a restart, a missed tick, a silence that
+ends and a changed threshold need no handling of their own: the difference is sent, once.
+
+| before | now | message |
+|---|---|---|
+| quiet | fires | ``firing``, a new episode |
+| fires | fires at a higher level | ``firing``, the same episode |
+| fires | fires at a lower level, or another cause leads for `STANDS` steps | ``changed`` |
+| fires | a user takes care | ``acknowledged`` |
+| acknowledged until a time | fires after it | ``still_firing`` |
+| fires | quiet, by evidence | ``resolved`` |
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Literal
+from fnmatch import fnmatchcase
+from typing import ClassVar, Final, Literal
 
 Severity = Literal["info", "warning", "critical"]
 LEVELS: Final[tuple[str, ...]] = ("", "info", "warning", "critical")
 INFO, WARNING, CRITICAL = 1, 2, 3
+REMINDER: Final = "still_firing"
+STANDS: Final = 3  # steps for which a cause leads before it is told
+HISTORY: Final = "history: it happened too long ago for a message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +52,8 @@ class Seen:
         fix: what to do about it.
     """
 
+    __pydantic_config__: ClassVar = {"ser_json_inf_nan": "constants"}  # a value that is not finite is kept
+
     level: int | None
     words: str
     value: float | None = None
@@ -43,34 +62,6 @@ class Seen:
     cause: str | None = None
     layer: str | None = None
     fix: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """State of one alert.
-
-    Attributes:
-        level: as above.
-        toward: level that it moves to, or None if the last look found the present one.
-        streak: steps in a row that speak for `toward`.
-        since_step: first step of the episode, or None outside of one and where no step is known.
-        since_at: time of that step.
-        changed_at: when `level` became what it is.
-    """
-
-    level: int = 0
-    toward: int | None = None
-    streak: int = 0
-    since_step: int | None = None
-    since_at: datetime | None = None
-    changed_at: datetime | None = None
-
-    @property
-    def phase(self) -> str:
-        """normal, pending, firing or recovering."""
-        if not self.level:
-            return "pending" if self.toward else "normal"
-        return "recovering" if self.toward is not None and self.toward < self.level else "firing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +96,12 @@ class Alert:
         fingerprint: of what decides when it fires.
         needs: steps in a row to rise.
         keeps: steps in a row to fall.
-        state: as of `step`.
+        level: as above, as of `step`.
+        toward: level that it moves to, or None if the last look found the present one.
+        streak: steps in a row that speak for `toward`.
+        since_step: first step of the episode, or None outside of one and where no step is known.
+        since_at: time of that step.
+        changed_at: when `level` became what it is.
         told: what was sent.
         step: newest step that was looked at, or None.
         seen: result of the last look, or None.
@@ -117,7 +113,12 @@ class Alert:
     fingerprint: str = ""
     needs: int = 1
     keeps: int = 1
-    state: State = field(default_factory=State)
+    level: int = 0
+    toward: int | None = None
+    streak: int = 0
+    since_step: int | None = None
+    since_at: datetime | None = None
+    changed_at: datetime | None = None
     told: Told = field(default_factory=Told)
     step: int | None = None
     seen: Seen | None = None
@@ -125,14 +126,16 @@ class Alert:
     muted: str | None = None
 
     @property
-    def level(self) -> int:
-        """Level of the state."""
-        return self.state.level
+    def phase(self) -> str:
+        """normal, pending, firing or recovering."""
+        if not self.level:
+            return "pending" if self.toward else "normal"
+        return "recovering" if self.toward is not None and self.toward < self.level else "firing"
 
     @property
     def severity(self) -> str:
         """Severity of the level, or of the one that it moves to while it is quiet."""
-        return LEVELS[self.level or self.state.toward or WARNING]
+        return LEVELS[self.level or self.toward or WARNING]
 
     def look(self, seen: Seen, *, step: int | None, at: datetime, steps: int = 1) -> Alert:
         """Return the alert after one more look.
@@ -145,34 +148,192 @@ class Alert:
         """
         if seen.level is None:
             return replace(self, seen=seen, step=step)
-        state = _moved(self.state, seen.level, self, steps)
-        if state.level or state.toward:
-            begins = not self.state.level and not self.state.toward
-            since = (seen.since_step if seen.since_step is not None else step, at)
-            step_, at_ = since if begins else (self.state.since_step, self.state.since_at)
-            state = replace(state, since_step=step_, since_at=at_)
-        else:
-            state = replace(state, since_step=None, since_at=None)
-        changed = at if state.level != self.state.level else self.state.changed_at
-        cause = _lasting(self.cause, seen.cause, steps) if state.level or state.toward else None
-        return replace(self, state=replace(state, changed_at=changed), seen=seen, step=step, cause=cause)
+        level, toward, streak = _moved(self, seen.level, steps)
+        since: tuple[int | None, datetime | None] = (self.since_step, self.since_at)
+        if not (level or toward):
+            since = (None, None)
+        elif not (self.level or self.toward):  # it begins
+            since = (step if seen.since_step is None else seen.since_step, at)
+        return replace(
+            self,
+            level=level,
+            toward=toward,
+            streak=streak,
+            since_step=since[0],
+            since_at=since[1],
+            changed_at=at if level != self.level else self.changed_at,
+            seen=seen,
+            step=step,
+            cause=_lasting(self.cause, seen.cause, steps) if level or toward else None,
+        )
 
 
-def _moved(state: State, level: int, alert: Alert, steps: int) -> State:
-    if level == state.level:
-        return replace(state, toward=None, streak=0)
-    rises = level > state.level
-    same_way = state.toward is not None and (state.toward > state.level) == rises
-    # A candidate is the level that all looks of the streak have passed.
-    nearest = min if rises else max
-    toward = nearest(state.toward, level) if same_way and state.toward is not None else level
-    streak = (state.streak if same_way else 0) + steps
-    if streak >= (alert.needs if rises else alert.keeps):
-        return replace(state, level=toward, toward=None, streak=0)
-    return replace(state, toward=toward, streak=streak)
+def _moved(alert: Alert, seen: int, steps: int) -> tuple[int, int | None, int]:
+    """Return level, candidate and streak. The candidate is the level that all looks of the streak have passed."""
+    if seen == alert.level:
+        return seen, None, 0
+    rises = seen > alert.level
+    toward, streak = seen, steps
+    if alert.toward is not None and (alert.toward > alert.level) == rises:
+        toward, streak = (min if rises else max)(alert.toward, seen), alert.streak + steps
+    done = streak >= (alert.needs if rises else alert.keeps)
+    return (toward, None, 0) if done else (alert.level, toward, streak)
 
 
 def _lasting(before: tuple[str, int] | None, cause: str | None, steps: int) -> tuple[str, int] | None:
     if cause is None:
         return before
     return (cause, before[1] + steps) if before is not None and before[0] == cause else (cause, min(steps, 1))
+
+
+def ended(alert: Alert) -> Alert:
+    """Return the alert of a threshold that was removed: quiet, and nothing more is known."""
+    words = f"the threshold {alert.rule} was removed; what it was about may still hold"
+    seen = None if alert.seen is None else replace(alert.seen, level=0, words=words)
+    return replace(alert, level=0, toward=None, seen=seen)
+
+
+# --- Messages ---
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Patterns of run and rule about which nothing is sent until `expires_at`."""
+
+    id: str
+    run: str
+    rule: str
+    author: str
+    reason: str
+    created_at: datetime
+    expires_at: datetime
+
+    def mutes(self, run: str, rule: str, now: datetime) -> bool:
+        """Return whether it is in effect and means this alert."""
+        in_force = self.created_at <= now < self.expires_at
+        return in_force and fnmatchcase(run, self.run) and fnmatchcase(rule, self.rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """Acknowledgement of an episode. `until`: end of a snooze, or None for as long as the episode lasts."""
+
+    episode: str
+    author: str
+    reason: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Facts besides the alerts that decide over messages.
+
+    Attributes:
+        run: name of the run.
+        now: time of the look.
+        silences: those that have not expired.
+        acknowledgements: by episode.
+        notify_from: what happened before is history, or None to send everything.
+        returned_to: first step of each attempt with which the run went back to a checkpoint.
+    """
+
+    run: str
+    now: datetime
+    silences: Sequence[Silence] = ()
+    acknowledgements: Mapping[str, Acknowledgement] = field(default_factory=dict)
+    notify_from: datetime | None = None
+    returned_to: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message about `alert` as it stands. `word`: a `Notification.state`; `key` is unique within the run."""
+
+    alert: Alert
+    word: str
+    episode: str
+    key: str
+    step: int | None
+    at: datetime
+    acknowledgement: Acknowledgement | None = None
+
+
+def messages(
+    alerts: Iterable[Alert], context: Context, *, step: int | None, at: datetime
+) -> tuple[list[Alert], list[Message]]:
+    """Return the alerts as they are once users were told, and the messages that tell them, the worst first.
+
+    Args:
+        alerts: of one run.
+        context: see `Context`.
+        step: newest step that was looked at.
+        at: its time.
+    """
+    told = [_told(alert, context, step, at) for alert in alerts]
+    sent = [message for _, message in told if message is not None]
+    return [alert for alert, _ in told], sorted(sent, key=lambda message: -message.alert.told.peak)
+
+
+def episode_of(run: str, alert: Alert, returned_to: Sequence[int] = ()) -> str:
+    """Return the name of an episode: the same whenever the same steps are looked at.
+
+    One that begins at a step that was trained again is another than that of the attempt before.
+    """
+    since = alert.since_step
+    again = 0 if since is None else sum(step <= since for step in returned_to)
+    where = f"{alert.since_at:%Y%m%dT%H%M%S}" if since is None else str(since)
+    return "/".join([run, alert.rule, where, *([f"again-{again}"] if again else [])])
+
+
+def _told(alert: Alert, context: Context, step: int | None, at: datetime) -> tuple[Alert, Message | None]:
+    alert = replace(alert, muted=_muted(alert, context, at) if alert.level else None)
+    before = alert.told
+    taken = context.acknowledgements.get(before.episode or "")
+    word = None if alert.muted else _due(alert, taken, context.now)
+    if word is None:
+        return alert, None
+    begins = not before.level
+    episode = episode_of(context.run, alert, context.returned_to) if begins else before.episode or ""
+    told = Told(
+        episode=episode,
+        level=alert.level,
+        peak=alert.level if begins else max(alert.level, before.peak),
+        cause=_cause(alert),
+        count=before.count + 1,  # a threshold that looks at steps again may find an episode again
+        acknowledged=word == "acknowledged" or (not begins and word != REMINDER and before.acknowledged),
+        since_step=alert.since_step if begins else before.since_step,
+    )
+    alert, by = replace(alert, told=told), taken if word == "acknowledged" else None
+    return alert, Message(alert, word, episode, f"{episode}/{told.count}/{word}", step, at, by)
+
+
+def _muted(alert: Alert, context: Context, at: datetime) -> str | None:
+    for silence in context.silences:
+        if silence.mutes(context.run, alert.rule, context.now):
+            return f"silenced by {silence.author}: {silence.reason}"
+    old = context.notify_from is not None and at < context.notify_from and not alert.told.level
+    return HISTORY if old else None
+
+
+def _due(alert: Alert, taken: Acknowledgement | None, now: datetime) -> str | None:
+    """Return what users do not know yet about an alert, or None."""
+    told = alert.told
+    if alert.level > told.level:
+        return "firing"
+    if not alert.level:
+        return "resolved" if told.level else None
+    acknowledged = taken is not None and (taken.until is None or now < taken.until)
+    if acknowledged and not told.acknowledged:
+        return "acknowledged"
+    if told.acknowledged and not acknowledged:
+        return REMINDER  # a snooze is over
+    return "changed" if alert.level < told.level or _cause(alert) != told.cause else None
+
+
+def _cause(alert: Alert) -> str | None:
+    """Return the cause to tell: the last one that led for long enough, or the first one there is."""
+    told = alert.told
+    if alert.cause is None:
+        return told.cause if told.level else None
+    cause, steps = alert.cause
+    return cause if steps >= STANDS or not told.level or told.cause is None else told.cause

@@ -6,14 +6,13 @@ The same functions as in the service look at the same steps in the same order. W
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from logprobe.alerts.rules.alert import LEVELS, Alert
+from logprobe.alerts.rules.alert import LEVELS, Alert, Context, Message, messages
 from logprobe.alerts.rules.steps import Step, next_steps
-from logprobe.alerts.rules.telling import Context, Message, messages
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.monitor.queries import Source
 
@@ -31,10 +30,10 @@ class Outcome:
 
 def backtest(source: Source, run: str, thresholds: Sequence[Threshold]) -> Outcome:
     """Apply thresholds to all steps of a run. Raise `QueryError` as the source does."""
-    return over(run, _steps(source, run, thresholds), thresholds)
+    return over(run, _steps(source, run, {threshold.metric for threshold in thresholds}), thresholds)
 
 
-def over(run: str, steps: Iterator[Step] | Sequence[Step], thresholds: Sequence[Threshold]) -> Outcome:
+def over(run: str, steps: Iterable[Step], thresholds: Sequence[Threshold]) -> Outcome:
     """Apply thresholds to steps, ascending. Pure."""
     alerts = [Alert(t.name, t.fingerprint, t.steps, t.steps) for t in thresholds]
     context = Context(run=run, now=END_OF_TIME)
@@ -50,9 +49,8 @@ def over(run: str, steps: Iterator[Step] | Sequence[Step], thresholds: Sequence[
     return Outcome(run, looked, tuple(sent))
 
 
-def _steps(source: Source, run: str, thresholds: Sequence[Threshold]) -> Iterator[Step]:
+def _steps(source: Source, run: str, metrics: Collection[str]) -> Iterator[Step]:
     after: int | None = None
-    metrics = {run: {threshold.metric for threshold in thresholds}}
     while steps := next_steps(source, {run: after}, metrics, quiet_since=END_OF_TIME)[run]:
         yield from steps
         after = steps[-1].step

@@ -56,7 +56,7 @@ def steps_of(alert: Alert, seen: Seen, step: int) -> int:
     judgement that said otherwise; where an end began is not known.
     """
     gone = None if alert.step is None else max(0, step - alert.step)
-    if alert.state.toward is not None and (alert.state.toward > alert.level) == ((seen.level or 0) > alert.level):
+    if alert.toward is not None and (alert.toward > alert.level) == ((seen.level or 0) > alert.level):
         return gone or 0
     if seen.level == alert.level and gone is not None:
         return gone

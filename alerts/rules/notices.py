@@ -9,15 +9,13 @@ from typing import Final
 from urllib.parse import urlencode
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.rules.alert import LEVELS, Seen
+from logprobe.alerts.rules.alert import LEVELS, REMINDER, Message, Seen
 from logprobe.alerts.rules.periods import link as incident_link
-from logprobe.alerts.rules.telling import REMINDER, Message
 from logprobe.alerts.rules.thresholds import LIVENESS, Threshold
 from logprobe.monitor.judgement import JUDGEMENT
 
 _BEFORE, _AFTER = 50, 20  # steps of a chart, so that what was usual can be seen beside it
 _NOTHING: Final = Seen(None, "")
-_MORE: Final = {JUDGEMENT: "logprobe show {run}", LIVENESS: "logprobe show {run}"}
 
 
 def build(
@@ -36,7 +34,7 @@ def build(
 
     Args:
         run: name of the run.
-        message: see `telling`.
+        message: see `Message`.
         threshold: that it is about, or None.
         newest: newest step of the run.
         changes: what changed before, as (what, when).
@@ -49,7 +47,7 @@ def build(
     over = message.word == "resolved"
     step = message.step if message.step is not None else newest
     since = alert.told.since_step if seen.since_step is None else seen.since_step
-    more = _MORE.get(alert.rule, "logprobe show {run} --metrics")
+    more = f"logprobe show {shlex.quote(run)}{'' if alert.rule in {JUDGEMENT, LIVENESS} else ' --metrics'}"
     return Notification(
         key=message.key,
         run=run,
@@ -59,7 +57,7 @@ def build(
         severity=LEVELS[alert.told.peak],
         level=LEVELS[alert.level],
         at=message.at,
-        summary=_summary(seen, message),
+        summary=_summary(seen.words, message),
         step=step,
         metric=None if threshold is None else threshold.metric,
         value=seen.value,
@@ -68,7 +66,7 @@ def build(
         layer=seen.layer,
         cause=seen.cause,
         fix=None if over else seen.fix,
-        more=None if over else more.format(run=shlex.quote(run)),
+        more=None if over else more,
         changes=tuple(f"{change}, {at:%Y-%m-%d %H:%M:%S} UTC" for change, at in changes),
         link=_link(page, run, step, since) if incident is None else incident_link(page, run, incident),
         run_severity=severity,
@@ -77,25 +75,16 @@ def build(
     )
 
 
-def _summary(seen: Seen, message: Message) -> str:
-    words = _sentence(seen.words)
+def _summary(words: str, message: Message) -> str:
     if (taken := message.acknowledgement) is not None:
-        if taken.until is not None:
-            return f"{taken.author} snoozed it until {taken.until:%Y-%m-%d %H:%M} UTC: {taken.reason}"
-        return f"{taken.author} acknowledged it: {taken.reason}"
-    if message.word == REMINDER:
-        return f"The snooze ended, and it is still firing. {words}".strip()
-    return f"Resolved. {words}".strip() if message.word == "resolved" else words
-
-
-def _sentence(words: str) -> str:
-    """Return words with a capital letter in front, unless they begin with a name, and a full stop behind."""
-    if not words:
-        return ""
-    is_word = words.partition(" ")[0].isalpha()
-    return (
-        (words[0].upper() if is_word else words[0]) + words[1:] + ("" if words.endswith((".", "!", "?", "…")) else ".")
-    )
+        until = "" if taken.until is None else f" until {taken.until:%Y-%m-%d %H:%M} UTC"
+        return f"{taken.author} {'snoozed' if until else 'acknowledged'} it{until}: {taken.reason}"
+    if words.partition(" ")[0].isalpha():  # a word and no name
+        words = words[0].upper() + words[1:]
+    if words and not words.endswith((".", "!", "?", "…")):
+        words += "."
+    lead = {REMINDER: "The snooze ended, and it is still firing. ", "resolved": "Resolved. "}.get(message.word, "")
+    return f"{lead}{words}".strip()
 
 
 def _link(page: str | None, run: str, step: int | None, since: int | None) -> str | None:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -51,18 +51,13 @@ class Standing:
 def advance(before: Standing | None, severity: Severity, step: int | None) -> tuple[Standing | None, Change | None]:
     """Return the newest period after one more look, and what that look changed. `step`: newest one of the run."""
     if before is None or not before.open:
-        if severity == "critical":
-            return Standing(1 if before is None else before.number + 1), "opened"
-        return before, None
-    if severity == "unknown":
-        return replace(before, seen=None), None
+        opens = severity == "critical"
+        return (Standing(1 if before is None else before.number + 1), "opened") if opens else (before, None)
     if severity != "ok":
-        return replace(before, healthy=0, seen=None), None
+        return replace(before, healthy=before.healthy if severity == "unknown" else 0, seen=None), None
     passed = 0 if before.seen is None or step is None else max(0, step - before.seen)
     after = replace(before, healthy=before.healthy + passed, seen=step)
-    if after.healthy >= HEALTHY_STEPS:
-        return replace(after, open=False), "closed"
-    return after, None
+    return (replace(after, open=False), "closed") if after.healthy >= HEALTHY_STEPS else (after, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +92,14 @@ class Look:
 
     @property
     def id(self) -> str | None:
-        """Name of the period that is open, or ended with this look."""
-        state = self.after
-        return None if state is None or not (state.open or self.change) else name(self.run, state.number)
+        """Name of the period that is open, or ended with this look, such as ``math-4b#2``."""
+        known = self.after is not None and (self.after.open or self.change)
+        return f"{self.run}#{self.after.number}" if known and self.after else None
 
     @property
     def is_news(self) -> bool:
         """Return whether there is anything to write."""
         return self.after is not None and (self.after != self.before or (self.after.open and self.diagnosed))
-
-
-def name(run: str, number: int) -> str:
-    """Return the name of a run's period.
-
-    >>> name("math-4b", 2)
-    'math-4b#2'
-    """
-    return f"{run}#{number}"
 
 
 def link(page: str | None, run: str, incident: str) -> str | None:
@@ -127,31 +113,23 @@ def newest(source: queries.Source, runs: Sequence[str]) -> dict[str, Standing]:
     return {row["run"]: Standing(row["number"], row["open"], row["healthy"], row["seen"]) for row in rows}
 
 
-def keep(store: Store, cursor: Any, looks: Iterable[Look]) -> None:
+def keep(store: Store, cursor: Any, looks: Sequence[Look]) -> None:
     """Write what looks came to, messages included, inside a `Store.transaction` whose cursor is `cursor`."""
-    looked = list(looks)
-    for look in looked:
-        if look.change == "opened" and look.after is not None:
-            opened: dict[str, Any] = {
-                "number": look.after.number,
-                "now": look.at,
-                "step": look.step,
-                "since": look.since,
-            }
-            store.execute(cursor, "incident_open", id=look.id, run=look.run, **opened)
-            if look.episodes:
-                store.execute(cursor, "incident_adopt", id=look.id, run=look.run, episodes=list(look.episodes))
-    rows = [
-        {"id": name(look.run, look.after.number), "healthy": look.after.healthy, "seen": look.after.seen}
-        for look in looked
-        if look.change is None and look.after is not None and look.after != look.before
-    ]
-    if rows:
+    for look in looks:
+        if look.change != "opened" or look.after is None:
+            continue
+        facts: dict[str, Any] = {"number": look.after.number, "now": look.at, "step": look.step, "since": look.since}
+        store.execute(cursor, "incident_open", id=look.id, run=look.run, **facts)
+        if look.episodes:
+            store.execute(cursor, "incident_adopt", id=look.id, run=look.run, episodes=list(look.episodes))
+    kept = [(look.id, look.after) for look in looks if look.change is None and look.after != look.before]
+    if kept:
+        rows = [{"id": name, "healthy": after.healthy, "seen": after.seen} for name, after in kept if after]
         store.execute(cursor, "incident_keep", pa.Table.from_pylist(rows, _KEPT))
-    going_on = [look.run for look in looked if look.id is not None and (look.change or look.diagnosed)]
+    going_on = [look.run for look in looks if look.id is not None and (look.change or look.diagnosed)]
     if going_on:
         store.execute(cursor, "incident_diagnosed", runs=going_on)
-    for look in looked:
+    for look in looks:
         if look.change == "closed" and look.id is not None:
             _close(store, cursor, look.id, look)
 

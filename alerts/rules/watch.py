@@ -18,12 +18,11 @@ from typing import Any, Final
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.rules import actions, judged, ledger, liveness, notices, periods
-from logprobe.alerts.rules.alert import CRITICAL, LEVELS, Alert, State
+from logprobe.alerts.rules.alert import CRITICAL, LEVELS, Alert, Context, Message, ended, messages
 from logprobe.alerts.rules.ledger import Known
 from logprobe.alerts.rules.liveness import Pulse
 from logprobe.alerts.rules.periods import Look
 from logprobe.alerts.rules.steps import STEPS_PER_BATCH, Step, next_steps
-from logprobe.alerts.rules.telling import Context, Message, end, messages
 from logprobe.alerts.rules.thresholds import LIVENESS, SECTION, Threshold, for_run, of_home
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor import judgement, queries
@@ -86,7 +85,7 @@ class _Work:
     def firing(self) -> list[Alert]:
         """Alerts that fire, the worst first."""
         firing = [alert for alert in self.alerts.values() if alert.level]
-        return sorted(firing, key=lambda a: (-a.level, a.state.since_step or 0, a.rule))
+        return sorted(firing, key=lambda a: (-a.level, a.since_step or 0, a.rule))
 
     @property
     def critical(self) -> list[Alert]:
@@ -209,7 +208,7 @@ class Watch:
     def _steps(self, works: Sequence[_Work]) -> None:
         """Look at the steps of some runs that are complete, to the last one."""
         quiet_since = self._clock() - self._quiet
-        metrics = {work.run: {threshold.metric for threshold in work.thresholds} for work in works}
+        metrics = {threshold.metric for work in works for threshold in work.thresholds}
         while works and not self._stopping.is_set():
             after = {work.run: seen for work in works for seen, due in (_seen_by_all(work, quiet_since),) if due}
             found = next_steps(self._store, after, metrics, quiet_since=quiet_since) if after else {}
@@ -261,16 +260,13 @@ class Watch:
         }
         if news:
             notes = [
-                note
-                for work, _ in news.values()
-                for note in self._notes(work, stands.get(work.run), looks.get(work.run))
+                note for run, (work, _) in news.items() for note in self._notes(work, stands.get(run), looks.get(run))
             ]
             with self._store.transaction() as cursor:
-                ledger.save(
-                    self._store, cursor, [(run, alert) for run, (_, changed) in news.items() for alert in changed]
-                )
+                ledger.save(self._store, cursor, [(run, alert) for run, (_, new) in news.items() for alert in new])
                 for run, (work, _) in news.items():
-                    ledger.forget(self._store, cursor, run, work.gone)
+                    if work.gone:
+                        self._store.execute(cursor, "alert_forget", run=run, rules=work.gone)
                 for note in notes:
                     enqueue(self._store, cursor, note)
                 periods.keep(self._store, cursor, [look for look in looks.values() if look.is_news])
@@ -286,7 +282,7 @@ class Watch:
             now, before, critical = stands.get(work.run), newest.get(work.run), work.critical
             severity: Severity = "critical" if critical or now is None else now.severity
             after, change = periods.advance(before, severity, work.row["newest_step"])
-            since = [alert.state.since_step for alert in critical if alert.state.since_step is not None]
+            since = [alert.since_step for alert in critical if alert.since_step is not None]
             looks[work.run] = Look(
                 work.run,
                 before,
@@ -338,7 +334,7 @@ def _begun(row: Row, context: Context, known: Known) -> _Work:
         alerts[threshold.name] = _of_threshold(threshold, row, known)
     work = _Work(row, context, alerts, known.alerts)
     removed = [alert for rule, alert in known.alerts.items() if rule not in alerts]
-    _, work.messages = messages([end(alert) for alert in removed], context, step=row["newest_step"], at=context.now)
+    _, work.messages = messages([ended(alert) for alert in removed], context, step=row["newest_step"], at=context.now)
     work.gone = [alert.rule for alert in removed]
     return work
 
@@ -351,8 +347,7 @@ def _present(rule: str, known: Known, needs: int, keeps: int) -> Alert:
     told, _ = known.told.get(rule, (None, None))
     if told is None:
         return Alert(rule, needs=needs, keeps=keeps)
-    state = State(level=told.level, since_step=told.since_step)
-    return Alert(rule, needs=needs, keeps=keeps, state=state, told=told)
+    return Alert(rule, needs=needs, keeps=keeps, level=told.level, since_step=told.since_step, told=told)
 
 
 def _of_threshold(threshold: Threshold, row: Row, known: Known) -> Alert:
@@ -362,14 +357,9 @@ def _of_threshold(threshold: Threshold, row: Row, known: Known) -> Alert:
     step = step if alert.step is None else alert.step
     if alert.fingerprint not in {"", threshold.fingerprint} and step is not None:
         step = max(0, step - threshold.steps)
-        alert = replace(alert, state=replace(alert.state, toward=None, streak=0))
-    return replace(
-        alert,
-        fingerprint=threshold.fingerprint,
-        needs=threshold.steps,
-        keeps=threshold.steps,
-        step=_cursor(row, step),
-    )
+        alert = replace(alert, toward=None, streak=0)
+    steps = threshold.steps
+    return replace(alert, fingerprint=threshold.fingerprint, needs=steps, keeps=steps, step=_cursor(row, step))
 
 
 def _cursor(row: Row, step: int | None) -> int | None:
@@ -405,7 +395,7 @@ def _look_at(work: _Work, step: Step) -> None:
 def _firing(work: _Work) -> tuple[Firing, ...]:
     """Return what fires beside the judgement."""
     return tuple(
-        Firing(alert.rule, LEVELS[alert.level], alert.state.since_step, alert.state.changed_at, muted=alert.muted)
+        Firing(alert.rule, LEVELS[alert.level], alert.since_step, alert.changed_at, muted=alert.muted)
         for alert in work.firing
         if alert.rule != JUDGEMENT
     )
@@ -413,7 +403,7 @@ def _firing(work: _Work) -> tuple[Firing, ...]:
 
 def _line(alert: Alert) -> str:
     """Return an alert that fires, in a line."""
-    since = "" if alert.state.since_step is None else f", since step {alert.state.since_step:,}"
+    since = "" if alert.since_step is None else f", since step {alert.since_step:,}"
     return f"{alert.rule} ({LEVELS[alert.level]}{since})"
 
 

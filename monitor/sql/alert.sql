@@ -7,7 +7,7 @@ SET author = excluded.author, reason = excluded.reason, time = excluded.time, un
 WHERE alert_acknowledgements.until IS NOT NULL
 
 -- alert_acknowledged: Who takes care of what in $runs (a list). Grain: episode. Inputs: alert_acknowledgements, notifications.
-SELECT episode, author, reason, time, until
+SELECT episode, author, reason, until
 FROM alert_acknowledgements
 WHERE episode IN (SELECT episode FROM notifications WHERE list_contains($runs::VARCHAR[], run))
 
@@ -77,7 +77,7 @@ WHERE run = coalesce($run, run)
 ORDER BY phase NOT IN ('firing', 'recovering'), list_position(['critical', 'warning', 'info'], severity), run, rule
 
 -- alert_load: The alerts of $runs (a list) as they were kept. Grain: run and rule. Inputs: alert_states.
-SELECT run, rule, fingerprint, document FROM alert_states WHERE list_contains($runs::VARCHAR[], run)
+SELECT run, rule, document FROM alert_states WHERE list_contains($runs::VARCHAR[], run)
 
 -- alert_runs: Runs, and which alerts each has. Grain: run. Inputs: step_summaries, segments, alert_states, diagnoses, incidents.
 -- `rules`: their alerts as "rule/fingerprint" (null: none was looked at); `open`: alerts that users believe to fire, or that fire unsent;
@@ -127,7 +127,7 @@ ORDER BY created_at DESC, id
 
 -- alert_steps: Steps of each of $runs after its number in $after (null: all), oldest first, at most $count, up to the first that may still be receiving
 -- data: one that was computed after $quiet_since, or waits for the engine's records. So steps are looked at in order, and each
--- only once it is complete. Grain: run and step. Inputs: step_summaries, runs_on_their_way.
+-- only once it is complete. `values`: of $metrics (null: none was measured). Grain: run and step. Inputs: step_summaries, step_metrics, runs_on_their_way.
 WITH asked AS (
     SELECT unnest($runs::VARCHAR[]) AS run, unnest($after::BIGINT[]) AS after
 ), later AS (
@@ -138,11 +138,16 @@ WITH asked AS (
     JOIN asked AS a ON a.run = s.run AND s.step > coalesce(a.after, s.step - 1)
     LEFT JOIN runs_on_their_way($runs::VARCHAR[], $quiet_since::TIMESTAMPTZ) AS w ON w.run = s.run AND w.step = s.step
 )
-SELECT run, step, time
-FROM later
-QUALIFY settled AND step < coalesce(min(step) FILTER (NOT settled) OVER (PARTITION BY run), 9223372036854775807)
-    AND row_number() OVER (PARTITION BY run ORDER BY step) <= $count
-ORDER BY run, step
+SELECT c.run, c.step, any_value(c.time) AS time, list({'metric': m.metric, 'value': m.value}) FILTER (m.metric IS NOT NULL) AS "values"
+FROM (
+    SELECT run, step, time
+    FROM later
+    QUALIFY settled AND step < coalesce(min(step) FILTER (NOT settled) OVER (PARTITION BY run), 9223372036854775807)
+        AND row_number() OVER (PARTITION BY run ORDER BY step) <= $count
+) AS c
+LEFT JOIN step_metrics AS m ON m.run = c.run AND m.step = c.step AND list_contains($metrics::VARCHAR[], m.metric) AND m.value IS NOT NULL
+GROUP BY c.run, c.step
+ORDER BY c.run, c.step
 
 -- alert_told: What was sent about alerts of $runs (a list): of the newest message, and how many there were. `step`: the newest one of a
 -- message. Grain: run and rule. Inputs: notifications.
@@ -156,12 +161,3 @@ GROUP BY run, rule
 
 -- alert_unsilence: Ends a silence at $now. Inputs: alert_silences.
 UPDATE alert_silences SET expires_at = least(expires_at, $now::TIMESTAMPTZ) WHERE id = $id
-
--- alert_values: Values of the metrics $metrics in steps of $runs, each between its numbers in $first and $last. Grain: run, step and metric. Inputs:
--- step_metrics.
-WITH asked AS (
-    SELECT unnest($runs::VARCHAR[]) AS run, unnest($first::BIGINT[]) AS first, unnest($last::BIGINT[]) AS last
-)
-SELECT m.run, step, metric, value
-FROM step_metrics AS m JOIN asked AS a ON a.run = m.run AND m.step BETWEEN a.first AND a.last
-WHERE list_contains($metrics, metric) AND value IS NOT NULL

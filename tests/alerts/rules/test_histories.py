@@ -9,8 +9,21 @@ import pytest
 from diagnoses import diagnosis, finding
 
 from logprobe.alerts.rules import judged
-from logprobe.alerts.rules.alert import CRITICAL, LEVELS, WARNING, Alert, Seen, State, Told
-from logprobe.alerts.rules.telling import Acknowledgement, Context, Message, Silence, end, episode_of, messages
+from logprobe.alerts.rules.alert import (
+    CRITICAL,
+    LEVELS,
+    WARNING,
+    Acknowledgement,
+    Alert,
+    Context,
+    Message,
+    Seen,
+    Silence,
+    Told,
+    ended,
+    episode_of,
+    messages,
+)
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.monitor.judgement import Judgement
 
@@ -102,6 +115,15 @@ def history(*looks: tuple) -> list[str]:
             ["9 firing warning x"],  # causes in turn are not told each time
         ),
         ([(9, W, "x", 0), *[(10, W, "y", 0)] * 5], ["9 firing warning x"]),  # looks at one step are one
+        ([(9, W, "x", 0), (12, W, "y", 0)], ["9 firing warning x"]),  # … and one look is one, however far it came
+        # It rises to the level, and falls to the level, that all looks of the streak have passed
+        ([(10, 0), (11, C, "x", 11), (12, W, "x", 11), (13, C, "x", 11)], ["13 firing warning x"]),
+        ([(9, C, "x", 0), (10, 0), (11, W, "x", 0), (15, 0)], ["9 firing critical x", "15 changed warning x"]),
+        # What speaks for worse does not speak for better
+        (
+            [(9, W, "x", 0), (10, C, "x", 10), (11, C, "x", 10), *((step, 0) for step in range(12, 17))],
+            ["9 firing warning x", "16 resolved"],
+        ),
         (
             [(9, W, "x", 0), *((step, W, "y", 0) for step in (10, 11, 12))],
             ["9 firing warning x", "12 changed warning y"],
@@ -114,10 +136,10 @@ def test_judgements(looks: list[tuple], expected: list[str]) -> None:
 
 # --- What else decides whether a message is sent ---
 
-FIRES = Alert("high", state=State(WARNING, since_step=3, since_at=at(3)), seen=Seen(WARNING, "high"), step=4)
+FIRES = Alert("high", level=WARNING, since_step=3, since_at=at(3), seen=Seen(WARNING, "high"), step=4)
 OPEN = replace(FIRES, told=Told("run/high/3", WARNING, WARNING, count=1, since_step=3))
 NOW = at(10)
-MINE = Acknowledgement("run/high/3", "ann", "mine", at(9))
+MINE = Acknowledgement("run/high/3", "ann", "mine")
 
 
 def due(alert: Alert, **context: object) -> str | None:
@@ -147,8 +169,8 @@ def silence(**fields: object) -> Silence:
             {"acknowledgements": {"run/high/3": replace(MINE, until=NOW)}},
             "still_firing",
         ),
-        (end(OPEN), {}, "resolved"),
-        (end(FIRES), {}, None),  # no message was sent
+        (ended(OPEN), {}, "resolved"),
+        (ended(FIRES), {}, None),  # no message was sent
     ],
 )
 def test_messages(alert: Alert, context: dict, word: str | None) -> None:
@@ -161,10 +183,19 @@ def test_a_silence_that_ends_sends_what_still_fires() -> None:
     assert due(muted) == "firing"
 
 
+def test_an_episode_that_is_found_again_is_told_again() -> None:
+    keys, alert = [], FIRES
+    for level in (WARNING, 0, WARNING):
+        (alert,), (message,) = messages([replace(alert, level=level)], Context("run", NOW), step=10, at=NOW)
+        keys.append((message.episode, message.key))
+    assert {episode for episode, _ in keys} == {"run/high/3"}
+    assert len(set(keys)) == 3
+
+
 def test_an_end_is_told_to_those_who_heard_of_the_worst() -> None:
     worst = replace(OPEN, told=replace(OPEN.told, level=CRITICAL, peak=CRITICAL))
     (fell,), _ = messages([worst], Context("run", NOW), step=10, at=NOW)
-    (over,), _ = messages([end(fell)], Context("run", NOW), step=11, at=NOW)
+    (over,), _ = messages([ended(fell)], Context("run", NOW), step=11, at=NOW)
     assert [alert.told.peak for alert in (fell, over)] == [CRITICAL, CRITICAL]
 
 

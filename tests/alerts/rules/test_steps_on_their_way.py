@@ -46,7 +46,7 @@ class Run:
     def looked_at(self, after: timedelta, since: int | None = None) -> dict[int, float | None]:
         """Coverage of the steps that thresholds may look at so long after the last was computed."""
         quiet_since = self.computed + after - QUIET
-        steps = next_steps(self.store, {RUN: since}, {RUN: {COVERAGE}}, quiet_since=quiet_since)[RUN]
+        steps = next_steps(self.store, {RUN: since}, {COVERAGE}, quiet_since=quiet_since)[RUN]
         return {step.step: step.values.get(COVERAGE) for step in steps}
 
 
