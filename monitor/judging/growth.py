@@ -120,7 +120,7 @@ class Tracker:
         self._forget(count=0, baseline=None)
 
     def _forget(self, *, count: int, baseline: float | None) -> None:
-        """Begin anew with a baseline, or to calibrate one. `count`: measured steps of this configuration."""
+        """Begin again with a baseline, or to calibrate one. `count`: measured steps of this configuration."""
         self._count, self._baseline = count, baseline
         self._recent: list[tuple[int, float]] = []
         self._blocks: list[tuple[int, float]] = []  # first step and median
