@@ -181,17 +181,6 @@ def test_names_of_runs_are_only_names(home: Path, tmp_path: Path) -> None:
         assert "\nbreak" not in say(home, *command)
 
 
-@pytest.mark.parametrize("step", [-5, 0, 2**40, 2**53, -(2**53)])
-def test_any_whole_step_number_is_a_step(home: Path, step: int) -> None:
-    with Recorder(home, "run") as recorder:
-        sender = Sender(recorder)
-        sender.step = step - 1
-        sender.send()
-    metrics, status, _ = told(home)
-    assert list(metrics) == [step]
-    assert status["last_step"] == step
-
-
 def test_a_number_that_no_record_can_hold_costs_only_its_own_call(home: Path) -> None:
     with Recorder(home, "run") as recorder:
         Sender(recorder).send()
