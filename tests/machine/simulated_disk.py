@@ -15,7 +15,6 @@ from pathlib import Path
 
 from logprobe.collectors.files import Disk
 
-WRITES = ("create", "write", "fsync", "append", "truncate", "rename", "unlink", "mkdir", "rmdir")
 READS = ("read", "size", "names")
 
 

@@ -20,7 +20,6 @@ from logprobe.monitor.store.store import Store
 
 KEYS = ("routing_agreement", "routing_coverage", "routing_mismatch_frac")
 A, B, C = 11, 12, 13  # fingerprints
-Rows = dict[str, list[dict[str, Any]]]
 
 
 def measure(store: Store, **rows: list[dict[str, Any]]) -> tuple[float | None, ...]:

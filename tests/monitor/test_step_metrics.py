@@ -286,7 +286,6 @@ SIDES = {
 }
 OPTIONS = ("current", "reference")
 BOTH_SIDES = [(pair, side) for pair, sides in SIDES.items() for side in sides]
-FAULTY = (1, 2)  # the sequence, and its token on which all sides agree
 Change = Callable[[Batch], None]
 
 
