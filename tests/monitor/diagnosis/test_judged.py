@@ -123,7 +123,7 @@ def test_show_says_it_unless_its_own_diagnosis_is_the_first(store: Store, home: 
 
 
 @pytest.mark.parametrize(("seconds", "healthy"), [(5.0, True), (61.0, False)])
-def test_healthz_names_the_run_where_only_this_machine_asks(seconds: float, healthy: bool) -> None:
+def test_healthz_names_the_run(seconds: float, healthy: bool) -> None:
     late = [
         JudgedAsOf(
             "my-run",
@@ -137,7 +137,6 @@ def test_healthz_names_the_run_where_only_this_machine_asks(seconds: float, heal
     said = healthz.describe([], late=late, late_seconds=seconds)
     assert (said["healthy"], said["judged"]["healthy"], said["judged"]["late_runs"]) == (healthy, healthy, 1)
     assert said["judged"]["late"] == [f"my-run: not judged since step 40: 59 steps and {seconds:.0f} s behind step 99"]
-    assert "my-run" not in str(healthz.describe([], late=late))
     assert healthz.describe([])["judged"] == {"healthy": True, "late_runs": 0, "late": []}
 
 
