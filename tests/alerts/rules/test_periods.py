@@ -136,6 +136,31 @@ def test_a_verdict_opens_one_once_it_stands(store: Store) -> None:
     assert told(store) == [("judgement", "firing", "a#1")]
 
 
+def judged(store: Store, steps: range, verdict: str = "healthy") -> None:
+    """Steps with a verdict each."""
+    for step in steps:
+        put(store, "a", {step: {K3: 0.1}})
+        diagnosed(store, step, verdict, None if verdict == "healthy" else "staleness")
+        look(store, step)
+
+
+def test_what_was_told_of_an_episode_before_it_became_critical_is_of_the_period_too(store: Store) -> None:
+    judged(store, range(2))
+    judged(store, range(2, 6), "growing")
+    assert told(store) == [("judgement", "firing", None)]
+    judged(store, range(6, 10), "critical")
+    assert told(store) == [("judgement", "firing", "a#1")] * 2
+
+
+def test_the_end_of_a_verdict_is_told_though_the_index_was_made_anew(store: Store) -> None:
+    judged(store, range(2))
+    judged(store, range(2, 6), "critical")
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM alert_states")
+    judged(store, range(6, 14))
+    assert told(store) == [("judgement", "firing", "a#1"), ("judgement", "resolved", "a#1")]
+
+
 def recovered(store: Store, first: int) -> None:
     """A run that is healthy from step `first` on, for long enough."""
     for step in (first, 60, first + HEALTHY_STEPS - 1, first + HEALTHY_STEPS + 1, first + HEALTHY_STEPS + 2):
