@@ -277,7 +277,9 @@ def _doubling(table: pa.Table, window: int) -> float | None:
     """Return the steps in which K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above
     0."""
     steps, values = _usable(table, "k3", positive=True)
-    slope = theil_sen(steps, np.log2(values), confidence=_LEVEL) if len(values) >= FEWEST else None
+    if len(values) < FEWEST:
+        return None
+    slope = theil_sen(steps, np.log2(values), confidence=_LEVEL)
     return None if slope is None or slope.low <= 0 or slope.value * _SLOWEST * window < 1 else 1.0 / slope.value
 
 

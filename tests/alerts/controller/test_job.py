@@ -469,24 +469,18 @@ def test_people_command_without_a_service(home: Path, store: Store, trainer: Tra
 def test_a_policy_that_changes_is_taken_over_and_a_wrong_one_is_not(store: Store) -> None:
     file = store.home.path / "logprobe.yaml"
     made = controller_part(store, threading.Event())
-    (job,) = made.jobs
-    assert "problem" not in job.run_now()
-    file.write_text("correction: {mode: armd}\n")
-    assert "logprobe.yaml:1" in job.run_now()["problem"]
-    assert "the previous version stays active" in job.run_now()["problem"]
-    file.write_text("correction: {mode: armed}\n")
-    assert "problem" not in job.run_now()
-
-
-def test_the_policy_in_force_is_the_one_before_a_mistake(store: Store) -> None:
-    file = store.home.path / "logprobe.yaml"
-    file.write_text("correction: {effect_steps: 70}\n")
-    action = controller_part(store, threading.Event()).actions[POLICY]
-    assert action.run({"run": "a"})["effect_steps"] == 70
-    file.write_text("correction: {effect_steps: many}\n")
-    said = action.run({"run": "a"})
-    assert (said["effect_steps"], said["mode"]) == (70, "suggest")
-    assert "logprobe.yaml" in said["problem"]
+    (job,), action = made.jobs, made.actions[POLICY]
+    for text, mode, problem in (
+        ("", "suggest", None),
+        ("correction: {mode: off, effect_steps: 70}\n", "off", None),
+        ("correction: {mode: armd}\n", "off", "logprobe.yaml:1"),
+        ("correction: {mode: armed}\n", "armed", None),
+    ):
+        file.write_text(text)
+        for said in (job.run_now().get("problem"), action.run({"run": "a"})["problem"]):
+            assert said is None if problem is None else problem in said and "the previous version stays" in said
+        assert action.run({"run": "a"})["mode"] == mode
+        assert action.run({"run": "a"})["effect_steps"] == (70 if mode == "off" else 50)
 
 
 def test_a_run_that_goes_back_to_a_checkpoint_from_before_the_switch(
