@@ -839,13 +839,10 @@ def diagnosis_slices(
 class DiagnosisSteps(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
-    sequences: Any  # BIGINT
     compared: Any  # BIGINT
     n_expected: Any  # BIGINT
     n: Any  # BIGINT
     n_compared: Any  # BIGINT
-    d: Any  # DOUBLE
-    d2: Any  # DOUBLE
     abs_d: Any  # DOUBLE
     k3: Any  # DOUBLE
     ratio_m1: Any  # DOUBLE
@@ -854,8 +851,6 @@ class DiagnosisSteps(TypedDict):
     t2: Any  # DOUBLE
     r2: Any  # DOUBLE
     tr: Any  # DOUBLE
-    min_d: Any  # DOUBLE
-    max_d: Any  # DOUBLE
     n_up: Any  # BIGINT
     n_down: Any  # BIGINT
     n_same: Any  # BIGINT
@@ -863,12 +858,9 @@ class DiagnosisSteps(TypedDict):
     nonfinite_trainer: Any  # BIGINT
     sentinel: Any  # BIGINT
     positive_rollout: Any  # BIGINT
-    positive_trainer: Any  # BIGINT
     zero_rollout: Any  # BIGINT
     zero_trainer: Any  # BIGINT
     c_nn: Any  # DOUBLE
-    c_dd: Any  # DOUBLE
-    c_dn: Any  # DOUBLE
     c_aa: Any  # DOUBLE
     c_an: Any  # DOUBLE
     c_qq: Any  # DOUBLE

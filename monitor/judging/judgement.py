@@ -333,7 +333,6 @@ class Judgement:
         verdict: overall state.
         layer: layer at fault; "none" if there is nothing to act on.
         since: first step concerned, or None if unknown or nothing is wrong.
-        as_of: last step that was judged.
         where: place that holds most of K3, or None if the mismatch is spread.
         findings: most urgent first, within an urgency by share of K3.
         advice: whether to switch a correction on.
@@ -345,7 +344,6 @@ class Judgement:
     verdict: Verdict
     layer: Layer | Literal["none"]
     since: int | None
-    as_of: int | None
     where: Place | None
     findings: tuple[Finding, ...]
     advice: Advice

@@ -70,11 +70,8 @@ class Gap:
         n: tokens.
         k3: mean K3; NaN without a token.
         ratio: mean of ρ − 1.
-        d: mean d.
         correlation: of r and t.
         scale: standard deviation of t over that of r.
-        min_d: smallest d.
-        max_d: largest d.
         up: share of tokens with d > 0.
         down: share with d < 0.
     """
@@ -82,11 +79,8 @@ class Gap:
     n: int
     k3: float
     ratio: Mean
-    d: Mean
     correlation: float
     scale: float
-    min_d: float
-    max_d: float
     up: float
     down: float
 
@@ -99,21 +93,13 @@ class Gap:
 def gap_of(series: Series) -> Gap:
     """The gap over all steps of a series."""
     n, total = series.total("n"), series.total
-    sequences = int(total("compared"))
-
-    def mean(column: str, squares: str, products: str) -> Mean:
-        sums = {"c_nn": total("c_nn"), "c_xx": total(squares), "c_xn": total(products)}
-        return from_sums(n, total(column), sequences=sequences, **sums)
-
+    ratio = {"c_nn": total("c_nn"), "c_xx": total("c_qq"), "c_xn": total("c_qn")}
     return Gap(
         n=int(n),
         k3=_share(total("k3"), n),
-        ratio=mean("ratio_m1", "c_qq", "c_qn"),
-        d=mean("d", "c_dd", "c_dn"),
+        ratio=from_sums(n, total("ratio_m1"), sequences=int(total("compared")), **ratio),
         correlation=_moments(series)[0],
         scale=_moments(series)[1],
-        min_d=float(np.nanmin(series["min_d"])) if n else math.nan,
-        max_d=float(np.nanmax(series["max_d"])) if n else math.nan,
         up=_share(total("n_up"), n),
         down=_share(total("n_down"), n),
     )

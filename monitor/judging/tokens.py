@@ -139,11 +139,6 @@ class Tokens:
         return self.where(self.parent >= 0)
 
     @cached_property
-    def abs_d(self) -> Mean:
-        """Mean |d|."""
-        return clustered(np.abs(self.d), self.sequence)
-
-    @cached_property
     def k3(self) -> Floats:
         """Each token's K3 [N], from what is left of d."""
         return np.expm1(np.clip(self.d, -CLAMP, CLAMP)) - self.d

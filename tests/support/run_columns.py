@@ -152,22 +152,18 @@ class Columns:
 
 def series_of(step: Array, s: Mapping[str, Array]) -> Series:
     """Sums by step of the statistics of sequences."""
-    n, d, a, q = (s[name].astype(float) for name in ("n", "sum_d", "sum_abs_d", "sum_ratio_m1"))
+    n, a, q = (s[name].astype(float) for name in ("n", "sum_abs_d", "sum_ratio_m1"))
     summed = {
-        "sequences": np.ones(len(n)), "compared": np.ones(len(n)), "n_expected": s["n_expected"], "n": n, "n_compared": s["n_expected"],
-        "d": d, "d2": s["sum_d2"], "abs_d": a, "k3": s["sum_k3"], "ratio_m1": q, "t": s["sum_policy"], "r": s["sum_behaviour"],
-        "t2": s["sum_policy2"], "r2": s["sum_behaviour2"], "tr": s["sum_policy_behaviour"], "n_up": s["n_positive_d"],
-        "n_down": s["n_negative_d"], "n_same": s["n_zero_d"], "nonfinite_rollout": s["n_nonfinite_behaviour"],
+        "compared": np.ones(len(n)), "n_expected": s["n_expected"], "n": n, "n_compared": s["n_expected"], "abs_d": a,
+        "k3": s["sum_k3"], "ratio_m1": q, "t": s["sum_policy"], "r": s["sum_behaviour"], "t2": s["sum_policy2"],
+        "r2": s["sum_behaviour2"], "tr": s["sum_policy_behaviour"], "n_up": s["n_positive_d"], "n_down": s["n_negative_d"],
+        "n_same": s["n_zero_d"], "nonfinite_rollout": s["n_nonfinite_behaviour"],
         "nonfinite_trainer": s["n_nonfinite_policy"], "sentinel": s["n_sentinel_behaviour"] + s["n_sentinel_policy"],
-        "positive_rollout": s["n_positive_behaviour"], "positive_trainer": s["n_positive_policy"], "zero_rollout": s["n_zero_behaviour"], "zero_trainer": s["n_zero_policy"],
-        "c_nn": n * n, "c_dd": d * d, "c_dn": d * n, "c_aa": a * a, "c_an": a * n, "c_qq": q * q, "c_qn": q * n,
+        "positive_rollout": s["n_positive_behaviour"], "zero_rollout": s["n_zero_behaviour"],
+        "zero_trainer": s["n_zero_policy"], "c_nn": n * n, "c_aa": a * a, "c_an": a * n, "c_qq": q * q, "c_qn": q * n,
     }  # fmt: skip
     steps, index = np.unique(step, return_inverse=True)
-    columns: dict[str, Any] = {name: np.bincount(index, values) for name, values in summed.items()}
-    least, most = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
-    np.minimum.at(least, index, s["min_d"])
-    np.maximum.at(most, index, s["max_d"])
-    return Series({"step": steps, **columns, "min_d": least, "max_d": most})
+    return Series({"step": steps, **{name: np.bincount(index, values) for name, values in summed.items()}})
 
 
 def known_by(weights: Weights, step: int) -> Weights:
