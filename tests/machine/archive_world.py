@@ -45,12 +45,12 @@ class FakeTime(Time):
     """A clock that goes on at each look, and is set now and then."""
 
     def __init__(self) -> None:
-        self.now = 1.8e9
+        self.shown = 1.8e9
         self.up = 0.0
 
     def wall(self) -> float:
-        self.now += 0.001
-        return self.now
+        self.shown += 0.001
+        return self.shown
 
     def monotonic(self) -> float:
         self.up += 0.001
