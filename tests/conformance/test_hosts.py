@@ -181,7 +181,7 @@ def test_a_correction_is_applied_as_stated_and_acknowledged(
 def test_a_correction_that_the_loss_cannot_do_is_refused_and_the_hosts_own_stays(
     kind: type[Host], close: Close, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (correcting, ms_swift, slime, trl, verl):  # some hosts import their adapter anew
+    for module in (correcting, ms_swift, slime, trl, verl):  # some hosts import their adapter again
         monkeypatch.setattr(module, "unmet", lambda *_, **__: "it cannot be done here")
     host = kind(monkeypatch)
     corrected(host, preset("tis"), home, monkeypatch)

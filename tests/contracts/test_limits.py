@@ -101,6 +101,7 @@ OTHERS = {
     "monitor/service/deleting.py _LAST": "window",
     "monitor/shipped/nodes.py _WORDS": "text",
     "monitor/shipped/pulling.py _MOST_NAMED": "counted",
+    "monitor/store/archiving.py _MOST_NAMED": "counted",
     "monitor/store/freezing.py _DAY // _GROWTH_PAUSE": "window",
     "monitor/sql/acceptances_expected.sql acceptances_expected 5": "sample",
     "monitor/sql/diagnosis_routes.sql diagnosis_routes 512": "sample",
