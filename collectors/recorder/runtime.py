@@ -78,7 +78,7 @@ class Runtime:
         self._seen: set[tuple[str, str]] = set()
 
     def after_fork(self) -> None:
-        """Begin afresh in a child: another writer, an empty queue, fresh locks; its thread starts with the first record.
+        """Begin afresh in a child: another writer, an empty queue, fresh locks; its thread starts with the first one.
 
         The parent's queue stays referenced: pinned memory cannot be freed in a child.
         """
