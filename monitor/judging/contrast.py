@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.judging.course import rise_of
 from logprobe.monitor.judging.course import shape as shape_of
 from logprobe.monitor.judging.frame import Bools, Frame, Strata
 from logprobe.monitor.judging.judgement import Confidence, Finding, Place
@@ -203,20 +202,6 @@ def _has_another(column: str, value: object) -> Mask:
 def _cached(*, value: bool) -> Mask:
     """Return requests with or without cached tokens, of those that no update interrupted."""
     return lambda rows: rows.is_value("cached", value) & ~rows.is_value("in_flight", value=True)
-
-
-def spared(frame: Frame, step: int) -> bool:
-    """Whether requests that a cache, an update in flight or a replica leaves alone did not rise."""
-    alike = frame.strata.alike
-    whole = rise_of(alike, step)
-    if not whole.n or not whole.value > 0:
-        return False
-    rises = [
-        rise_of(alike.where(better(alike)), step)
-        for _, worse, better, _ in _candidates(frame.now)
-        if worse(alike).any()
-    ]
-    return any(r.n >= number("fewest") and r.value + 2 * r.error < whole.value / 2 for r in rises)
 
 
 def _since(frame: Frame, worse: Mask, better: Mask) -> int | None:

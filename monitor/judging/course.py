@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.judging.frame import Bools, Frame, Steps, Strata
-from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference, slope
+from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.thresholds import number
 
@@ -159,16 +159,6 @@ def rise_of(table: Strata, step: int) -> Mean:
     return Mean(ratio - 1, error, min(before.n, after.n))
 
 
-def agreed_until(steps: Steps, log_G: Floats) -> int | None:
-    """Return the step from which on two sides no longer agree to rounding, or None if they never did for long."""
-    exact: NDArray[np.bool_] = log_G < math.log(number("visible_k3"))
-    if len(log_G) < number("agreed_steps") or not exact.any() or exact[-1]:
-        return None
-    last = int(np.flatnonzero(exact)[-1])
-    mostly = float(exact[: last + 1].mean()) > number("agreed_share")
-    return int(steps[last + 1]) if last >= number("few") - 1 and mostly and last < len(log_G) - 2 else None
-
-
 def odd_steps(table: Strata, far: float) -> Steps | None:
     """Return the steps that differ from all others, again and again, by a K3 beyond `far`; else None.
 
@@ -208,15 +198,6 @@ def abrupt(steps: Steps, log_G: Floats, step: int) -> bool:
     rise = float(np.median(log_G[-span:]) - np.median(log_G[:at]))
     near = float(np.median(log_G[at + 1 : at + span + 1]) - np.median(log_G[at - span : at]))
     return near > max(number("abrupt_share") * rise, math.log(2))
-
-
-def climbs(table: Strata, step: int) -> bool:
-    """Whether K3 goes on to grow with the number of updates since a step, as a power law does and a jump does not."""
-    steps, log_k3 = logs(table.where(table.step >= step))
-    if len(steps) < number("agreed_steps"):
-        return False
-    updates = np.log(np.arange(1, len(steps) + 1, dtype=np.float64))[1:]
-    return slope(updates, log_k3[1:]) > number("power_slope")
 
 
 def without_load(frame: Frame) -> tuple[int, ...]:

@@ -9,13 +9,11 @@ from typing import Final, Literal
 
 import numpy as np
 
-from logprobe.monitor.judging.contrast import Rest, contrasts, grew_at, recorded, spared, where
+from logprobe.monitor.judging.contrast import Rest, contrasts, grew_at, recorded, where
 from logprobe.monitor.judging.counted import counted, unmeasured
 from logprobe.monitor.judging.course import (
     Shape,
     abrupt,
-    agreed_until,
-    climbs,
     labels_lie,
     logs,
     odd_steps,
@@ -154,13 +152,9 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
     if steady or rows is None or kept is not None:
         return kept
     sure = Confidence.INFERRED if frame.versions_known else Confidence.POSSIBLE
-    steps, log_k3 = logs(rows)
-    at = agreed_until(steps, log_k3)
-    agreed: dict[str, object] = {} if at is None else {"agreed_until": at}
-    if at is None and len(log_k3) < number("shape_steps"):
-        at = short_rise(rows)
+    at = short_rise(rows) if len(rows.steps) < number("shape_steps") else None
     if at is not None:
-        return None if spared(frame, at) else Finding(_by_records(frame), sure, at, evidence=agreed)
+        return Finding(_by_records(frame), sure, at)
     return None if scaled else _by_power(frame, shape_of(rows), sure)
 
 
@@ -197,7 +191,7 @@ def _by_power(frame: Frame, shape: Shape | None, sure: Confidence) -> Finding | 
     """Name updates that stopped arriving where K3 grows like a power of their number."""
     if shape is None or shape.step is None or shape.kind != "power" or frame.older:
         return None
-    if frame.growth.verdict not in GROWS or spared(frame, shape.step) or not climbs(frame.strata.alike, shape.step):
+    if frame.growth.verdict not in GROWS:
         return None
     confidence = sure if shape.drift < -number("told") else Confidence.POSSIBLE
     evidence: dict[str, object] = {"drift": shape.drift, "ratio": shape.ratio}
