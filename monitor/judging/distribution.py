@@ -73,7 +73,7 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
     if gap.n < number("fewest") or not gap.k3 > number("slight") / 10:
         return None
     if unrelated(frame, whole):
-        return _apart(frame)
+        return _apart(frame, whole)
     side = _side(frame)
     beta = None if side else _scale(frame)
     sampled = None if beta is None else _sampled(frame, whole)
@@ -289,8 +289,8 @@ def _parted(frame: Frame) -> bool:
     return siblings is not None and siblings.misfit(1.0) > number("siblings_unrelated")
 
 
-def _apart(frame: Frame) -> Finding | None:
-    since, apart = frame.start, number("neighbour_gain")
+def _apart(frame: Frame, whole: Frame) -> Finding | None:
+    since, apart = shifted(whole), number("neighbour_gain")
     evidence: dict[str, object] = {"correlation": frame.gap.correlation, "k3": frame.gap.k3}
     if frame.tokens is not None:
         beside, shift = _neighbours(frame.tokens)

@@ -31,20 +31,18 @@ def credible(found: DiagnosisDocument) -> list[FindingDocument]:
 
 
 def test_another_model_in_a_step_of_few_tokens() -> None:
-    """As a first look sees it: one prompt, a few tokens; and 14 such steps, whose quarters are too short for a level."""
-    for steps in (1, 14):
+    """As a first look sees it: one prompt, a few tokens; and 14 such steps, which tell the cause."""
+    for steps, layer in ((1, "unknown"), (14, "semantic")):
         found = diagnosed(Simulation(steps=steps, prompts=1, length=14, spread=4.0, trained=model(0.7)).frame())
-        assert (found["layer"], found["correction"]["advice"]) == ("unknown", "do_not_enable")
+        assert (found["layer"], found["correction"]["advice"]) == (layer, "do_not_enable")
 
 
 def test_the_trainer_loads_other_weights_at_a_step() -> None:
-    """From healthy to fatal within a step: no update of a policy does that."""
+    """From healthy to fatal within a step: no update of a policy does that, and it is dated to that step."""
     found = diagnosed(Simulation(steps=80, length=8, first_trained=50, spread=4.0, trained=model(0.7)).frame())
-    assert (found["findings"][0]["layer"], found["since_step"], found["correction"]["advice"]) == (
-        "inference_path",
-        50,
-        "do_not_enable",
-    )
+    first = found["findings"][0]
+    assert (first["cause"], first["since_step"], found["since_step"]) == ("different_model", 50, 50)
+    assert found["correction"]["advice"] == "do_not_enable"
 
 
 def test_too_few_tokens_are_unknown_and_not_normal() -> None:
