@@ -74,7 +74,7 @@ def test_a_store_of_other_code_is_read_once_its_service_has_adapted_it(home: Pat
         cursor.execute("DROP MACRO TABLE runs_on_their_way")
         cursor.execute("COMMENT ON VIEW steps IS 'another version'")
     store.close()
-    with pytest.raises(StoreError, match="last served by other code.*Start its service once"):
+    with pytest.raises(StoreError, match=r"last served by other code.*Start its service once"):
         FileReader(Home(home))
     Store.open(Home(home)).close()
     reader = FileReader(Home(home))
