@@ -222,27 +222,51 @@ def plot(key: str, chart: Chart, zoomed: Callable[[tuple[float, float] | None], 
     browser.plot(
         key,
         chart,
-        zoomed=zoomed or (lambda seen: _zoom("" if seen is None else f"{max(0, seen[0]):.0f}:{max(0, seen[1]):.0f}")),
+        zoomed=zoomed
+        or (lambda seen: show_steps("" if seen is None else f"{max(0, seen[0]):.0f}:{max(0, seen[1]):.0f}")),
     )
 
 
-def _zoom(asked: str) -> None:
-    st.session_state["steps"] = asked
+_IN_VIEW: Final = "steps in view"
+_FIELD: Final = "field of steps in view"
+
+
+def show_steps(asked: str) -> None:
+    """Have these steps in view on all pages, as text: ``300:500``, or "" for all."""
+    # Not the field's own state: a page that asks for news while this run is under way brings what the field had before.
+    st.session_state[_IN_VIEW] = asked
+    st.session_state[_FIELD] = st.session_state.get(_FIELD, 0) + 1
+
+
+def _in_view() -> str:
+    """Return what was asked for, at first by the address."""
+    asked: str = st.session_state.setdefault(_IN_VIEW, st.query_params.get("steps", ""))
+    return asked
 
 
 def window(numbers: Sequence[int] | pl.Series) -> tuple[int, int] | None:
     """Return the steps in view, as the address has them; None: all."""
-    return steps.window_of(str(st.session_state.get("steps") or ""), list(numbers))
+    return steps.window_of(_in_view(), list(numbers))
 
 
 def zoom() -> None:
     """Offer the steps in view as text, with a way back to all."""
+    asked, key = _in_view(), f"steps in view {st.session_state.get(_FIELD, 0)}"
+    if asked and st.query_params.get("steps") != asked:
+        st.query_params["steps"] = asked
+    elif not asked and "steps" in st.query_params:
+        del st.query_params["steps"]
+    st.session_state.setdefault(key, asked)
     st.text_input(
-        "steps in view", key="steps", bind="query-params", persist_state="session", placeholder="all, or 300:500", max_chars=40,
+        "steps in view", key=key, on_change=_typed, args=(key,), placeholder="all, or 300:500", max_chars=40,
         label_visibility="collapsed", width=150,
     )  # fmt: skip
-    if st.session_state.get("steps"):
-        st.button("reset zoom", type="tertiary", on_click=_zoom, args=("",))
+    if asked:
+        st.button("reset zoom", type="tertiary", on_click=show_steps, args=("",))
+
+
+def _typed(key: str) -> None:
+    st.session_state[_IN_VIEW] = st.session_state[key].strip()
 
 
 def steps_chart(
@@ -282,7 +306,7 @@ def steps_chart(
         )  # fmt: skip
 
     chart = made((key, run.name, colors.mode, look), version, make)
-    plot(key, chart, lambda seen: _zoom("" if seen is None else axis.steps_in(seen)))
+    plot(key, chart, lambda seen: show_steps("" if seen is None else axis.steps_in(seen)))
 
 
 def made(place: Hashable, version: Hashable, make: Callable[[], T]) -> T:

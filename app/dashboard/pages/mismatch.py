@@ -275,7 +275,7 @@ def _density(at: At) -> None:
     ui.plot(
         "density",
         chart,
-        lambda seen: st.session_state.__setitem__("steps", "" if seen is None else axis.steps_in(seen)),
+        lambda seen: ui.show_steps("" if seen is None else axis.steps_in(seen)),
     )
 
 
