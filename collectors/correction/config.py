@@ -129,13 +129,17 @@ class CorrectionConfig:
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """The configuration `to_dict` gave; a field that is not there has its default.
 
+        A null field that is not known is what another release left off, as recorded runs have it.
+
         Raises:
-            ConfigurationError: not a mapping, an unknown field, or a value that makes no sense.
+            ConfigurationError: not a mapping, an unknown field with a value, or a value that makes no sense.
         """
         if not isinstance(document, Mapping):
             raise ConfigurationError(f"a correction is a mapping of fields, not {type(document).__name__}")
-        cls._require_known(document)
-        return cls(**document)
+        known = {entry.name for entry in fields(cls)}
+        stated = {name: value for name, value in document.items() if name in known or value is not None}
+        cls._require_known(stated)
+        return cls(**stated)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with other values. Raises `ConfigurationError` as the constructor does, also for an unknown field."""

@@ -70,6 +70,9 @@ def test_every_preset_travels_as_json(name: str) -> None:
 
 def test_a_field_that_is_left_out_has_its_default_and_an_unknown_one_is_refused() -> None:
     assert CorrectionConfig.from_dict({}) == CorrectionConfig()
+    assert CorrectionConfig.from_dict({"of_another_release": None}) == CorrectionConfig()
+    with pytest.raises(ConfigurationError, match="of_another_release"):
+        CorrectionConfig.from_dict({"of_another_release": 2.0})
     with pytest.raises(ConfigurationError, match=r"no field 'is_uper'; did you mean 'is_upper'"):
         CorrectionConfig.from_dict({"is_uper": 2.0})
     with pytest.raises(ConfigurationError, match="no field 7; known are is_level, is_mode"):
