@@ -1,1 +1,1 @@
-"""When to speak: judgements about a run that need no history of their own."""
+"""Judgements about a run that decide when to notify. They need no history of their own."""

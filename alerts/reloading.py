@@ -45,7 +45,7 @@ class Reloaded(Generic[T]):
             return self._value
 
     def report(self) -> dict[str, str]:
-        """For the progress of a job: why what the file says now is not in effect; nothing when it is."""
+        """Return, for the progress of a job, why what the file says now is not in effect, or {} if it is."""
         return {} if self.problem is None else {"problem": self.problem}
 
     def _look(self) -> object:

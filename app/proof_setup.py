@@ -1,4 +1,4 @@
-"""From the arguments of `logprobe bisect` to what it works with."""
+"""Conversion of the arguments of `logprobe bisect` to what it works with."""
 
 from __future__ import annotations
 

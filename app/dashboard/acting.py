@@ -130,7 +130,7 @@ def blocked() -> str:
 
 
 def consult(action: str, document: Mapping[str, Any]) -> Any:
-    """Ask the service for something that changes nothing; anyone who sees the page may. Raises as `Reader.act` does."""
+    """Ask the service for something that changes nothing; a user who sees the page may. Raises as `Reader.act` does."""
     with connect(data.home()) as reader:
         return reader.act(action, document)
 

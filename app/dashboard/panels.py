@@ -1,4 +1,4 @@
-"""Which metrics the dashboard shows, in which order. Names, units and words come from the metric catalog."""
+"""Choice and order of the metrics that the dashboard shows. Names, units and words come from the metric catalog."""
 
 from __future__ import annotations
 

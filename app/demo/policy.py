@@ -69,7 +69,7 @@ class Weights:
         return weights
 
     def rounded(self) -> Weights:
-        """To bfloat16, to the nearest, ties to even."""
+        """Round to bfloat16, to the nearest, ties to even."""
         bits = self.vector.view(np.uint32)
         return Weights(((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32))
 

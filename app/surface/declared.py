@@ -1,4 +1,4 @@
-"""From declarations to click: commands that are made when they are asked for, and options that all of them share."""
+"""Conversion of declarations to click: commands made when they are asked for, and options that all of them share."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
 
 
 class Lack(NamedTuple):
-    """What records lack, or what is peculiar about them, and the remedy; "" if there is nothing to do."""
+    """A lack or peculiarity of records, and its remedy; "" if there is nothing to do."""
 
     level: Literal["problem", "note", "ok"]
     text: str

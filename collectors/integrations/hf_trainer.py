@@ -99,7 +99,7 @@ def session(recorder: Recorder) -> Any:
     from transformers import TrainerCallback  # noqa: PLC0415 - the trainer has loaded it
 
     class Callback(Session, TrainerCallback):  # type: ignore[misc]
-        """What a session does not do, the trainer's own class leaves undone."""
+        """A session as the trainer's callback. `TrainerCallback` does nothing for events that `Session` leaves out."""
 
     return Callback(recorder)
 

@@ -1,7 +1,7 @@
 """Batches and small records as Arrow tables of the wire contract, their columns built from buffers.
 
-Not through `pyarrow.array`: that imports pandas wherever it is installed, 0.2 s and 40 MB no one asked for, in the
-middle of someone's training step; and a child that is forked during the import would keep half of it. Masks of
+Not through `pyarrow.array`: that imports pandas wherever it is installed, 0.2 s and 40 MB that the user has not asked
+for, in the middle of a training step; and a child that is forked during the import would keep half of it. Masks of
 `from_arrays` import pyarrow.compute, for the same reason they are not used.
 
 Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.

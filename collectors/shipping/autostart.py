@@ -75,8 +75,8 @@ class ShipperAutostart:
 
     @property
     def _under_way(self) -> bool:
-        """Whether the shipper that was started last runs without the lock: a busy machine takes its time to begin
-        and to end it."""
+        """Tell whether the shipper that was started last still runs. A busy machine takes its time to begin and to end
+        it, and meanwhile it does not hold the lock."""
         return self._process is not None and self._process.poll() is None
 
     def _start(self) -> None:

@@ -1,4 +1,4 @@
-"""What the trainers of a run are told, as it travels to a node: one small document per run.
+"""Control documents, one small one per run: what the trainers of the run are told, as it travels to a node.
 
     {"run": …, "directives": the content of the run's file, or null, "stopped": whether the kill switch is set}
 

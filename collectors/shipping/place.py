@@ -1,4 +1,4 @@
-"""Where segments go, and where a node hears what to do: one interface for a bucket and for Ray."""
+"""Interface of the place where segments go and where a node hears what to do: the same for a bucket and for Ray."""
 
 from __future__ import annotations
 

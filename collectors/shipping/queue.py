@@ -1,4 +1,4 @@
-"""What waits in a node's spool to be shipped. A segment that is safe elsewhere is removed."""
+"""Segments that wait in a node's spool to be shipped. A segment that is safe elsewhere is removed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SpoolQueue:
     """Spool of one home. Opens no file and follows no link.
 
     Attributes:
-        unread: What the last look could not read, and why; None when it saw everything.
+        unread: the first read error of the last look, as a message, or None if it saw everything.
     """
 
     def __init__(self, home: Path) -> None:

@@ -59,7 +59,7 @@ _MOST_RUNS: Final = 1000  # in one note
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a shipper works. `runs`: whose control documents are followed before anything is recorded."""
+    """Options of a shipper. `runs`: runs whose control documents are followed before anything is recorded."""
 
     drain: bool = False
     tethered: bool = False
@@ -71,8 +71,8 @@ class Shipper:
 
     Attributes:
         sent: segments that were shipped.
-        problem: why nothing is shipped now, or None.
-        unread: what of the spool could not be read, or None.
+        problem: reason that nothing is shipped now, or None.
+        unread: the first read error of the last look at the spool, as a message, or None.
     """
 
     def __init__(self, home: Path, place: Place, stop: threading.Event, options: Options = Options()) -> None:
@@ -91,7 +91,7 @@ class Shipper:
 
     @property
     def unread(self) -> str | None:
-        """What of the spool could not be read, or None."""
+        """The first read error of the last look at the spool, as a message, or None."""
         return self.queue.unread
 
     def run(self) -> None:

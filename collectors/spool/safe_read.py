@@ -1,5 +1,5 @@
-"""Reads a file of the spool without trusting what it is: anyone who may write there could have left a FIFO, a device, a
-link or a hole.
+"""Reads a file of the spool without trusting what it is: any user who may write there could have left a FIFO, a
+device, a link or a hole.
 
 What is wrong in the file itself is a `SegmentError`. Every other `OSError` (EIO, ESTALE, EMFILE, EACCES, …) says
 nothing about the content: the file may be read later.

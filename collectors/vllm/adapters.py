@@ -145,14 +145,14 @@ class Adapters:
 
     @staticmethod
     def _end_of(adapter: _Adapter, identity: Identity) -> float:
-        """When the newest load of `identity` was followed by another."""
+        """Return the moment when another load followed the newest one of `identity`, or `_NEVER`."""
         places = [index for index, (_, asked) in enumerate(adapter.asked) if asked == identity]
         after = places[-1] + 1 if places else 0
         return adapter.asked[after][0] if after < len(adapter.asked) else _NEVER
 
 
 def _decided(timeline: Timeline, load: Load, times: array[float], start: int, stop: int) -> list[Run]:
-    """By the marks that may be about `load`, of tokens that were computed with it."""
+    """Return versions of tokens that were computed with `load`, by the marks that may be about it."""
     runs, again = [], load.since > _ALWAYS
     for run in timeline.runs(times[start:stop]):
         at, version = run.at, run.version
@@ -165,7 +165,7 @@ def _decided(timeline: Timeline, load: Load, times: array[float], start: int, st
 
 
 def _since(last: Load, load: Load, written: float | None) -> float:
-    """From when on marks may be about `load`: its files were there, and the path is the one that marks were about."""
+    """Return the moment since which marks may be about `load`: its files were there, and marks were about its path."""
     if written is None or load.path != last.path:
         return load.moment
     return max(last.moment, min(written, load.moment))

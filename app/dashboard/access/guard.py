@@ -2,9 +2,9 @@
 keep it so.
 
 Streamlit looks at the Host header of its websocket only, and only when told to; without that a page somewhere else can
-point a name it owns at this machine (DNS rebinding) and read the dashboard through the browser of anyone who looks at
-it. It also lets pages of other local servers in, and asks a server on the internet for this machine's address before it
-refuses a visitor. Neither happens here.
+point a name it owns at this machine (DNS rebinding) and read the dashboard through the browser of any user who looks
+at that page. It also lets pages of other local servers in, and asks a server on the internet for this machine's address
+before it refuses a visitor. Neither happens here.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Visitor:
 
 
 def permission(access: Access, visitor: Visitor) -> Permission:
-    """In this order: read-only for everybody; the lists, for who signs in; this machine itself; the token."""
+    """Decide in this order: read-only, for all users; the lists, for signed-in users; this machine; the token."""
     if access.read_only:
         return Permission.READ_ONLY
     if visitor.may_act is not None:

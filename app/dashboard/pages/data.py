@@ -408,7 +408,7 @@ def _asking(allowed: Permission) -> Callable[[str, str], pa.Table]:
 
 
 def _ask(sql: str, label: str) -> pa.Table:
-    """In a thread of the query's own, over its own connection."""
+    """Run a statement in a thread of the query's own, over its own connection."""
     with connect(data.home()) as reader:
         return reader.query(sql, first=ROWS, label=label)
 

@@ -61,7 +61,7 @@ def _sign(character: str, *, spaces: bool) -> str:
 
 
 def states(pair: str) -> list[dict[str, str]]:
-    """For each of `STATES` under `pair`: words, and of broken ones the column that is to blame and a short name.
+    """Return words for each of `STATES` under `pair`, and of broken ones the column that is to blame and a short name.
 
     An empty short name means that the value is its own: NaN, +inf, −inf or a placeholder.
     """

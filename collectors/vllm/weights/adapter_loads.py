@@ -145,7 +145,7 @@ def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _written(path: Path) -> float | None:
-    """When the files of an adapter were last changed, or put there, on the monotonic clock; None: not known."""
+    """Return when an adapter's files were last changed, or put there, on the monotonic clock, or None if unknown."""
     try:
         changed = [path.lstat().st_ctime, path.stat().st_ctime]
         changed += [file.stat().st_ctime for file in path.glob("adapter_*")]

@@ -112,7 +112,8 @@ class Fingerprints:
     def _unknown_since(
         self, moment: float, recorder: Recorder, replica: str | None, adapter: str | None = None
     ) -> None:
-        """For records that were written before this was known: a mark of no version. None: also of all adapters."""
+        """Record a mark of no version, for records that were written before this was known. `adapter`: None: also of
+        all adapters."""
         at = datetime.fromtimestamp(self._clock.wall(moment), UTC)
         recorder.weights(
             None, source="engine", replica=replica, applied_at=at, adapter=adapter, moment=moment, machine=machine()
