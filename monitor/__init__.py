@@ -1,1 +1,1 @@
-"""What happened: store, ingest, join, metric jobs and the service that runs them."""
+"""The record of events: store, ingest, join, metric jobs and the service that runs them."""

@@ -1,4 +1,4 @@
-"""What weight updates do to requests in flight: the gap by distance to the switch, and by what was reused from before
+"""Effect of weight updates on requests in flight: the gap by distance to the switch, and by what was reused from before
 it.
 
 Two faults look alike in a step's mean and apart here. Keys and values computed under old weights and kept across an
@@ -79,7 +79,8 @@ class Contrast:
 
     @property
     def verdict(self) -> Literal["worse", "better", "same", "unknown"]:
-        """Whether the first group has the larger gap, beyond doubt and by more than a tenth of the other."""
+        """Compare the two gaps: "worse" or "better" only if they differ beyond doubt and by more than a tenth of the
+        other."""
         if self.gap is None or self.other is None or self.error is None:
             return "unknown"
         difference = self.gap - self.other
@@ -89,7 +90,7 @@ class Contrast:
 
 
 def contrasts(switches: Sequence[Row], cached: Sequence[Row]) -> tuple[Contrast, ...]:
-    """What the rows of `around_updates` and of `by_cached_prefix` say, question by question.
+    """Return a contrast for each question from the rows of `around_updates` and of `by_cached_prefix`.
 
     Means are pooled by tokens, and groups taken as independent. A token between two switches is at two distances, so
     errors around switches are somewhat larger than stated.

@@ -1,4 +1,4 @@
-"""A home: the folder that belongs to one service, and who owns it right now.
+"""A home: the folder that belongs to one service, and the process that owns it now.
 
     <home>/spool/<run>/<writer>/…arrow      segments that are not merged yet
     <home>/archive/<run>/<kind>/…parquet    what was taken in, merged
@@ -12,7 +12,7 @@ cleaning up.
 
 The service trusts its own user, the owner of the home's folder, and root. Others may share the machine, and in a home
 for a group the spool. What they plant elsewhere in the home is refused: a link would make the service write, move or
-remove someone else's files, and a file with an address or a token in it would speak for the service.
+remove another user's files, and a file with an address or a token in it would speak for the service.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ _SHARED: Final = ("spool", "versions")  # collectors of other users make them to
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """Where the service of a home listens, and the token that it asks for. Lives in ``service.json`` (mode 0600)."""
+    """Address at which the service of a home listens, and the token that it asks for. Lives in ``service.json`` (mode
+    0600)."""
 
     host: str
     port: int
@@ -77,7 +78,7 @@ class ServiceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a home's lock, as it wrote itself into ``service.lock``."""
+    """Process that holds a home's lock, as it wrote itself into ``service.lock``."""
 
     pid: int
     host: str
@@ -123,8 +124,8 @@ class Home:
         return f"Home({str(self.path)!r})"
 
     def create(self) -> Self:
-        """Makes the folders. Raises `ConfigurationError` when the place is not writable, or holds what someone else
-        planted, `StoreError` when its store has another schema: nothing in it is changed then."""
+        """Make the folders. Raises `ConfigurationError` when the place is not writable, or holds what a user that it
+        does not trust has planted, `StoreError` when its store has another schema: nothing in it is changed then."""
         from logprobe.monitor.store.schema import check_file  # noqa: PLC0415 - loads DuckDB
 
         check_file(self)
@@ -155,12 +156,13 @@ class Home:
         return HomeLock(self)
 
     def owner(self) -> Owner | None:
-        """Who holds the home now; None when no one does. A lock file left behind by a killed process counts for
-        nothing."""
+        """Return the process that holds the home now, or None if none does. A lock file left behind by a killed process
+        counts for nothing."""
         return _read_owner(self.lock_file) if FileLock(self.lock_file).held_elsewhere else None
 
     def service_info(self) -> ServiceInfo | None:
-        """Where the home's service listens; None when there is none or its file is not readable as such.
+        """Return the address and token of the home's service, or None if there is none or its file is not readable as
+        such.
 
         A killed service leaves its file behind; `owner` tells whether it lives.
         """
@@ -181,7 +183,7 @@ class Home:
             self.service_file.unlink(missing_ok=True)
 
     def refusal(self) -> str | None:
-        """Why nothing can be written here, in the system's words; None: something can."""
+        """Return the reason why nothing can be written here, in the system's words, or None if something can."""
         try:
             with tempfile.TemporaryFile(dir=self.path, buffering=0) as file:
                 file.write(b"?")
@@ -249,7 +251,7 @@ def trusted(path: Path) -> frozenset[int]:
 
 
 def refuse_planted(path: Path) -> None:
-    """Raises `ConfigurationError` when something that the service writes to is a link, or belongs to someone, that it
+    """Raise `ConfigurationError` when something that the service writes to is a link, or belongs to a user, that it
     does not trust."""
     owners = trusted(path)
     for name in (*_OWN, *_SHARED):

@@ -23,16 +23,16 @@ class Stop(threading.Event):
     _asked = False
 
     def set(self) -> None:
-        """As of an event."""
+        """Note that the work is to stop, like `threading.Event.set`."""
         self._asked = True
 
     def is_set(self) -> bool:
-        """As of an event."""
+        """Return whether the work is to stop, like `threading.Event.is_set`."""
         return self._asked
 
 
 class _Outcome(Generic[T]):
-    """What a thread came to, for one that waits for it and that Ctrl-C may strike at any point."""
+    """Outcome of a thread, for one that waits for it and that Ctrl-C may strike at any point."""
 
     result: T
     error: BaseException | None = None
@@ -48,8 +48,8 @@ class Interruptible:
         self._threads: list[threading.Thread] = []
 
     def run(self, work: Callable[[], T], interrupt: Callable[[], None]) -> T:
-        """What `work` returns or raises; on Ctrl-C it is told to end by `interrupt`, as often as it takes, and then
-        `KeyboardInterrupt` goes on."""
+        """Return or raise what `work` does; on Ctrl-C call `interrupt`, as often as it takes to end the work, and then
+        raise `KeyboardInterrupt`."""
         outcome = _Outcome[T]()
         worker = threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True)
         self._threads.append(worker)

@@ -1,1 +1,1 @@
-"""What is computed from stored sequences: step metrics, slices, profiles, single tokens."""
+"""Values computed from stored sequences: step metrics, slices, profiles, single tokens."""

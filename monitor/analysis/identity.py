@@ -1,4 +1,4 @@
-"""Whether engine and trainer agree to the last bit ("true on-policy"), and whether anybody could know.
+"""Test of whether engine and trainer agree to the last bit ("true on-policy"), and of whether the records can show it.
 
 A log-ratio that is exactly 0 everywhere is either the best possible result or one array that was passed twice. So it
 counts as identical only where two independent computations were seen: r where the engine made it, t where the trainer

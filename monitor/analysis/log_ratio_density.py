@@ -1,5 +1,5 @@
-"""How tokens spread over the log-ratio d = policy − behaviour, step by step: the stored profiles on a grid that fits a
-screen.
+"""Distribution of tokens over the log-ratio d = policy − behaviour, step by step: the stored profiles on a grid that
+fits a screen.
 
 Columns are one step or several (sums merge), rows are logarithmic bins of |d| on either side of 0, several of the
 profile's bins each, and one row around 0. Few tokens in a column get wide rows: in narrow ones there would be only
@@ -46,7 +46,7 @@ class Columns:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Return the number of columns."""
         return (self.last - self.first) // self.width + 1
 
 
@@ -91,8 +91,8 @@ class Density:
         return np.concatenate([-outwards[::-1], outwards])
 
     def place(self, d: float) -> float:
-        """Where a log-ratio lies, in rows from the lower end of the grid, logarithmic beyond the floor and linear
-        within."""
+        """Return the place of a log-ratio, in rows from the lower end of the grid, logarithmic beyond the floor and
+        linear within."""
         beyond = math.log10(max(abs(d) / self.floor, 1.0)) * _rows_per_decade(self.merged)
         return self.side + 0.5 + math.copysign(min(abs(d) / self.floor, 1.0) / 2 + beyond, d)
 

@@ -43,7 +43,7 @@ _OF_TRAINER: Final = ("trainer_logprobs", "current_logprobs", "reference_logprob
 
 @dataclass(frozen=True, slots=True)
 class ProfileReport:
-    """What one run of the job did, in tokens under the mask."""
+    """Result of one run of the job, in tokens under the mask."""
 
     steps: int
     tokens: int
@@ -70,7 +70,7 @@ class _Resting:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with those that rest, or None if none does."""
+        """Return the errors of the runs that rest, or None if none does."""
         return "; ".join(words for _, words in self._runs.values()) or None
 
 

@@ -68,7 +68,7 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Tokens:
-    """Where the tokens of some sequences stand; arrays [N]."""
+    """Places of the tokens of some sequences; arrays [N]."""
 
     step: NDArray[np.intp]  # in [0, G)
     mask: NDArray[np.bool_]
@@ -144,8 +144,8 @@ class Accumulator:
                 total[first:last] += np.bincount(cell, value, minlength=shape[0] * size).reshape(shape)
 
     def rows(self) -> pa.Table:
-        """What is stored: ``place`` (step in [0, G)), ``dimension``, ``bucket``, ``n`` and `SUMS`; only buckets with
-        tokens."""
+        """Return the rows to store: ``place`` (step in [0, G)), ``dimension``, ``bucket``, ``n`` and `SUMS`; only
+        buckets with tokens."""
         return pa.concat_tables([self._rows(name) for name in RANGES])
 
     def _rows(self, name: str) -> pa.Table:

@@ -125,7 +125,7 @@ def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
 def split(
     sequences: Sequences, dimension: str, *, metrics: Sequence[str] | None = None, per_step: bool = False
 ) -> pa.Table:
-    """What `by` returns, of sequences that were loaded. Raises `ConfigurationError` as it does."""
+    """Return the same as `by`, of sequences that were loaded. Raises `ConfigurationError` as it does."""
     slices = sliced(sequences, dimension, per_step=per_step)
     return _result(slices, evaluate(slices.sums, KEYS if metrics is None else metrics))
 

@@ -1,5 +1,4 @@
-"""The tokens of one sequence, for someone who looks at them: both log-probs, ρ, K3, and what is wrong with those that
-are broken.
+"""The tokens of one sequence, for a user who inspects them: both log-probs, ρ, K3, and what is wrong with broken ones.
 
 It also shows what a correction does to each token, and by which of its rules. Everything but the normalization of
 weights looks at a token or at its sequence alone, so one sequence is enough; the mean that weights are divided by is
@@ -156,7 +155,7 @@ def tokens_of(table: pa.Table) -> Tokens:
 
 
 def pair_tokens(tokens: Tokens, pair: Pair) -> PairTokens:
-    """What `pair` says of each token."""
+    """Return the state, the log-ratio and the terms of `pair` for each token."""
     behaviour, policy = (tokens.sides[name] for name in SIDES[pair])
     state_N = _states(tokens.mask_N, behaviour, policy, zero_is_placeholder=pair in ZERO_IS_PLACEHOLDER)
     fine_N = state_N == 0
@@ -213,7 +212,7 @@ def _numbers(column: pa.ChunkedArray | pa.Array, kind: Any, fill: Any) -> NDArra
 
 
 class Rule(IntEnum):
-    """Which rule decided about a token; the first that applies, what drops a whole sequence before what drops a
+    """Rule that decided about a token; the first that applies, what drops a whole sequence before what drops a
     token."""
 
     KEPT = 0
@@ -282,8 +281,8 @@ def _positive(value: object) -> float | None:
 
 
 def effect(config: CorrectionConfig, tokens: Tokens, normalizer: float | None = None) -> Effect | None:
-    """What `config` does to a sequence; None where it is unknown: without tokens, one of the log-probs, or advantages
-    it needs.
+    """Return the effect of `config` on a sequence, or None if it is unknown: without tokens, one of the log-probs, or
+    advantages it needs.
 
     `normalizer`: what the batch's weights were divided by; None: 1, and the weights are those before normalization.
     """

@@ -1,4 +1,4 @@
-"""How new weights reach the engines: who falls behind, how long updates take and what is unusual about them."""
+"""Weight updates of the engines: which engine falls behind, how long updates take and what is unusual about them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Lane:
 
     @property
     def state(self) -> State:
-        """Whether it keeps up, judged by its own stride: an engine that takes every fourth version is not late at the
-        third, and one that still updates, to old versions, has not stopped."""
+        """Classify the engine's lag relative to its own stride: an engine that takes every fourth version is not late
+        at the third, and one that still updates, to old versions, has not stopped."""
         if self.behind is None:
             return "unknown"
         if self.behind <= _LATE * self.usual_stride:

@@ -45,7 +45,7 @@ class History:
     facts: Facts = field(default_factory=dict)
 
     def at(self, step: int | None) -> datetime | None:
-        """When a step ended, in UTC; None: not known."""
+        """Return the time at which a step ended, in UTC, or None if it is unknown."""
         seconds = None if step is None else self.seconds.get(step)
         return None if seconds is None or self.begun is None else self.begun + timedelta(seconds=seconds)
 
