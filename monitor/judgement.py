@@ -60,13 +60,13 @@ class Firing:
 
     @property
     def counts(self) -> bool:
-        """Whether it adds to the verdict, instead of telling it."""
+        """Return whether it adds to the verdict, instead of telling it."""
         return self.rule != JUDGEMENT
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How a run stands.
+    """Verdict on a run, and the alerts of it that fire.
 
     Attributes:
         verdict: of the newest diagnosis, or of growth since; None: there is none.
@@ -115,12 +115,12 @@ class Judgement:
 
     @property
     def overdue(self) -> bool:
-        """Whether the verdict is older than it should be."""
+        """Return whether the verdict is older than it should be."""
         return not is_in_time(self.behind, self.waiting or 0.0, self.spooled or 0.0)
 
     @property
     def outdated(self) -> bool:
-        """Whether the verdict is overdue, or knows nothing of an alert that fires."""
+        """Return whether the verdict is overdue, or knows nothing of an alert that fires."""
         return self.overdue or any(self._precedes(alert) for alert in self.alerts if alert.counts)
 
     def _precedes(self, alert: Firing) -> bool:
@@ -136,7 +136,7 @@ class Judgement:
 
     @property
     def severity(self) -> Severity:
-        """As the table of this module has it."""
+        """Return the severity, by the table of this module."""
         if "critical" in {self.worst, self.verdict}:
             return "critical"
         if self.worst == "warning" or self.verdict in {"growing", "watch"}:
@@ -145,7 +145,7 @@ class Judgement:
 
     @property
     def by_alert(self) -> bool:
-        """Whether an alert makes it more severe than the verdict alone would."""
+        """Return whether an alert makes it more severe than the verdict alone would."""
         own = {"critical": "critical", "growing": "warning", "watch": "warning"}.get(self.verdict or "")
         return self.severity in {"critical", "warning"} and own != self.severity
 

@@ -1,4 +1,5 @@
-"""What people have accepted of a run, as the store keeps it, and what earlier runs of the same setup let expect."""
+"""Causes that users have accepted of a run, as the store keeps them, and the gap to expect from earlier runs of the
+same setup."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ class Expectation:
 
     @property
     def words(self) -> str:
-        """As it is proposed."""
+        """Return the sentence that proposes the expectation."""
         of = " of the same setup" if self.same_setup else ""
         return f"run {self.run}{of} had K3 {self.k3:.2g} (median of its first {self.steps} steps)"
 
 
 def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
-    """What is accepted of `run`, by people and by the home's policy. Raises `QueryError`."""
+    """Return what users and the home's policy have accepted of `run`. Raises `QueryError`."""
     return tuple(_acceptance(row) for row in queries.acceptances_read(source, run=run).to_pylist())
 
 
@@ -61,8 +62,8 @@ def _acceptance(row: Mapping[str, Any]) -> Acceptance:
 
 
 def expectation(source: Source, run: str, reference: str | None = None) -> Expectation | None:
-    """What to expect of `run`: the gap of `reference`, or else of the newest earlier healthy run of the same setup.
-    Raises `QueryError`.
+    """Return the gap to expect of `run`: that of `reference`, or else of the newest earlier healthy run of the same
+    setup. Raises `QueryError`.
 
     None: there is no such run, or it has no gap that was measured.
     """

@@ -159,14 +159,14 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
 
 
 def _is_told(frame: Frame, cause: str, c: Contrast, worse: Strata) -> bool:
-    """Whether a contrast is large enough: within the range another card or kernel makes a small one."""
+    """Return whether a contrast is large enough: within the range another card or kernel makes a small one."""
     if recorded(frame, cause) or worse.k3 > far(frame):
         return c.value > number("material")
     return c.least > number("contrast_least")
 
 
 def recorded(frame: Frame, cause: str) -> bool:
-    """Whether the records of weight updates say that most of them kept what the cause is about."""
+    """Return whether the records of weight updates say that most of them kept what the cause is about."""
     if cause == "stale_prefix_cache":
         return frame.weights.kept_cache > number("most")
     keep = [record.pause_mode == "keep" and not record.cache_cleared for record in frame.weights.updates]
@@ -236,7 +236,7 @@ def where(frame: Frame) -> Place | None:
 
 
 def _is_over(today: Strata, place: Place) -> bool:
-    """Whether tokens of today are enough to say that the place is like any other by now."""
+    """Return whether tokens of today are enough to say that the place is like any other by now."""
     inside = _in(today, place.columns)
     here, others = today.where(inside), today.where(~inside)
     return min(here.n, others.n) >= number("fewest") and here.k3 < number("place_ratio") * others.k3

@@ -244,5 +244,5 @@ def _routes(frame: Frame) -> list[Finding]:
 
 
 def unmeasured(findings: list[Finding]) -> bool:
-    """Whether K3 of these findings is not a measurement."""
+    """Return whether K3 of these findings is not a measurement."""
     return any(f.cause.startswith("unfilled_") and f.hides for f in findings)

@@ -191,7 +191,7 @@ def short_rise(table: Strata) -> int | None:
 
 
 def abrupt(steps: Steps, log_G: Floats, step: int) -> bool:
-    """Whether most of a rise is over within five steps."""
+    """Return whether most of a rise is over within five steps."""
     at, span = int(np.searchsorted(steps, step)), int(number("abrupt_steps"))
     if at < span or len(log_G) - at < span:
         return False

@@ -43,7 +43,7 @@ class Picture:
 
     @property
     def words(self) -> str:
-        """What it shows, in a sentence."""
+        """Return a sentence that says what it shows."""
         return f"K3 by step of {' and of '.join(self.lines)}."
 
 
@@ -89,8 +89,8 @@ def _lines(finding: FindingDocument, rows: Sequence[Row], steps: Sequence[int]) 
 
 
 def _split(finding: FindingDocument) -> tuple[tuple[str, str], Concerned | None]:
-    """What the tokens concerned and the others are called, and which they are; no rule: the cause concerns all
-    alike."""
+    """Return the names of the tokens concerned and of the others, and the rule that selects the former; no rule: the
+    cause concerns all alike."""
     replica = finding["evidence"].get("replica")
     if finding["cause"] == "replica_divergence" and replica is not None:
         return (f"replica {replica}", "other replicas"), lambda row: row["replica"] == replica

@@ -1,5 +1,5 @@
-"""Why K3 grew: because other tokens are sampled, because the same kind of token differs more, by lag, or by a few
-tokens far out.
+"""Reasons for the growth of K3: other tokens are sampled, the same kind of token differs more, lag, or a few tokens far
+out.
 
 Between two windows, over cells of lag × probability × position × entropy with weights w and mean K3 k,
 
@@ -52,7 +52,7 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one part adds to K3, with its 95 % interval, and its share of the growth."""
+    """Amount that one part adds to K3, with its 95 % interval, and its share of the growth."""
 
     k3: float
     interval: tuple[float, float]
@@ -78,7 +78,7 @@ class Decomposition:
 
     @property
     def grew(self) -> bool:
-        """Whether K3 rose enough to ask why."""
+        """Return whether K3 rose enough to ask why."""
         return self.k3[1] > _GREW * self.k3[0]
 
     @property

@@ -231,7 +231,7 @@ def _sign(up: float, down: float) -> int:
 
 
 def _is_scale(siblings: Siblings) -> bool:
-    """Whether another temperature explains siblings better than another normaliser."""
+    """Return whether another temperature explains siblings better than another normaliser."""
     beta = siblings.slope
     misfit = siblings.misfit(beta)
     away = abs(beta - 1)
@@ -240,7 +240,7 @@ def _is_scale(siblings: Siblings) -> bool:
 
 
 def _spares_likely(frame: Frame) -> bool:
-    """Whether likely tokens keep their probability while unlikely ones lose it, as under a cut."""
+    """Return whether likely tokens keep their probability while unlikely ones lose it, as under a cut."""
     tokens = frame.tokens
     if tokens is None:
         return False
@@ -264,7 +264,7 @@ def _cut_to_one(frame: Frame) -> float:
 
 
 def unrelated(frame: Frame, whole: Frame) -> bool:
-    """Whether the sides are of different texts or weights: K3 beyond the setup, then no relation.
+    """Return whether the sides are of different texts or weights: K3 beyond the setup, then no relation.
 
     Tokens of one context tell it by themselves: their differences at one side say nothing of those at the other.
     """
@@ -284,7 +284,7 @@ def unrelated(frame: Frame, whole: Frame) -> bool:
 
 
 def _parted(frame: Frame) -> bool:
-    """Whether differences within a context of the same weights are further from each other than from 0."""
+    """Return whether differences within a context of the same weights are further from each other than from 0."""
     siblings = None if frame.tokens is None else siblings_of(frame.tokens.fresh)
     return siblings is not None and siblings.misfit(1.0) > number("siblings_unrelated")
 
@@ -315,7 +315,7 @@ def _neighbours(tokens: Tokens) -> tuple[float, int]:
 
 
 def _at_once(frame: Frame) -> bool:
-    """Whether K3 rose a hundredfold within three steps, which no update of a policy does to its own tokens."""
+    """Return whether K3 rose a hundredfold within three steps, which no update of a policy does to its own tokens."""
     k3 = frame.series.k3[np.isfinite(frame.series.k3)]
     span = int(number("at_once_steps"))
     rises = k3[span:] / np.maximum(k3[:-span], number("least_k3"))

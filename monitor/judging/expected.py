@@ -1,4 +1,4 @@
-"""What an evidence is on a run that nothing is wrong with, where that can be said of the number alone.
+"""Expected values of an evidence on a run without a fault, where the number alone allows to state them.
 
 A finding stands on all of its evidence and on its rule; whether one number of it is as expected decides nothing by
 itself.
@@ -23,7 +23,7 @@ class Expected:
     values: tuple[str, ...] = ()
 
     def holds(self, value: Any) -> bool | None:
-        """Whether `value` is as expected; None: it is not known, or no number."""
+        """Return whether `value` is as expected, or None if it is unknown or not a number."""
         if self.values:
             return None if value is None else value in self.values
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 -- NaN
@@ -49,7 +49,7 @@ _EXPECTED: Final[Mapping[str, Expected]] = {
 
 
 def expected(evidence: str) -> Expected | None:
-    """What the evidence of that name should be; None: nothing can be said of it alone.
+    """Return the values expected of the evidence of that name, or None if nothing can be said of it alone.
 
     >>> expected("calibration_z").holds(61.0), expected("temperature")
     (False, None)

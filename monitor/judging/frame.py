@@ -314,7 +314,8 @@ class Placed:
 
     @property
     def uneven(self) -> bool:
-        """Whether some values of a column hold most of K3 in few tokens: without it `strata` need not be made."""
+        """Return whether some values of a column hold most of K3 in few tokens: without it `strata` need not be
+        made."""
         return any(self._is_uneven(column) for column in self.groups.values())
 
     def _is_uneven(self, column: Column) -> bool:
@@ -465,13 +466,13 @@ class Frame:
 
     @cached_property
     def older(self) -> bool:
-        """Whether hardly any token may be of the trainer's own weights."""
+        """Return whether hardly any token may be of the trainer's own weights."""
         alike = self.strata.alike
         return bool(alike.n) and bool((alike.lag > 0).all())
 
     @cached_property
     def versions_known(self) -> bool:
-        """Whether the weight lag of most tokens is known."""
+        """Return whether the weight lag of most tokens is known."""
         known = self.strata.where(np.isfinite(self.strata.lag)).n
         return known >= number("most") * self.strata.n > 0
 

@@ -239,7 +239,7 @@ def _pairs(source: Source, window: Window) -> dict[str, Pair]:
 
 
 def _independent(joins: Joins) -> bool | None:
-    """Whether engines recorded their own log-probs; None if none is joined."""
+    """Return whether engines recorded their own log-probs, or None if none is joined."""
     if not joins.seen_by_engine:
         return None
     return joins.received == 0 or joins.seen_by_engine > joins.sequences / 2

@@ -90,7 +90,7 @@ _LONGEST: Final = max(RULE.growing.short, RULE.growing.long, RULE.critical.short
 
 
 class _Latch:
-    """Whether a threshold is raised, and for how many steps in a row the opposite has been true."""
+    """State of a threshold, raised or not, and the number of steps in a row for which the opposite has been true."""
 
     def __init__(self) -> None:
         self.raised, self._streak = False, 0
@@ -232,8 +232,8 @@ class Tracker:
         return above and not self._as_others()
 
     def _as_others(self) -> bool:
-        """Whether K3 is within the band of its setup and does not double soon: higher than it was, and no more than
-        others have."""
+        """Return whether K3 is within the band of its setup and does not double soon: higher than it was, and no more
+        than others have."""
         lately = [value for _, value in self._recent[-RULE.growing.short :]]
         if self._band is None or median(lately) > self._band:
             return False
@@ -325,13 +325,14 @@ def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope 
 
 
 def _reach(points: int, confidence: float) -> float:
-    """How many ordered slopes the interval spans: z times the standard deviation of Kendall's S."""
+    """Return the number of ordered slopes that the interval spans: z times the standard deviation of Kendall's S."""
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     return z * math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
 
 
 def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
-    """Where a series that was level began to rise: the bend of the best line of the form level, then rising.
+    """Return the step where a series that was level began to rise: the bend of the best line of the form level, then
+    rising.
 
     Args:
         blocks: first step and median of each block, steps ascending; the last ones are known to lie higher.

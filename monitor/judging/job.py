@@ -139,7 +139,7 @@ def _row(row: Row, document: DiagnosisDocument, at: datetime) -> dict[str, Any]:
 
 
 def essence(document: DiagnosisDocument) -> Essence:
-    """What makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move with
-    every step."""
+    """Return what makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move
+    with every step."""
     causes = ((f["cause"], f["accepted"] is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
     return document["verdict"], document["layer"], frozenset(causes)

@@ -266,7 +266,7 @@ def _made(window: Strata, rest: Rest) -> dict[float, float]:
 
 
 def _own_grew(rest: Rest) -> bool:
-    """Whether K3 at one and the same lag grew."""
+    """Return whether K3 at one and the same lag grew."""
     fewest, now, first = number("fewest"), rest.now, rest.first
     ratios = [
         now.where(now.lag == lag).k3 / max(first.where(first.lag == lag).k3, number("least_k3"))
@@ -318,7 +318,7 @@ def _growth_part(frame: Frame, rest: Rest, found: list[Finding]) -> tuple[float,
 
 
 def _jumps(shape: Shape | None, rest: Rest) -> bool:
-    """Whether K3 rose within a few steps, which a drift does not."""
+    """Return whether K3 rose within a few steps, which a drift does not."""
     if shape is None or shape.step is None:
         return False
     return abrupt(*logs(rest.all), shape.step)
@@ -356,7 +356,7 @@ def _once(found: list[Finding]) -> list[Finding]:
 
 
 def _counted_against(finding: Finding, fact: str) -> bool:
-    """Whether a finding rests on the very records that the fact is read from, or shows what they cannot exclude.
+    """Return whether a finding rests on the very records that the fact is read from, or shows what they cannot exclude.
 
     A load may bring old weights. It excludes them only where K3 follows a power law, which updates that are too small
     to be seen make as well. A mode that the engine states is refuted by the temperature that its log-probs lack.
@@ -406,7 +406,8 @@ def _here(frame: Frame, found: list[Finding], place: Place | None, grown: Place 
 
 
 def _contradicted(finding: Finding) -> bool:
-    """Whether a place of another column speaks against a cause: it would concern all tokens, or those of its column."""
+    """Return whether a place of another column speaks against a cause: it would concern all tokens, or those of its
+    column."""
     return finding.signature.kind in ("fault", "growth") and finding.confidence <= Confidence.INFERRED
 
 
@@ -516,7 +517,7 @@ def _beyond(found: list[Finding], frame: Frame, level: Level, accepted: Sequence
 
 
 def _material(finding: Finding) -> bool:
-    """Whether a finding makes enough of K3, or of its growth, to be acted on."""
+    """Return whether a finding makes enough of K3, or of its growth, to be acted on."""
     if finding.share is None:
         return True
     return max(finding.share, finding.most or 0.0, finding.growth or 0.0) >= number("material")
@@ -594,7 +595,7 @@ def _layer(frame: Frame, found: list[Finding], deciding: list[Finding], level: L
 
 
 def _lived_with(found: Iterable[Finding]) -> bool:
-    """Whether most of the growth is accepted."""
+    """Return whether most of the growth is accepted."""
     return sum(f.growth or 0.0 for f in found if f.accepted is not None) >= 1 - number("material")
 
 

@@ -1,8 +1,9 @@
-"""How far a run is judged, and whether that is in time: what must be known wherever a verdict is shown or acted on.
+"""Progress of the judgement of a run, and whether it is in time: what must be known wherever a verdict is shown or
+acted on.
 
 The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Records
-that wait in the spool are of steps that no one knows yet: a run whose records have waited there for more than these
-seconds is not judged in time either.
+that wait in the spool are of steps that the store does not have yet: a run whose records have waited there for more
+than these seconds is not judged in time either.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ SECONDS: Final = 2.0  # likewise
 
 
 def is_in_time(steps: int, seconds: float, spooled: float) -> bool:
-    """Whether a judgement with `steps` recorded after it, the first of them `seconds` ago, still speaks for its run.
+    """Return whether a judgement with `steps` recorded after it, the first of them `seconds` ago, still speaks for its
+    run.
 
     `spooled`: seconds for which records have waited in the spool, 0: none has. Promised is that of live runs only; a
     run that is not live and behind is not judged either.
@@ -44,7 +46,7 @@ class JudgedDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class JudgedAsOf:
-    """How far one run is judged.
+    """Progress of the judgement of one run.
 
     Attributes:
         run: which one.
@@ -73,7 +75,7 @@ class JudgedAsOf:
 
     @property
     def sentence(self) -> str | None:
-        """What to say wherever the run's verdict is shown; None: it is judged in time."""
+        """Return the sentence to show beside the run's verdict, or None if it is judged in time."""
         if self.in_time:
             return None
         since = "not judged yet" if self.judged_step is None else f"not judged since step {self.judged_step}"
@@ -97,8 +99,8 @@ class JudgedAsOf:
 
 
 def judged_as_of(source: Source, run: str, *, now: datetime | None = None) -> JudgedAsOf | None:
-    """How far `run` is judged; None: it has no computed step. `now`: None: by the service's clock. Raises
-    `QueryError`."""
+    """Return the progress of the judgement of `run`, or None if it has no computed step. `now`: None: by the service's
+    clock. Raises `QueryError`."""
     return judged_runs(source, run, now=now).get(run)
 
 

@@ -101,7 +101,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What known-good runs of the same setup had, or of one that differs in few settings; see
+    """Levels of known-good runs of the same setup, or of one that differs in few settings; see
     `logprobe.monitor.judging.memory`.
 
     Attributes:
@@ -123,12 +123,12 @@ class Remembered:
 
     @property
     def settles(self) -> bool:
-        """Whether it is the same setup, in enough runs to say what is normal for it."""
+        """Return whether it is the same setup, in enough runs to say what is normal for it."""
         return not self.differs and self.runs >= REMEMBERED_RUNS
 
     @property
     def words(self) -> str:
-        """Which runs had which K3."""
+        """Return a sentence that says how many runs had which K3."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         if not self.differs:
             few = "" if self.settles else f"; normal is known from {REMEMBERED_RUNS} on"
@@ -162,7 +162,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """One cause that someone lives with.
+    """One accepted cause.
 
     Attributes:
         cause: identifier, see `logprobe.monitor.judging.signatures`.
@@ -289,12 +289,12 @@ class Finding:
 
     @property
     def hides(self) -> bool:
-        """Whether nothing else can be judged beside it."""
+        """Return whether nothing else can be judged beside it."""
         return self.signature.hides and self.until is None
 
     @property
     def named(self) -> bool:
-        """Whether a test that only this cause passes, a record or a count names it."""
+        """Return whether a test that only this cause passes, a record or a count names it."""
         return self.confidence >= Confidence.INFERRED
 
 
@@ -320,7 +320,7 @@ class Level:
 
     @property
     def beyond(self) -> bool:
-        """Whether it is higher than is reported of such a setup; of an unknown one, higher than of any."""
+        """Return whether it is higher than is reported of such a setup; of an unknown one, higher than of any."""
         unlike_any = self.status == "unknown set-up" and self.k3 is not None and self.k3 > self.high
         return self.status in ("above", "far above") or unlike_any
 

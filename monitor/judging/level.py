@@ -57,11 +57,11 @@ class Traits:
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing narrows what to expect: without a precision no row is more likely than another."""
+        """Return whether nothing narrows what to expect: without a precision no row is more likely than another."""
         return self.engine is None and self.trainer is None and not self.quantized
 
     def fits(self, row: Prior) -> bool:
-        """Whether a row of the level table may be this setup's."""
+        """Return whether a row of the level table may be this setup's."""
         return (
             row.quantized == self.quantized
             and (row.experts is None or self.experts is None or row.experts == self.experts)
@@ -180,14 +180,14 @@ def numerics(frame: Frame) -> float | None:
 
 
 def identical(frame: Frame) -> bool:
-    """Whether both sides have the same bits in nearly every token of at least two steps."""
+    """Return whether both sides have the same bits in nearly every token of at least two steps."""
     n = frame.total("n")
     steps = int(np.sum(frame.series["n"] > 0)) if len(frame.series) else 0
     return steps >= number("identical_steps") and frame.total("n_same") >= number("identical_share") * n > 0
 
 
 def bits_may_agree(frame: Frame) -> bool:
-    """Whether equal bits can be the result of two computations: both in float32, or batch-invariant kernels."""
+    """Return whether equal bits can be the result of two computations: both in float32, or batch-invariant kernels."""
     setup = frame.setup
     invariant = any(bool(value) for value in setup.engine("batch_invariant"))
     full = bool(setup.engine("dtype")) and all(str(d).lower() in FULL_DTYPES for d in setup.engine("dtype"))

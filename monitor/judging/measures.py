@@ -57,7 +57,8 @@ def from_sums(n: float, total: float, *, c_nn: float, c_xx: float, c_xn: float, 
 
 
 def off_one(deviation: float, z: float, k3: float) -> bool:
-    """Whether mean ρ − 1 is off 0 beyond chance and tails, so that r is not the log-prob of what was sampled from.
+    """Return whether mean ρ − 1 is off 0 beyond chance and tails, so that r is not the log-prob of what was sampled
+    from.
 
     Standard errors alone do not tell. Of lag with heavy tails E[ρ] = 1 rests on a few tokens with an enormous ρ: a step
     that drew none of them is below 1 by ten standard errors, for the error has not seen them either. What separates is

@@ -1,4 +1,4 @@
-"""What earlier healthy runs of the same setup had, so that a new run has a verdict before it has its own baseline.
+"""Levels of earlier healthy runs of the same setup, so that a new run has a verdict before it has its own baseline.
 
 A setup is what decides log-probs, as far as it was recorded: of engines what starts a new baseline within a run (the
 macro `deciding`), of the trainer what names a precision, a temperature, a kernel or a parallelism, and how tokens were
@@ -42,8 +42,8 @@ _TRIAL: Final = "trainer.trial"
 
 
 def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """What decides log-probs, by name, of rows of ``diagnosis_configs``; empty: too little is recorded to call a setup
-    the same."""
+    """Return the settings that decide log-probs, by name, of rows of ``diagnosis_configs``; empty: too little is
+    recorded to call a setup the same."""
     rows = list(rows)
     of_kind = {kind: _used(rows, kind) for kind in ("engine_config", "sampling_params", "trainer_config")}
     if not of_kind["engine_config"] or from_documents(rows).trainer_dtype is None:
@@ -88,8 +88,8 @@ def _text(value: Any) -> str:
 
 
 def remembered(source: Source, run: str, settings: Mapping[str, str]) -> Remembered | None:
-    """What the known-good runs of the same setup had, or of the one that is most alike. None: there is none. Raises
-    `QueryError`."""
+    """Return the levels of the known-good runs of the same setup, or of the one that is most alike, or None if there is
+    none. Raises `QueryError`."""
     if not settings:
         return None
     same = _of(source, run, _digest(settings), ())
@@ -139,7 +139,7 @@ def _digest(settings: Mapping[str, str]) -> str:
 
 
 class KnownLevel(TypedDict):
-    """What a run with a known-good level adds to ``known_levels``."""
+    """Row that a run with a known-good level adds to ``known_levels``."""
 
     setup: str
     settings: str

@@ -1,5 +1,4 @@
-"""What a remedy is called in the framework that trains, or in vLLM: name, value now, suggested value, and the text to
-paste.
+"""Names of a remedy in the framework that trains, or in vLLM: name, value now, suggested value, and the text to paste.
 
 The names are data, `framework_settings.yaml` beside this file. What is not in it is not guessed: a finding then has no
 setting.
@@ -83,7 +82,7 @@ def in_words(setting: SettingDocument) -> str:
 
 
 def particulars(setting: SettingDocument) -> tuple[str, ...]:
-    """Where a setting belongs, its value now, and what its value means."""
+    """Return the place of a setting, its value now, and what its value means."""
     now = "not recorded" if setting["now"] is None else ", ".join(map(_plain, setting["now"]))
     return tuple(filter(None, (setting["where"], f"now {now}", setting["words"])))
 
@@ -151,7 +150,7 @@ class _Framework:
 
 
 def _unvalued(entry: Mapping[str, Any]) -> str:
-    """What to set where the value that it depends on was not recorded."""
+    """Return what to set where the value that it depends on was not recorded."""
     return f"the value of {entry['same']}" if "same" in entry else f"{entry['times']:g} × its value"
 
 
