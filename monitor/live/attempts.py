@@ -1,4 +1,4 @@
-"""Which records of a step an earlier attempt has left behind: the newest attempt of each rank counts.
+"""Records of a step that an earlier attempt has left behind: the newest attempt of each rank counts.
 
 An older attempt is known by what a trainer says of itself (`Recorder.begins`), never by what its records look like:
 other ranks, micro-batches and sessions at work at the same time are one attempt. A record is older if a trainer of its

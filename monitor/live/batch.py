@@ -61,8 +61,8 @@ def sound_parts(segments: Sequence[Segment]) -> list[Part]:
 
 
 def reduce_parts(read: Sequence[Read]) -> list[Part]:
-    """What the store keeps of segments of one kind, computed together: of a small one the calls cost more than the
-    arithmetic."""
+    """Return the rows that the store keeps of segments of one kind, computed together: of a small one the calls cost
+    more than the arithmetic."""
     kind = read[0][0].where.kind
     table = pa.concat_tables([rows.table for _, rows in read])
     stored = reduced(kind, table)
@@ -76,11 +76,11 @@ def reduce_parts(read: Sequence[Read]) -> list[Part]:
 
 
 def write_batch(store: Store, live: Live, parts: Sequence[Part]) -> None:
-    """Makes segments count, or leaves no trace of them. Raises `StoreError`; `RunDeletedError` when a run of theirs was
+    """Make segments count, or leave no trace of them. Raises `StoreError`; `RunDeletedError` when a run of theirs was
     deleted meanwhile.
 
-    `live`: of this store, one for all batches. Nobody writes meanwhile: what is read back of a run is what the store
-    has when the batch counts.
+    `live`: of this store, one for all batches. No other thread writes meanwhile: what is read back of a run is what the
+    store has when the batch counts.
     """
     runs = {part.run for part in parts}
     now = store.time.now()
@@ -168,7 +168,7 @@ def _whole(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _bad_rows(part: Part) -> list[int] | None:
-    """Which rows no reader is to see."""
+    """Return the rows that no reader is to see."""
     if not part.rows.bad_rows:
         return None
     return sorted(set(range(part.segment.table.num_rows)).difference(part.rows.table["row"].to_pylist()))

@@ -1,5 +1,5 @@
-"""What in the spool cannot be read for a reason that does not lie in the file: it waits there, and is tried again with
-back-off.
+"""Files in the spool that cannot be read for a reason that does not lie in the file: they wait there, and are tried
+again with back-off.
 
 In memory only: a service that starts tries everything at once.
 """
@@ -50,7 +50,7 @@ class Delays:
         return len(self._delays)
 
     def is_due(self, path: Path) -> bool:
-        """Whether `path` may be tried now: it never failed, or its pause is over."""
+        """Return whether `path` may be tried now: it never failed, or its pause is over."""
         delay = self._delays.get(path)
         return delay is None or self._time.monotonic() >= delay.retry_at
 

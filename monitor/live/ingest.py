@@ -66,7 +66,7 @@ SETTLE_SECONDS: Final = 5.0
 
 @dataclass(slots=True)
 class IngestReport:
-    """What one run did."""
+    """Result of one run of ingest."""
 
     segments: int = 0
     rows: int = 0
@@ -168,8 +168,8 @@ class Ingester:
         return set()
 
     def _note_refused(self, content: SpoolContent) -> None:
-        """What cannot even be looked at waits; what is in the spool no more is forgotten, and so is a folder that can
-        be read again."""
+        """Put off what cannot even be looked at; forget what is no longer in the spool, and folders that can be read
+        again."""
         for refused in content.refused:
             self.delays.put_off(refused.path, refused.run, refused.error)
         paths = {refused.path for refused in content.refused}.union(content.skipped)
@@ -240,8 +240,8 @@ class Ingester:
         return set(queries.known_segments(self._store, segment_ids=segment_ids)["segment_id"].to_pylist())
 
     def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
-        """What has been read; bad segments go to quarantine, vanished ones are another process's doing, the others
-        wait."""
+        """Yield what has been read; bad segments go to quarantine, vanished ones are another process's doing, the
+        others wait."""
         for reading in batch:
             path, run, part = reading.where.path, reading.where.run, reading.result()
             if isinstance(part, SegmentError) and (part.reason != "truncated" or self._is_settled(reading)):
@@ -252,7 +252,7 @@ class Ingester:
                 yield part
 
     def _is_settled(self, reading: _Reading) -> bool:
-        """Whether a file that is too short has had the time to become longer."""
+        """Return whether a file that is too short has had the time to become longer."""
         age = self._store.home.now() - reading.modified
         return age > SETTLE_SECONDS or self.delays.seconds(reading.where.path) > SETTLE_SECONDS
 
@@ -276,7 +276,7 @@ class Ingester:
         self.delays.forget([part.segment.where.path for part in parts])
 
     def _refuse(self, parts: Sequence[Part], error: Exception, report: IngestReport) -> None:
-        """What cannot be stored: quarantine, if that is its content's fault, else it waits."""
+        """Quarantine segments that cannot be stored, if that is their content's fault; else let them wait."""
         for where in (part.segment.where for part in parts):
             if _is_content_error(error):
                 refusal = SegmentError("unreadable", f"{where.path}: its content cannot be stored ({error})")
@@ -369,7 +369,7 @@ def _alone(segment: Segment) -> Part:
 
 
 def _guarded(where: SegmentPath, work: Callable[[], T]) -> T | Exception | None:
-    """What `work` on a segment returns, or why there is nothing, see `_Reading.result`."""
+    """Return what `work` on a segment returns, or why there is nothing, see `_Reading.result`."""
     try:
         return work()
     except FileNotFoundError:
@@ -381,7 +381,7 @@ def _guarded(where: SegmentPath, work: Callable[[], T]) -> T | Exception | None:
 
 
 def _concerns_all(error: Exception) -> bool:
-    """Whether the store or its disk refuses, not one segment or one run."""
+    """Return whether the store or its disk refuses, not one segment or one run."""
     return isinstance(error, StoreError) and not _is_content_error(error)
 
 

@@ -315,7 +315,8 @@ class Memory:
         return changed
 
     def _step_times(self, run: Run, number: int) -> Any:
-        """When the steps of the tokens of a rollout record began; None if that is unknown or gone."""
+        """Return the times at which the steps of the tokens of a rollout record began, or None if they are unknown or
+        gone."""
         self.fetch([], [(run, [number])])
         place = run.sampled["lists"][number : number + 1]
         return None if place[0] == NO_LISTS else self.rollout_lists.take(place)["step_times"][0].values
@@ -390,7 +391,8 @@ def groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple[
 
 
 def _note_last(run: Run, columns: Columns, rows: slice) -> None:
-    """When a writer has recorded training last. Records of it that counted as those of an older attempt may count."""
+    """Note the time at which each writer has recorded training last. Records of it that counted as those of an older
+    attempt may count."""
     writers, times_S = columns["writer"][rows], columns["time"][rows]
     for writer in set(writers.tolist()):
         before = run.last.get(writer, NONE)
@@ -435,7 +437,7 @@ def _take_decided(run: Run, records: Mapping[int, Decided]) -> None:
 
 
 def _first(marks: Sequence[Mark]) -> tuple[int, int]:
-    """When the first of some marks was made, on both clocks."""
+    """Return the time at which the first of some marks was made, on both clocks."""
     wall = min((mark.wall for mark in marks if mark.wall is not None), default=LARGEST)
     return min(mark.moment for mark in marks), wall
 

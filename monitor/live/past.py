@@ -1,4 +1,4 @@
-"""What only the store has of a run: an index of it in memory says which records news may concern.
+"""Index in memory of what only the store has of a run: it says which records news may concern.
 
 Records come back by steps, and rollout records by names; see `recall`.
 """

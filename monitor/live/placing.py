@@ -49,7 +49,7 @@ _ROLLOUT: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the engine recorded of one request: the row of rollout_sequences, and its token lists."""
+    """Record of the engine for one request: the row of rollout_sequences, and its token lists."""
 
     row: Mapping[str, Any]
     token_ids: Ids
@@ -80,7 +80,7 @@ class Trajectory:
 
     @property
     def complete(self) -> bool:
-        """Whether every token under the mask was sampled by one of the parts."""
+        """Return whether every token under the mask was sampled by one of the parts."""
         return self.placed is not None and sum(len(place.theirs_P) for place in self.placed) == len(self.token_ids_K)
 
     def logprobs_K(self) -> NDArray[np.float32]:
@@ -199,7 +199,7 @@ def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]
 
 
 def _places(sequence: Trajectory) -> list[dict[str, object]]:
-    """Where each part lies among the tokens under the mask; null where ids do not agree."""
+    """Return the place of each part among the tokens under the mask; null where ids do not agree."""
     places: Sequence[Placed | None] = sequence.placed or [None] * len(sequence.parts)
     return [
         {

@@ -1,4 +1,4 @@
-"""What people do about files in quarantine: put one back into the spool, or drop it. Asked of the running service, or
+"""Actions of users on files in quarantine: put one back into the spool, or drop it. Asked of the running service, or
 done directly.
 
 Doing it twice is doing it once. The file is moved or removed first and its row goes after that, together with a note of
@@ -35,12 +35,12 @@ Row = Mapping[str, Any]
 
 
 def part(store: Store, _: threading.Event) -> Part:
-    """What the service offers."""
+    """Return the part of the service that offers these actions."""
     return Part(actions=actions.offered(_ACTIONS, store))
 
 
 class Handled(TypedDict):
-    """What became of a file; `gone`: it was no longer there."""
+    """Outcome for a file; `gone`: it was no longer there."""
 
     file: str
     status: Literal["returned", "dropped", "gone"]

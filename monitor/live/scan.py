@@ -1,4 +1,4 @@
-"""What lies in the spool of a home, and how what does not belong there gets out of the way.
+"""Scan of the spool of a home: its segments, and what does not belong there and is to be removed.
 
 Nothing is opened here, and no link is followed. A folder or file that cannot be inspected is reported and stops no
 other.

@@ -196,8 +196,7 @@ def _reported(
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """How pairs of records fit together. `by_all_S`, `by_mask_S`: numbers agree; `match_S`: ids agree as far as both
-    go."""
+    """Agreement of pairs of records. `by_all_S`, `by_mask_S`: numbers agree; `match_S`: ids agree as far as both go."""
 
     lengths_S: NDArray[np.int64]
     offsets_S1: NDArray[np.int64]

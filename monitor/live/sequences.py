@@ -82,7 +82,7 @@ class _Choices:
 
     @property
     def met(self) -> bool:
-        """Whether a name has met."""
+        """Return whether a name has met."""
         return bool((((self.how_S == BY_ID) | (self.how_S == BY_PARTS)) & self.counted_S).any())
 
     def choose(self, row: int, how: int, link: int = -1) -> None:
@@ -198,7 +198,7 @@ def _same_tokens(step: Step, row: int, candidates: NDArray[np.int64]) -> NDArray
 
 
 def _choose_best(step: Step, row: int, candidates: Sequence[int], choices: _Choices) -> None:
-    """Of several records of a name choose the one that it is, or those that it may be."""
+    """Choose, of several records of a name, the one that it is, or those that it may be."""
     ours, theirs, some = step.trained, step.run.sampled, np.asarray(candidates)
     n, times, tokens = (theirs[name][some] for name in ("n_tokens", "time", "token_hash"))
     trained_at, mine = ours["time"][row], ours["token_hash"][row]
@@ -310,7 +310,7 @@ def _token_pairs(run: Run, steps: Sequence[Step]) -> Iterator[tuple[Step, int, i
 
 
 def _settle_several(memory: Memory, wanted: Wanted) -> None:
-    """Of several records, take the only one whose log-probs the trainer received."""
+    """Take, of several records, the only one whose log-probs the trainer received."""
     pairs = []
     for step, choices in wanted.items():
         rows = [row for row, numbers in choices.several.items() for _ in numbers]
@@ -500,7 +500,7 @@ def _only(column: pa.ChunkedArray, keep: pa.Array) -> pa.ChunkedArray:
 
 
 def _by_fingerprints(pairs: Sequence[_Pairs]) -> Columns:
-    """What can be said of records whose tokens are not at hand."""
+    """Return what can be said of records whose tokens are not at hand."""
     total, expected, tokens, received = (
         _all(pairs, name) for name in ("n_total", "n_expected", "token_hash", "received")
     )

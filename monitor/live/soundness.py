@@ -1,4 +1,5 @@
-"""Which rows of a segment can be used: those whose lists have one length, and that say which sample they are about.
+"""Soundness of the rows of a segment: those can be used whose lists have one length, and that say which sample they are
+about.
 
 A row that does not fit together, or has numbers that no measurement gives, is left out and counted; the rows around it
 are good data. A segment that lacks a column without which no row can be used is refused as a whole (`SegmentError`,
@@ -124,7 +125,7 @@ def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]
 
 
 def _bounds(kind: str, name: str) -> tuple[int, int]:
-    """Of whole numbers. Counts of tokens are added up: many of them must not overflow either."""
+    """Return the bounds of whole numbers. Counts of tokens are added up: many of them must not overflow either."""
     if kind == "statistics" and (name in PAIRS or name in {"n_total", "n_expected", "entropy_n"}):
         return 0, _MOST_TOKENS
     if name in {"spans", "rollout_versions", "decisions"}:  # of tokens, and of times

@@ -133,7 +133,7 @@ class _Versions:
 
 
 def _engine(step: Step, row: int) -> tuple[Spans | None, int | None]:
-    """What the engine says of the versions of a record, and how many tokens it sampled."""
+    """Return the versions of a record as the engine says, and how many tokens it sampled."""
     if step.trained["how"][row] == BY_PARTS:
         parts = step.parts[row]
         return parts.spans(step.run), parts.n_tokens
@@ -142,7 +142,8 @@ def _engine(step: Step, row: int) -> tuple[Spans | None, int | None]:
 
 
 def _sampled(step: Step, row: int) -> tuple[Spans | None, int]:
-    """What the engine sampled beyond the trained tokens, or the trainer appended, must not shift the lag."""
+    """Return the engine's versions and the number of tokens that count: what the engine sampled beyond the trained
+    tokens, or the trainer appended, must not shift the lag."""
     spans, n = _engine(step, row)
     prefix = step.trained["alignment"][row] == _PREFIX
     return spans, int(step.trained["n_expected"][row]) if prefix or n is None else n
@@ -187,7 +188,8 @@ def _lag(steps: Sequence[Step], versions: Sequence[_Versions]) -> Lag:
 
 
 def _orders(steps: Sequence[Step]) -> Mapping[Run, Order]:
-    """Of each run what is known of the labels in some of its steps; of all labels where they count by their order."""
+    """Return, for each run, what is known of the labels in some of its steps; of all labels where they count by their
+    order."""
     labels: dict[Run, set[str]] = {}
     for step in steps:
         labels.setdefault(step.run, set()).update(step.labels)
@@ -210,8 +212,8 @@ def _publications(steps: Sequence[Step]) -> Publications:
 
 
 def _scalars(steps: Sequence[Step]) -> Mapping[str, Floats]:
-    """What trainers reported of whole steps [G]: the newest value of each rank, and of several that are as new the
-    largest; a mean over ranks."""
+    """Return the values that trainers reported of whole steps [G]: the newest value of each rank, and of several that
+    are as new the largest; a mean over ranks."""
     result = {name: np.full(len(steps), np.nan) for name in (*SCALARS, "is_weight_mean", "clipped_frac")}
     for place, step in enumerate(steps):
         told = step.counted_told()

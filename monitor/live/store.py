@@ -29,7 +29,7 @@ class Within:
 
 
 class Stored:
-    """What the store has of runs. See `memory.Source`."""
+    """Rows of runs in the store. See `memory.Source`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

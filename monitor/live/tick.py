@@ -38,7 +38,8 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tick took in, the steps that it changed, the runs with news, and the metrics of the steps."""
+    """Result of a tick: what it took in, the steps that it changed, the runs with news, and the metrics of the
+    steps."""
 
     arrived: Mapping[str, Arrived]
     placed: Mapping[str, Sequence[tuple[Step, range]]]  # training records that arrived, by record kind

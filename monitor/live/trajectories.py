@@ -38,7 +38,7 @@ class Parts:
 
     @property
     def complete(self) -> bool:
-        """Whether every token under the mask was sampled by one of the parts."""
+        """Return whether every token under the mask was sampled by one of the parts."""
         return self._sequence.complete
 
     @property

@@ -45,7 +45,8 @@ class Decision(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """How an engine came to the versions of one rollout record, see `collectors.spool.schema.ROLLOUT`."""
+    """Versions of one rollout record and the engine's decisions that led to them, see
+    `collectors.spool.schema.ROLLOUT`."""
 
     spans: Spans
     decisions: tuple[Decision, ...]
@@ -158,7 +159,7 @@ def _runs(versions: Sequence[str | None]) -> Iterator[Span]:
 
 
 class Stated(NamedTuple):
-    """What a trainer knows of the weights that sampled tokens [start, end), and among those under the mask."""
+    """Weights that sampled tokens [start, end), and those under the mask among them, as a trainer knows them."""
 
     start: int
     end: int
@@ -196,7 +197,7 @@ def _version_at(spans: Iterable[Span], place: int) -> str | None:
 
 
 def known_spans(found: Sequence[Piece]) -> Spans:
-    """Return of every token the version of whoever knows it, and None where the two differ."""
+    """Return the version of every token, from engine or trainer, whichever knows it, and None where the two differ."""
     return tuple((p.start, p.end, _agreed(p.engine, p.stated)) for p in found)
 
 
@@ -225,7 +226,8 @@ def by_version(spans: Spans | None, n: int) -> dict[str | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is known of each label: its place in the order of appearance, its step, and when it was published."""
+    """Order of labels: of each its place in the order of appearance, its step, and the time at which it was
+    published."""
 
     places: Mapping[str, int]
     steps: Mapping[str, int]

@@ -125,7 +125,7 @@ def _joined(some: Sequence[_Rows], name: str) -> NDArray[Any]:
 
 
 def _found(some: Sequence[_Rows]) -> dict[str, pa.Array]:
-    """What was found out about training records."""
+    """Return what was found out about training records."""
     how_S, alignment_S = _joined(some, "how"), _joined(some, "alignment")
     segments_S = np.concatenate([_segments(rows) for rows in some])
     rows_S = np.concatenate([_rows(rows) for rows in some])
