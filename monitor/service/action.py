@@ -1,4 +1,4 @@
-"""What a client may ask the service to do. Apart from jobs and store, which a client that asks does not need."""
+"""Actions that a client may ask the service for. Apart from jobs and store, which a client that asks does not need."""
 
 from __future__ import annotations
 

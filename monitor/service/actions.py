@@ -1,4 +1,5 @@
-"""What people ask for, done once: through the running service, which owns the store, or directly where none runs.
+"""Actions that users ask for, done once: through the running service, which owns the store, or directly where none
+runs.
 
 An action is a JSON object in and one out, and doing it twice is doing it once. Its table names it, says what it does,
 and does it.

@@ -45,7 +45,7 @@ _FIRST: Final[Mapping[str, str]] = {
 
 
 class Deleted(TypedDict):
-    """What was removed of a run. `rows`: by table."""
+    """Counts of what was removed of a run. `rows`: by table."""
 
     run: str
     deleted_at: str
@@ -54,7 +54,7 @@ class Deleted(TypedDict):
 
 
 def part(store: Store, _: threading.Event) -> Part:
-    """What the service offers, and its sweeps."""
+    """Return the part of the service that offers these actions and runs the sweeps."""
     return Part(jobs=[Job("deletions", _SECONDS, Sweeper(store).run_once)], actions=actions.offered(_ACTIONS, store))
 
 
@@ -197,7 +197,8 @@ def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Of one collector: when it was seen last, whether it said that it ended, and whether it records training steps."""
+    """State of one collector: when it was seen last, whether it said that it ended, and whether it records training
+    steps."""
 
     seen: datetime
     closed: bool
@@ -223,7 +224,7 @@ def _imported(row: Mapping[str, Any], since: datetime) -> list[tuple[datetime, s
 
 
 def _spooled(home: Home, run: str) -> dict[str, Sign]:
-    """What the spool tells of each writer of a run."""
+    """Read the signs of each writer of a run from the spool."""
     signs: dict[str, Sign] = {}
     for folder in run_dir(home.path, run).glob("*/"):
         files = sorted(folder.glob("[!.]*.arrow"))

@@ -5,9 +5,9 @@
     do_action  "status" → one JSON document;  "ingest" → runs an ingest tick now, one JSON document;  "shutdown";
                and the actions of the service's parts, which take a JSON object as their body
 
-Every call carries ``authorization: Bearer <token>``; the token is in the home's ``service.json`` (mode 0600), so anyone
-who may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that the
-client raises the same one-line error the server had.
+Every call carries ``authorization: Bearer <token>``; the token is in the home's ``service.json`` (mode 0600), so every
+user who may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that
+the client raises the same one-line error the server had.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ERRORS: Final[dict[str, type[LogprobeError]]] = {
 
 
 class Endpoint(Protocol):
-    """What the server needs from the service. Called from many threads at once."""
+    """Interface that the server needs from the service. Called from many threads at once."""
 
     def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
         """The rows of one client's statement; `gone`: whether it is no longer waited for."""
@@ -70,7 +70,7 @@ class Endpoint(Protocol):
 class Request:
     """One read, as it travels in a Flight ticket: either SQL that a user wrote or the name of a stored query.
 
-    Of SQL, `first`: only so many rows; `label`: so that someone else can stop it.
+    Of SQL, `first`: only so many rows; `label`: so that another client can stop it.
     """
 
     sql: str | None = None
@@ -206,12 +206,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return iter([encode(finite(document))])
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:  # noqa: ARG002
-        """What `do_action` understands."""
+        """Return the actions that `do_action` understands."""
         return [(name, action.words) for name, action in self._actions.items()]
 
 
 def _body(action: flight.Action) -> Mapping[str, Any]:
-    """What the client sent along. Raises `QueryError` when it is not a JSON object."""
+    """Return the JSON object that the client sent along. Raises `QueryError` when it is not one."""
     content = action.body.to_pybytes()
     try:
         document = json.loads(content) if content else {}

@@ -33,7 +33,7 @@ _CLIENT_SECONDS: Final = 5.0  # a client that sends nothing holds no thread for 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """How ingest is doing. None is unknown, or nothing waits.
+    """State of ingest. None is unknown, or nothing waits.
 
     `lag_seconds`: age of the oldest segment in the spool. `stuck_files`: files and folders there that cannot be read
     now; `stuck_seconds`: for how long the first of them could not.
@@ -54,7 +54,7 @@ def describe(
     patience: float = PATIENCE,
     problems: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Whether jobs and ingest are well: ``{"healthy": …, "problems": […], "jobs": {name: {…}}, "ingest": {…}}``.
+    """Return whether jobs and ingest are well: ``{"healthy": …, "problems": […], "jobs": {name: {…}}, "ingest": {…}}``.
 
     A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its
     patience, in seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not

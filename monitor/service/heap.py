@@ -1,8 +1,8 @@
-"""Memory that was freed goes back to the system: the service's allocators otherwise keep what its busiest moment took.
+"""Return of freed memory to the operating system: the service's allocators otherwise keep what its busiest moment took.
 
 glibc gives every thread its own arena and returns only the top of each; DuckDB's blocks of 256 KiB leave holes below
-it. In a service with dozens of threads most of the resident memory was such holes, and it grew for as long as anybody
-looked.
+it. In a service with dozens of threads most of the resident memory was such holes, and it grew for as long as it was
+observed.
 """
 
 from __future__ import annotations

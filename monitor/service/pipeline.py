@@ -1,5 +1,4 @@
-"""What the jobs do: spool → store with the metrics of steps, then the diagnosis. For the service and for
-`up --once`.
+"""Work of the jobs: spool → store with the metrics of steps, then the diagnosis. For the service and for `up --once`.
 
 With a backlog ingest goes batch by batch, and what follows does about once per second.
 
@@ -70,7 +69,7 @@ class Pipeline:
 
     @property
     def delays(self) -> Delays:
-        """What in the spool cannot be read now."""
+        """Files in the spool that cannot be read now."""
         return self._ingester.delays
 
     def ingest(self, follow_up: Callable[[Ingested], None], beat: Callable[[], None] = lambda: None) -> Ingested:
@@ -149,7 +148,7 @@ def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> In
 
 
 def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backlog:
-    """What waits in the spool now. `known`: whether a file was taken in already, by its path."""
+    """Return what waits in the spool now. `known`: whether a file was taken in already, by its path."""
     now = home.now()
     content = scan(home, now=now, known=known)
     waiting = content.segments
@@ -194,7 +193,7 @@ class SteadyClock:
         self._offset = self._time.wall() - self._since
 
     def is_steady(self) -> bool:
-        """Whether an hour has gone by without a step. Ask more often than that."""
+        """Return whether an hour has gone by without a step. Ask more often than that."""
         step = self._time.wall() - self._time.monotonic() - self._offset
         if abs(step) > _STEP_SECONDS:
             LOGGER.warning("the clock was set by %+.0f s: nothing is removed by its age for the next hour", step)

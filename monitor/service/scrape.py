@@ -66,7 +66,7 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
 
 
 def _of_all(severities: Mapping[Severity, int]) -> list[Family]:
-    """Of all live runs, those without metrics here included."""
+    """Count all live runs, those without metrics here included."""
     live = Family("logprobe_live_runs", "gauge", f"Live runs; the worst {MOST_RUNS} have metrics here.")
     live.add(sum(severities.values()))
     by = Family("logprobe_live_runs_by_severity", "gauge", "Live runs, by severity.")
@@ -173,7 +173,7 @@ class Family(Metric):
 
 @dataclass(frozen=True, slots=True)
 class _Scrape:
-    """As prometheus_client asks for families."""
+    """Collector of families, with the interface that prometheus_client asks for."""
 
     families: Iterable[Family]
 

@@ -280,7 +280,7 @@ class Service:
         )
 
     def _full_disk(self) -> list[str]:
-        """A job that the disk refuses fails until someone helps: that is said at once."""
+        """Return what the disk refuses, at once: a job that it refuses fails until the operator helps."""
         errors = [job.account().last_error or "" for job in self._jobs.values() if job.failures_in_a_row >= _REFUSALS]
         errors += self._store.archive.waiting().values()
         if errors:  # DuckDB does not always say why: "fsync failed!"
@@ -328,8 +328,8 @@ class Service:
         return self._jobs["ingest"].run_now()
 
     def status(self) -> Status:
-        """What the service says of itself: who, since what time, its jobs, its backlog, and what in the spool cannot be
-        read now."""
+        """Return the status of the service: its identity, its start, its jobs, its backlog, and what in the spool
+        cannot be read now."""
         delays = self._pipeline.delays
         return {
             "running": True,

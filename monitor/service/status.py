@@ -1,4 +1,4 @@
-"""What the service says of itself, as readers get it: in JSON, so that times are texts there."""
+"""Status documents of the service, as readers get them: in JSON, so that times are texts there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 
 
 class Ingested(TypedDict):
-    """What one run of ingest did: counts, and how far behind the store is.
+    """Result of one run of ingest: counts, and how far behind the store is.
 
     `late`: segments of deleted runs. `remaining`: segments. `lag_seconds`: age of the oldest one when the run began;
     None: there was none. `stuck`: files that cannot be read now, which wait for another try. `problems`: what could not
@@ -30,7 +30,7 @@ class Ingested(TypedDict):
 
 
 class Backlog(TypedDict):
-    """What waits in the spool.
+    """Segments that wait in the spool.
 
     `oldest_seconds`: age of the oldest segment; None: nothing waits. `waiting_seconds`: the same of each run that has
     any; `newest_seconds`: age of its newest. `unreadable`: folders and files that could not even be looked at, so that
@@ -57,7 +57,8 @@ class StuckFile(TypedDict):
 
 
 class Stuck(TypedDict):
-    """How many cannot be read now, for how long the first of them could not, and the longest-waiting ones."""
+    """Number of those that cannot be read now, for how long the first of them could not, and the longest-waiting
+    ones."""
 
     number: int
     seconds: float | None

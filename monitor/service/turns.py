@@ -1,9 +1,9 @@
-"""Who comes next: the one place that decides it, for every stage that works run by run.
+"""Order of turns: the one place that decides it, for every stage that works run by run.
 
 A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then
-what someone waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they rest
-until something changes. Of equals the one that has waited longest is next; every tenth turn it is, whatever it is, so
-that no run starves. After a turn the runs are looked at again, unless that was within the last second, so that a run
+runs that a user waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they
+rest until something changes. Of equals the one that has waited longest is next; every tenth turn it is, whatever it is,
+so that no run starves. After a turn the runs are looked at again, unless that was within the last second, so that a run
 that became urgent meanwhile waits for one turn and a second at most.
 
 What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a
@@ -43,7 +43,7 @@ _TICK: Final = 5.0  # seconds after which a tick ends, so that its account is se
 
 
 class Priority(IntEnum):
-    """How much a run's turn matters; the smaller, the sooner."""
+    """Urgency of a run's turn; the smaller, the sooner."""
 
     ARMED = 0  # live, and a correction may be switched
     AWAITED = 1  # somebody waits for it
@@ -87,7 +87,7 @@ class Stage(Protocol):
         """The runs that may be due."""
 
     def due(self, row: Row) -> Priority | None:
-        """How much the run's turn matters now; None: there is nothing to do."""
+        """Return how much the run's turn matters now, or None if there is nothing to do."""
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """One turn of these runs; → counts of what was done. Raises what one of them makes it raise; it is then tried
@@ -101,9 +101,9 @@ def as_of(runs: pa.Table, now: datetime) -> list[Row]:
 
 
 def priority(*, live: bool, armed: bool, awaited: bool = False, first: bool = False) -> Priority:
-    """The order that holds for every stage.
+    """Return the priority of a run, by the order that holds for every stage.
 
-    `live`: its steps are still coming. `armed`: a correction of it may be switched. `awaited`: by someone. `first`: the
+    `live`: its steps are still coming. `armed`: a correction of it may be switched. `awaited`: by a user. `first`: the
     stage never had it.
     """
     if live and armed:
@@ -177,8 +177,8 @@ class Turns:
         return {**counts, "waiting": waiting, **self._problem()}
 
     def _next(self, rows: Sequence[Row], had: set[str]) -> tuple[list[tuple[Priority, Row]], int, int]:
-        """Of `rows`, but for those that had a turn, the runs of the next one; how many could have it now, and how many
-        are due."""
+        """Choose from `rows`, but for those that had a turn, the runs of the next one; return also how many could have
+        it now, and how many are due."""
         left = (row for row in rows if row["run"] not in had)
         due = [(matters, row) for row in left if (matters := self._stage.due(row)) is not None]
         if not had:  # one that is no longer due, as it was deleted, fails no longer
