@@ -60,7 +60,7 @@ _FOOTER_END: Final = 8  # the length of the footer and "PAR1"
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the index does not know yet.
+    """Changes that the index does not know yet.
 
     `new`: whole files, those of the highest tier first: take in no segment twice. `gone`: paths of files that were
     removed or damaged, or that others now stand for. `waiting`: run → reason, for those that cannot be read now.
@@ -172,7 +172,7 @@ class Archive:
         require(self.folder, self._identity, disk=self._disk)
 
     def lose(self, paths: Iterable[str]) -> None:
-        """Note that files are gone: someone has removed them."""
+        """Note that files are gone: a user or another process has removed them."""
         for path in paths:
             files = self._runs.get(_run_of(path), _Files())
             if path in files.by_path:

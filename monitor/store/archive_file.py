@@ -48,7 +48,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the files of an archive; whoever reads some of them notes it as well."""
+    """Facts known of the files of an archive; a reader of some of them notes them as well."""
 
     left: dict[str, str] = field(default_factory=dict)  # path below the archive → why it is damaged or foreign
     same: dict[str, Stamp] = field(

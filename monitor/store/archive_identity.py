@@ -1,4 +1,4 @@
-"""Whose an archive is: the folder and the home name the same id, or nothing is touched.
+"""Ownership of an archive: the folder and the home name the same id, or nothing is touched.
 
     <home>/archive.id, <home>/archive/!home
 

@@ -1,9 +1,9 @@
 """The archive of an open store: segments that were taken in go into its files, and the index says where rows are.
 
 The rows of a segment are in its own file in the spool until a file of the archive holds them, and ``segments.raw_file``
-names the one that has them now. Who reads tokens of a run has its segments merged first (`bring`).
+names the one that has them now. A reader of a run's tokens has its segments merged first (`bring`).
 
-Whoever holds the archive's lock never waits for the store's writer; the writer may wait for the archive's lock.
+A thread that holds the archive's lock never waits for the store's writer; the writer may wait for the archive's lock.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def reads_tokens(sql: str) -> bool:
 
 
 class Archiving:
-    """Of one open store. Safe to share between threads."""
+    """Archive of one open store. Safe to share between threads."""
 
     def __init__(self, store: Store, home: Home, readers: Readers, time: Time) -> None:
         """Touches nothing."""
@@ -141,7 +141,8 @@ class Archiving:
                 self._lock = None
 
     def lose_missing(self, paths: Iterable[str]) -> int:
-        """Forget files, relative to the home, that someone has removed; return how many. Raises `StoreError`."""
+        """Forget files, relative to the home, that a user or another process has removed; return how many. Raises
+        `StoreError`."""
         self.open()
         listed = list(paths)
         missing = [path.removeprefix(FOLDER) for path in listed if is_gone(self._home.path / path)]
@@ -373,7 +374,7 @@ class Archiving:
             return self._deletion.finish()
 
     def forget_idle(self) -> None:
-        """Free the memory of runs that nobody has merged for long."""
+        """Free the memory of runs that no thread has merged for long."""
         oldest = self._time.monotonic() - _FORGET_SECONDS
         with self._turn:
             for run, used in list(self._used.items()):
@@ -420,7 +421,7 @@ class Archiving:
         return set(found["segment_id"].to_pylist())
 
     def _again(self, cursor: Any, places: pa.Table) -> None:
-        """Note of sequences whose tokens were gone that they are there again: someone has put a file back."""
+        """Note of sequences whose tokens were gone that they are there again: the user has put a file back."""
         lost = self._store.read_within(cursor, "archive_lost", places)
         if lost.num_rows:
             self._store.execute(cursor, "archive_again", lost)

@@ -1,4 +1,4 @@
-"""What matters more goes first, between threads of one store that all want the processor.
+"""Precedence of what matters more, between threads of one store that all want the processor.
 
 Threads of a process share the processor alike, whatever they do, and Python lets one of them run at a time: on a busy
 machine a report or a profile takes it from the ingest that all judgements wait for, and ingest from the diagnosis of a
@@ -22,7 +22,7 @@ _LONGEST: Final = 5.0  # seconds
 
 
 class Rank(IntEnum):
-    """How much work matters; the smaller, the more."""
+    """Importance of work; the smaller, the more."""
 
     DECISION = 0  # an armed run is judged: what to do about it
     JUDGEMENT = 1  # from the spool to the judgement of every run, and to the alert

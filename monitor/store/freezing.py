@@ -155,7 +155,8 @@ class Freezer:
         report.free_bytes = row["free_bytes"]
 
     def _tidy(self) -> bool:
-        """Return whether the blocks of what was deleted are free now: DuckDB refuses while someone else is at work."""
+        """Return whether the blocks of what was deleted are free now: DuckDB refuses while another thread is at
+        work."""
         for _ in range(_CHECKPOINT_ATTEMPTS):
             with suppress(StoreError):
                 self._store.checkpoint()

@@ -1,4 +1,4 @@
-"""What a stored statement answered, kept for as long as nothing is written that it may depend on.
+"""Answers of stored statements, kept for as long as nothing is written that they may depend on.
 
 A service asks every second what there is to do, and mostly there is nothing: planning such a statement takes longer
 than all that it reads.

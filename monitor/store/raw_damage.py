@@ -1,9 +1,9 @@
 """Files of the archive that cannot be read: which they are, and what is said when a statement needs one.
 
-One record of them is shared by the archive, by whoever reads tokens, and by retention, which looks at all files in
-turns. One damaged file keeps no one from anything else. It stays where it is: only a person can tell whether it can be
-put back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped
-bytes without a word, so the first reader of a file compares it with the checksum in its name.
+One record of them is shared by the archive, by readers of tokens, and by retention, which looks at all files in turns.
+One damaged file keeps no reader from anything else. It stays where it is: only the operator can tell whether it can be
+put back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped bytes
+without a word, so the first reader of a file compares it with the checksum in its name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Damaged:
         self._last: str | None = None  # the file that was looked at last: the next look begins after it
 
     def fault(self, path: Path) -> str | None:
-        """Why the bytes of a file are not those that were written; None: they are, or it is gone. Raises `OSError`.
+        """Return the reason why the bytes of a file are not those that were written, or None if they are, or it is
+        gone. Raises `OSError`.
 
         All of it is read the first time, and when it has changed since (1 GB/s while it is in memory).
         """
@@ -100,7 +101,8 @@ class Damaged:
 
 
 def fault_of(path: Path, nbytes: int, rows: int) -> str | None:
-    """What is wrong with a file of so many bytes and rows by its size and footer; None: nothing, or it is gone."""
+    """Return the fault of a file of so many bytes and rows by its size and footer, or None if it has none, or is
+    gone."""
     try:
         size = path.stat().st_size
         if size != nbytes:

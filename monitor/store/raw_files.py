@@ -2,8 +2,8 @@
 
     <home>/archive/<quoted run>/<kind>/<checksum>.parquet
 
-A file counts when it is in the store's ``raw_files`` table. Parquet readers decode flipped bytes without a word, so
-whoever reads a file first compares it with the checksum in its name.
+A file counts when it is in the store's ``raw_files`` table. Parquet readers decode flipped bytes without a word, so the
+first reader of a file compares it with the checksum in its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BLOCK: Final = 1 << 20
 
 
 def has_its_bytes(path: Path) -> bool:
-    """Whether the bytes of a file of the archive are those that its name says. Raises `OSError`."""
+    """Return whether the bytes of a file of the archive are those that its name says. Raises `OSError`."""
     match = NAME.fullmatch(path.name)
     checksum = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
@@ -63,7 +63,8 @@ def write_empty_files(home: Home) -> None:
 
 
 def is_empty_file(path: Path, kind: str) -> bool:
-    """Whether there is a whole one, and not of an earlier logprobe, whose records had other columns."""
+    """Return whether `path` is a whole file without rows, and not of an earlier logprobe, whose records had other
+    columns."""
     try:
         return bool(pq.read_schema(path).names == _columns(kind).names)
     except (OSError, pa.ArrowException, ValueError):

@@ -1,4 +1,4 @@
-"""Where raw files lie, as statements name them."""
+"""Places of raw files, as statements name them."""
 
 from __future__ import annotations
 

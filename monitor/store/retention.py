@@ -1,4 +1,4 @@
-"""How long tokens are kept, and in files of which size. Statistics, metrics and events are never removed here.
+"""Retention of tokens: for how long, and in files of which size. Statistics, metrics and events are never removed here.
 
 What goes is replaced first: a file with statistics per sequence is durable before the files with their tokens go, so
 the index can be made again from the files at any time. A reader sees every token once or not at all, never twice.
@@ -60,7 +60,7 @@ class Kept:
 
 @dataclass(slots=True)
 class RetentionReport:
-    """What one run did. `raw_bytes`: what is kept on the disk now. `max_…`: the limits it went by; None: no such
+    """Result of one run. `raw_bytes`: what is kept on the disk now. `max_…`: the limits it went by; None: no such
     limit."""
 
     removed_files: int = 0

@@ -1,5 +1,5 @@
-"""What the store knows of itself alone: what users and the controller did, which messages were sent, and why files are
-in quarantine.
+"""Knowledge of the store alone: what users and the controller did, which messages were sent, and why files are in
+quarantine.
 
 Records are in files, and bring their rows again. The statements named here follow from no record: each transaction that
 runs some is an entry of the journal, durable before it is committed. A new store begins with them, in their order.

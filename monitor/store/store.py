@@ -165,8 +165,8 @@ class Store:
         return self._read(work, ended)
 
     def is_short_of_memory(self) -> bool:
-        """Whether statements that run hold half of DuckDB's memory in what cannot be spilled: a transaction might find
-        none. For `sql.Desk`."""
+        """Return whether statements that run hold half of DuckDB's memory in what cannot be spilled: a transaction
+        might find none. For `sql.Desk`."""
         held = "SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory() WHERE tag = 'ALLOCATOR'"
         try:
             return int(self._cursor("watcher").execute(held).fetchall()[0][0]) > self._memory // 2
@@ -209,8 +209,8 @@ class Store:
         return self._read(together)
 
     def places_of(self, kind: str, paths: Iterable[str]) -> list[str]:
-        """Where files of the archive with records of a kind lie (named relative to the home), as statements name them;
-        with the file without rows, which has the columns that an earlier logprobe did not write.
+        """Return the places of files of the archive with records of a kind (named relative to the home), as statements
+        name them; with the file without rows, which has the columns that an earlier logprobe did not write.
 
         Inside `holding_files` they can be read until its end. Raises as `read` does, also for a file that is not what
         was written.
@@ -259,7 +259,8 @@ class Store:
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """While the block runs, no one else writes: file and log can be copied, and what was read stays true."""
+        """Keep other threads from writing while the block runs: file and log can be copied, and what was read stays
+        true."""
         with self._writing:
             before = getattr(self._local, "standing", False)
             self._local.standing = True
@@ -272,8 +273,8 @@ class Store:
     def bring_tokens(self, run: str | None = None) -> None:
         """Have all tokens of a run, or of all runs, in files that statements read.
 
-        Raises `StoreError`, or `QueryError` where nobody may write: a service that was killed has left them in the
-        spool.
+        Raises `StoreError`, or `QueryError` where writing is not allowed: a service that was killed has left them in
+        the spool.
         """
         if not self.read_only:
             self.archive.bring_all() if run is None else self.archive.bring(run)
@@ -291,7 +292,8 @@ class Store:
             raise StoreError(f"{self.home.database}: no checkpoint while others read; it is repeated")
 
     def try_checkpoint(self) -> bool:
-        """As `checkpoint`; False: not now, DuckDB refuses beside some reads. Raises `StoreError`."""
+        """Try a `checkpoint`. Return False if it is not possible now: DuckDB refuses beside some reads. Raises
+        `StoreError`."""
         with self._writing:
             for _ in range(_CHECKPOINT_ATTEMPTS):
                 cursor = self._cursor("writer")
@@ -307,7 +309,7 @@ class Store:
         return False
 
     def interrupt(self) -> None:
-        """Stops the reads that are running now; they raise `QueryError`. No one else may be writing."""
+        """Stop the reads that are running now; they raise `QueryError`. No other thread may be writing."""
         for cursor in list(self._cursors):
             cursor.interrupt()
 
@@ -328,7 +330,7 @@ class Store:
         self.close()
 
     def identity(self) -> str:
-        """Which store this is: the moment it was made. Copies and backups of it are the same one."""
+        """Return the identity of the store: the moment it was made. Copies and backups of it are the same one."""
         made = self.query("SELECT epoch_us(min(applied_at)) AS made FROM schema_versions")["made"][0].as_py()
         return f"{made:x}"
 
@@ -344,7 +346,7 @@ class Store:
             self._rest()
 
     def _rest(self) -> None:
-        """Whoever waits for this thread to have written is not to wait for its rest."""
+        """Rest, unless other threads wait for this one to have written: they are not to wait for its rest."""
         if not getattr(self._local, "writing", False) and not getattr(self._local, "standing", False):
             self.courtesy.rest()
 
@@ -483,7 +485,7 @@ class Rewritten:
         self._runs.update(runs)
 
     def take(self) -> set[str]:
-        """Return those noted since, while nobody writes."""
+        """Return those noted since, while no thread writes."""
         runs, self._runs = self._runs, set()
         return runs
 

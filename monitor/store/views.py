@@ -99,7 +99,7 @@ def mark() -> str:
 
 
 def _definitions() -> list[str]:
-    """What to create, in the order of dependencies."""
+    """Return the statements that create macros and views, in the order of dependencies."""
     return [
         *(f"MACRO {name}({', '.join(given)}) AS ({statement(f'macro_{name}')})" for name, given in EXPRESSIONS.items()),
         *(f"VIEW raw_{kind} AS {_raw_rows(kind)}" for kind in RAW_KINDS),
@@ -119,7 +119,7 @@ def _in_files(sql: str) -> str:
 
 
 def are_current(cursor: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the store's views are this code's."""
+    """Return whether the store's views are this code's."""
     return bool(cursor.execute(_MARK).fetchall() == [(mark(),)])
 
 
