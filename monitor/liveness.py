@@ -11,7 +11,7 @@ from typing import Final
 
 
 class State(StrEnum):
-    """What a run is doing, as far as its records tell."""
+    """State of a run, as far as its records tell."""
 
     LIVE = "live"
     IDLE = "idle"
@@ -22,13 +22,13 @@ class State(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to come."""
+        """Return whether nothing more is to come."""
         return self in {State.ENDED, State.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """What is known of one collector of the run."""
+    """Facts known of one collector of the run."""
 
     name: str
     last_seen: datetime | None  # newest record or heartbeat
@@ -116,7 +116,7 @@ def _judged(
 
 
 def _over(writers: Sequence[Writer], now: datetime, last_record: datetime, late: timedelta) -> Liveness:
-    """Everybody said goodbye: as planned, or because of an error."""
+    """Return the state of a run whose collectors have all closed: ended as planned, or failed because of an error."""
     failed = next((writer for writer in writers if writer.failed and not _resumed(writer, writers, late)), None)
     if failed is not None:
         return Liveness(State.FAILED, f"{failed.failed}; last record {ago(now, last_record)}")
@@ -129,7 +129,7 @@ def _late_after(median_step_seconds: float | None) -> timedelta:
 
 
 def lost_after(median_step_seconds: float | None) -> timedelta:
-    """How long a run of such steps may be silent before its processes are taken to be gone."""
+    """Return the time that a run of such steps may be silent before its processes are taken to be gone."""
     return max(_LOST_FLOOR, _LOST_STEPS * timedelta(seconds=median_step_seconds or 0.0))
 
 
@@ -169,7 +169,8 @@ def _usual(median_step_seconds: float | None) -> str:
 
 
 def dated_words(ahead: float) -> str:
-    """What a clock does that is ahead of ours by so many seconds, or behind (negative); nothing where it is right."""
+    """Return the effect of a clock that is ahead of ours by so many seconds, or behind (negative); empty where it is
+    right."""
     if not ahead:
         return ""
     span = span_words(timedelta(seconds=abs(ahead)))
@@ -177,7 +178,7 @@ def dated_words(ahead: float) -> str:
 
 
 def ago(now: datetime, then: datetime) -> str:
-    """When something was, for people; the clock of another machine may run ahead."""
+    """Return the age of something in words; the clock of another machine may run ahead."""
     return "just now" if now <= then else f"{span_words(now - then)} ago"
 
 

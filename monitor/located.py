@@ -49,7 +49,7 @@ class Entries:
 
 
 def instead(word: str, choices: Sequence[str]) -> str:
-    """What someone may have meant by a word that is none of those known.
+    """Return what the user may have meant by a word that is none of those known.
 
     >>> instead("runz", ["run", "cause"]), instead("x", ["run", "cause"])
     ("did you mean 'run'?", 'known are run, cause')
@@ -88,7 +88,7 @@ def plain(value: Any) -> Any:
 
 
 def place_of(value: Any, path: Iterable[Any]) -> Place:
-    """Where the value at `path` stood; where the path leaves the data, the last place on it."""
+    """Return the place of the value at `path`; where the path leaves the data, the last place on it."""
     place: Place = value.place
     for key in path:
         if _has(value, key):

@@ -39,7 +39,7 @@ def printable(text: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    r"""Whether a file's name is valid UTF-8.
+    r"""Return whether a file's name is valid UTF-8.
 
     >>> is_text("run"), is_text("run\udcff")
     (True, False)

@@ -17,7 +17,7 @@ from logprobe.monitor.store.sql_files import statement
 
 
 class Source(Protocol):
-    """What stored statements are read from: a `Reader`, a `Store`, or what hands them on."""
+    """Source that stored statements are read from: a `Reader`, a `Store`, or an object that hands them on."""
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """The rows of the stored statement `name`."""

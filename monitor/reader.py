@@ -269,7 +269,7 @@ class FileReader(Reader):
         first: int | None = None,
         label: str | None = None,  # noqa: ARG002
     ) -> pa.Table:
-        """See `Reader.query`; no one can stop it but Ctrl-C, whatever its `label`."""
+        """See `Reader.query`; nothing can stop it but Ctrl-C, whatever its `label`."""
         stop, given = Stop(), json.loads(encode(params))
         return self._calls.run(lambda: self._sql.answer(sql, given, first=first, stop=stop), stop.set)
 

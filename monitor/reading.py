@@ -1,4 +1,4 @@
-"""What a home holds as polars frames, for notebooks and scripts.
+"""Content of a home as polars frames, for notebooks and scripts.
 
     from logprobe.monitor import reading
 
@@ -7,7 +7,7 @@
 
 Every call reads through the home's service where one runs, else straight from its file (see `logprobe.monitor.reader`),
 and closes the connection before it returns. Columns are those of the SQL views of the same name; unknown is null, and
-NaN is what someone recorded.
+NaN is a recorded value.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class RecordedRun:
         return stored.drop_columns(WRITER) if WRITER in stored.column_names else stored
 
     def writers(self, kind: str) -> pa.ChunkedArray:
-        """Who wrote each row of `table(kind)`."""
+        """Return the writer of each row of `table(kind)`."""
         return self._stored(kind)[WRITER]
 
     @property

@@ -1,4 +1,4 @@
-"""The worst of each step: the sequences and tokens that a gap is made of, for someone who wants to look at them."""
+"""The worst of each step: the sequences and tokens that a gap is made of, for a user who inspects them."""
 
 from __future__ import annotations
 

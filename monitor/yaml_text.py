@@ -32,13 +32,13 @@ def composed(text: str, file: str) -> yaml.Node | None:
 
 
 def plain(text: str, file: str) -> Any:
-    """What `text` means, as `yaml.safe_load` has it. Raises as `composed`."""
+    """Return the meaning of `text`, as `yaml.safe_load` has it. Raises as `composed`."""
     node = composed(text, file)
     return None if node is None else yaml.SafeLoader("").construct_document(node)
 
 
 def _values(node: yaml.Node, counts: dict[int, int | None]) -> int:
-    """How many values a node means; each node is looked at once, however many aliases name it."""
+    """Return the number of values that a node means; each node is looked at once, however many aliases name it."""
     if id(node) in counts:
         counted = counts[id(node)]
         if counted is None:  # it is part of itself

@@ -155,7 +155,8 @@ def _unlike_the_run(whole: Gap | None, legs: Mapping[Departs, Gap | None]) -> bo
 
 
 def _doubt(state: Pattern | None, unsure: str | None) -> str | None:
-    """Why a gap between r and a fresh engine may be something else than the engine's state."""
+    """Return the reason why a gap between r and a fresh engine may be something else than the engine's state, or
+    None."""
     if state is None or (state.of_state and unsure is None):
         return None
     if state.sign:

@@ -1,4 +1,4 @@
-"""What nodes say of themselves: how much waits there, for how long, and why. The store keeps what each said last."""
+"""Notes of nodes on themselves: how much waits there, for how long, and why. The store keeps the last note of each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Note:
 
 
 class Source(Protocol):
-    """Where notes are."""
+    """Place that notes are read from."""
 
     def listed(self) -> Iterable[Note]:
         """List them. Raises `OSError`."""

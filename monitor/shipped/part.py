@@ -1,4 +1,4 @@
-"""What the service does with a bucket, or with what a Ray cluster brings."""
+"""Part of the service for a bucket, or for what a Ray cluster brings."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class Puller:
 
 
 class Owner:
-    """Who pulls from a bucket: the service that started last. One before it notices, and stops."""
+    """Service that pulls from a bucket: the one that started last. One before it notices, and stops."""
 
     def __init__(self, bucket: Bucket, home: Home) -> None:
         self._bucket, self._address = bucket, bucket.address

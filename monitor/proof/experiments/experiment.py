@@ -278,7 +278,8 @@ def _measured(a: Scores, b: Scores, fresh: Fresh) -> Measured:
 
 
 def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[TokenSequence]) -> str | None:
-    """Why a knob needs no arm: the engine has its safe value. None: it has another, or it is unknown."""
+    """Return the reason why a knob needs no arm: the engine has its safe value. None if it has another, or it is
+    unknown."""
     for name in knob.sampling:
         used = {sequence.sampling.get(name, NEUTRAL[name]) for sequence in sequences}
         return f"already {NEUTRAL[name]:g}" if used == {NEUTRAL[name]} else None
