@@ -129,7 +129,7 @@ def _late_after(median_step_seconds: float | None) -> timedelta:
 
 
 def lost_after(median_step_seconds: float | None) -> timedelta:
-    """Return the time that a run of such steps may be silent before its processes are taken to be gone."""
+    """Return the time for which a run of such steps may be silent before its processes are taken to be gone."""
     return max(_LOST_FLOOR, _LOST_STEPS * timedelta(seconds=median_step_seconds or 0.0))
 
 
