@@ -52,7 +52,7 @@ class Identity:
 
 
 def judge(steps: Sequence[StepFacts]) -> Identity:
-    """The verdict about the newest of `steps` (ascending).
+    """Return the verdict about the newest of `steps` (ascending).
 
     >>> judge([StepFacts(7, 100, 100, 100, 4, 4), StepFacts(8, 90, 90, 90, 4, 4)]).verdict
     'identical'
@@ -85,7 +85,7 @@ def _same(stretch: Sequence[StepFacts]) -> Identity:
 
 
 def _stretch(steps: Sequence[StepFacts], name: str) -> list[StepFacts]:
-    """The newest steps for which this holds without a break, newest first."""
+    """Return the newest steps for which this holds without a break, newest first."""
     return list(takewhile(lambda facts: bool(getattr(facts, name)), reversed(steps)))
 
 

@@ -86,7 +86,7 @@ class Density:
         return int(self.tokens_CB.shape[1]) // 2
 
     def edges(self) -> Floats:
-        """Ends of the rows in d [B + 1], ascending; the middle row reaches from −floor to floor."""
+        """Return the ends of the rows in d [B + 1], ascending; the middle row reaches from −floor to floor."""
         outwards = self.floor * np.exp(self.merged * LOG_GAMMA * np.arange(self.side + 1))
         return np.concatenate([-outwards[::-1], outwards])
 
@@ -111,8 +111,8 @@ class Density:
 
 
 def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, *, most: int = COLUMNS) -> Columns:
-    """The columns for a range of steps: at most `most`, none narrower than steps are apart, and wider where steps have
-    few tokens.
+    """Return the columns for a range of steps: at most `most`, none narrower than steps are apart, and wider where
+    steps have few tokens.
 
     Args:
         steps: of the run, ascending.
@@ -135,7 +135,7 @@ def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, 
 
 
 def read(source: Source, run: str, pair: str, columns: Columns, *, merged: int | None = None) -> Density:
-    """The density of a pair's log-ratios. `merged`: bins in one row; None: as the tokens in a column allow.
+    """Return the density of a pair's log-ratios. `merged`: bins in one row; None: as the tokens in a column allow.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -195,7 +195,7 @@ def _grid(column: Counts, row: Counts, tokens: Counts, shape: tuple[int, int]) -
 
 
 def _spread(table: pa.Table, name: str, size: int) -> Counts:
-    """A column of a table with `column`, 0 for columns of the grid that it lacks."""
+    """Return a column of a table with `column`, 0 for columns of the grid that it lacks."""
     values = np.zeros(size, np.int64)
     values[table["column"].to_numpy()] = table[name].to_numpy()
     return values

@@ -118,7 +118,7 @@ class ProfileJob:
         return int(tokens.sum())
 
     def _add(self, batch: pa.Table, count: int, sums: dict[str, Accumulator]) -> NDArray[np.int64]:
-        """Adds a batch to `sums` of `count` steps; → its tokens under the mask by step."""
+        """Add a batch to `sums` of `count` steps; return its tokens under the mask by step."""
         lists = self._lists(batch)
         batch = batch.take(lists["number"])
         lengths_S = ragged.lengths(lists["token_ids"])
@@ -166,7 +166,7 @@ class ProfileJob:
 
 
 def _stored(pair: str, rows: pa.Table, due: pa.Table, replaced: NDArray[np.bool_]) -> pa.Table:
-    """A pair's profiles of the steps that get new ones."""
+    """Return a pair's profiles of the steps that get new ones."""
     rows = rows.filter(pa.array(replaced[rows["place"].to_numpy()]))
     place = rows["place"]
     return (
@@ -205,7 +205,7 @@ def _side(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> tuple[NDArra
 
 
 def _rollout_side(lists: pa.Table, lengths_S: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The engine's side: as received, or from the rollout record, aligned as the join aligned it."""
+    """Return the engine's side: as received, or from the rollout record, aligned as the join aligned it."""
     r_N, has_r_S = _side(lists["rollout_logprobs"], lengths_S)
     joined_S = np.asarray(lists["logprobs"].is_valid()) & ~has_r_S
     if joined_S.any():

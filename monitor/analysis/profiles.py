@@ -196,7 +196,7 @@ def log_ratio_bucket(d: Floats) -> Buckets:
 
 
 def bin_value(bucket: NDArray[Any]) -> Floats:
-    """The |d| that stands for a bin of `log_ratio`: at most a factor 1 ± `ERROR` from any in it."""
+    """Return the |d| that stands for a bin of `log_ratio`: at most a factor 1 ± `ERROR` from any in it."""
     number = np.abs(bucket).astype(np.float64)
     return np.where(number == 0, 0.0, SMALLEST * 2 * _GAMMA**number / (_GAMMA + 1))
 
@@ -213,7 +213,7 @@ def of(
     steps: Steps = (None, None),
     per_step: bool = False,
 ) -> pa.Table:
-    """A profile of a run.
+    """Return a profile of a run.
 
     Returns:
         One row per bucket (and step): ``step`` (null: all steps together), ``bucket`` (null: broken tokens), ``label``,

@@ -112,7 +112,7 @@ def by(
 
 
 def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
-    """The sequences of some steps of a run with their statistics: about 1 kB each. Raises `QueryError`, see
+    """Return the sequences of some steps of a run with their statistics: about 1 kB each. Raises `QueryError`, see
     `Reader.read`."""
     rows = queries.slice_sequences(source, run=run, first=steps[0], last=steps[1])
     _, first, of_row = np.unique(rows["sequence"].to_numpy(), return_index=True, return_inverse=True)
@@ -131,7 +131,8 @@ def split(
 
 
 def sliced(sequences: Sequences, dimension: str, *, per_step: bool = False) -> Sliced:
-    """Sums of the slices of sequences that were loaded. Raises `ConfigurationError`: there is no such dimension."""
+    """Return the sums of the slices of sequences that were loaded. Raises `ConfigurationError`: there is no such
+    dimension."""
     labels = _dimension(dimension)(sequences)
     groups, names = _grouped(labels, sequences.table["step"].to_numpy() if per_step else None)
     return Sliced(names, _sums(sequences, groups))
@@ -181,7 +182,7 @@ def _by_length(sequences: Sequences) -> Labels:
 
 
 def _power_of_two(value: int, *, shift: int = 0) -> str:
-    """The range [2^k, 2^(k+1)) that `value` lies in, both ends included and moved by `shift`."""
+    """Return the range [2^k, 2^(k+1)) that `value` lies in, both ends included and moved by `shift`."""
     if value < 1:
         return str(value + shift)
     low = 1 << (value.bit_length() - 1)
@@ -284,7 +285,7 @@ def _without_gaps(sequence: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    """A column as float64, NaN for null; booleans as 0 and 1."""
+    """Return a column as float64, NaN for null; booleans as 0 and 1."""
     return pc.fill_null(pc.cast(table[name], pa.float64()), np.nan).to_numpy()  # type: ignore[no-any-return]
 
 

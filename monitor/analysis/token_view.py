@@ -131,7 +131,7 @@ class PairTokens:
 
 
 def read_tokens(source: Source, run: str, step: int, *, segment: str, row: int) -> Tokens | None:
-    """The tokens of one training record, by its key; None when its raw tokens are not kept (any more).
+    """Return the tokens of one training record, by its key; None when its raw tokens are not kept (any more).
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -250,7 +250,7 @@ class Effect:
 
 
 def stated(documents: Iterable[str]) -> Stated | None:
-    """The one correction that the records of a step state; None: none, several, or none that can be computed.
+    """Return the one correction that the records of a step state; None: none, several, or none that can be computed.
 
     `documents`: as ``step_records.correction`` holds them.
     """

@@ -59,5 +59,5 @@ class Lane:
 
 
 def lanes(source: Source, run: str) -> tuple[Lane, ...]:
-    """The trainer first, then the engines by name. `source`: a `Reader` or a `Store`. Raises `QueryError`."""
+    """Return the trainer first, then the engines by name. `source`: a `Reader` or a `Store`. Raises `QueryError`."""
     return tuple(Lane(**row) for row in queries.app_weights_updates(source, run=run).to_pylist())
