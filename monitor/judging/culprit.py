@@ -48,7 +48,7 @@ class Picture:
 
 
 def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[int]) -> Picture | None:
-    """The picture of the finding that people read first.
+    """Return the picture of the finding that users read first.
 
     Args:
         source: a `Reader` or a `Store`.

@@ -111,7 +111,7 @@ def _document(part: Part) -> PartDocument:
 
 
 def between(tokens: Tokens, first_G: Codes, now_G: Codes) -> Decomposition | None:
-    """The growth of K3 from some steps to others. Pure."""
+    """Return the growth of K3 from some steps to others. Pure."""
     before, after = np.isin(tokens.step, first_G), np.isin(tokens.step, now_G)
     if min(before.sum(), after.sum()) < _FEWEST or (before & after).any():
         return None

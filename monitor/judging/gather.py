@@ -303,13 +303,13 @@ def _sample(
 
 
 def _replay(source: Source, run: str, series: Series) -> Replay:
-    """The routes of some sequences of the newest steps."""
+    """Return the routes of some sequences of the newest steps."""
     steps = series.step[-_ROUTED_STEPS:].tolist()
     return routes_from_rows(queries.diagnosis_routes(source, run=run, steps=steps, each=_ROUTED_SEQUENCES).to_pylist())
 
 
 def _plan(series: Series) -> tuple[list[int], int]:
-    """Steps to sample, and into how many parts their sequences are cut, of which one is taken."""
+    """Return the steps to sample, and into how many parts their sequences are cut, of which one is taken."""
     tokens = series["n_expected"]
     if not len(series) or not tokens.sum():
         return [], 1

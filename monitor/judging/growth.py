@@ -299,7 +299,7 @@ class Slope:
 
 
 def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope | None:
-    """The median of the slopes between all pairs of points; x and y of shape [n].
+    """Return the median of the slopes between all pairs of points; x and y of shape [n].
 
     Up to 29 % of the points may be anything without moving it far. Source, also of the interval: Sen, Estimates of the
     Regression Coefficient Based on Kendall's Tau, JASA 63 (1968). The interval takes the points as independent: thin

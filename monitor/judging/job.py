@@ -62,7 +62,7 @@ class DiagnosisStage:
         self._frames = Frames()
 
     def rows(self) -> Sequence[Row]:
-        """Runs that have news, the newest first."""
+        """Return the runs that have news, the newest first."""
         return as_of(queries.diagnosis_due(self._store.kept), self._now())
 
     def due(self, row: Row) -> Priority:
@@ -119,7 +119,7 @@ _DIAGNOSES: Final = pa.schema(
 
 
 def _row(row: Row, document: DiagnosisDocument, at: datetime) -> dict[str, Any]:
-    """A row of ``diagnoses``."""
+    """Return a row of ``diagnoses``."""
     first = leading(document)
     return {
         "run": row["run"],

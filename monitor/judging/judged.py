@@ -105,6 +105,6 @@ def judged_as_of(source: Source, run: str, *, now: datetime | None = None) -> Ju
 
 
 def judged_runs(source: Source, run: str | None = None, *, now: datetime | None = None) -> Mapping[str, JudgedAsOf]:
-    """The same of all runs, or of `run`, by name. Raises `QueryError`."""
+    """Return the progress of the judgement of all runs, or of `run`, by name. Raises `QueryError`."""
     rows = queries.judged_as_of(source, run=run, now=None if now is None else now.isoformat()).to_pylist()
     return {row["run"]: JudgedAsOf(**row) for row in rows}

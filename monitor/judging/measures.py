@@ -88,7 +88,7 @@ def clustered(values_N: Floats, sequence_N: NDArray[np.intp]) -> Mean:
 
 
 def difference(a: Mean, b: Mean) -> float:
-    """Standard errors by which `a` exceeds `b`; 0 where either error is unknown.
+    """Return the standard errors by which `a` exceeds `b`; 0 where either error is unknown.
 
     >>> difference(Mean(2.0, 0.3, 9), Mean(1.0, 0.4, 9))
     2.0

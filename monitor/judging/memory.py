@@ -69,7 +69,7 @@ def _used(rows: list[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
 
 
 def _engine(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The summary's names as they are; what a worker chose only where the summary does not have it."""
+    """Yield the summary's names as they are; what a worker chose only where the summary does not have it."""
     if row["deciding"] is None:
         yield "engine", row["fingerprint"]
         return
@@ -123,7 +123,7 @@ def _of(source: Source, run: str, setup: str, differs: tuple[Difference, ...]) -
 
 
 def _is_trial(judged: judgement.Judgement) -> bool:
-    """A run of one step, which is no run to be healthy."""
+    """Return whether it is a run of one step, which is no run to be healthy."""
     return judged.verdict == "calibrating" and not judged.alerts
 
 

@@ -26,12 +26,13 @@ _EQUAL: Final = 1e-9  # relative
 
 @cache
 def table() -> Mapping[str, Mapping[str, Any]]:
-    """The file: framework → what its settings are called."""
+    """Return the file: framework → what its settings are called."""
     return dict(yaml.safe_load(files("logprobe.monitor.judging").joinpath(_FILE).read_text(encoding="utf-8")))
 
 
 def framework_of(setup: Setup) -> str | None:
-    """The framework that trains, as its recorder named it, or vLLM where only that is known; None: neither is."""
+    """Return the framework that trains, as its recorder named it, or vLLM where only that is known; None: neither
+    is."""
     named = (setup.trainer or {}).get("framework")
     if isinstance(named, str):
         return named
@@ -52,8 +53,8 @@ def with_settings(diagnosis: DiagnosisDocument, setup: Setup) -> DiagnosisDocume
 
 
 def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> list[SettingDocument]:
-    """The framework's own settings that mend a cause; vLLM's arguments, as the framework hands them on, where it has
-    none.
+    """Return the framework's own settings that mend a cause; vLLM's arguments, as the framework hands them on, where it
+    has none.
 
     Args:
         cause: of a finding.
@@ -155,7 +156,7 @@ def _unvalued(entry: Mapping[str, Any]) -> str:
 
 
 def _written(form: str, spelling: str, name: str, to: Any) -> str:
-    """A setting as it is pasted; a flag of a command line has no value."""
+    """Return a setting as it is pasted; a flag of a command line has no value."""
     if form.startswith("--{dashed}") and isinstance(to, bool):
         return f"--{'' if to else 'no-'}{_dashed(name)}"
     if name.startswith("--") and to is True:
@@ -165,7 +166,7 @@ def _written(form: str, spelling: str, name: str, to: Any) -> str:
 
 
 def _named(form: str, name: str) -> str:
-    """The setting alone, where no value is suggested."""
+    """Return the setting alone, where no value is suggested."""
     return form.format(name=name, dashed=_dashed(name), value="", json=json.dumps(_nested(name, None))).rstrip(" =")
 
 

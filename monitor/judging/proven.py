@@ -24,7 +24,7 @@ _FEWEST: Final = 2  # findings that could be mistaken for each other
 
 
 def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
-    """The newest experiment of a kind: its document, with `at` and `author`; None: there is none. Raises
+    """Return the newest experiment of a kind: its document, with `at` and `author`; None: there is none. Raises
     `QueryError`."""
     rows = queries.experiments_latest(source, run=run).to_pylist()
     experiment = next((row for row in rows if row["kind"] == kind), None)
@@ -62,7 +62,7 @@ def with_experiment(diagnosis: DiagnosisDocument, bisection: Mapping[str, Any] |
 
 
 def _proving(bisection: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The arm that proves each cause, the largest share first."""
+    """Return the arm that proves each cause, the largest share first."""
     arms: dict[str, Mapping[str, Any]] = {}
     for arm in bisection["arms"]:
         works = arm["knob"] in bisection["smallest_set"] and arm["verdict"] in ("this is it", "contributes")

@@ -53,12 +53,12 @@ class Series:
         return float(np.nansum(self[name]))
 
     def within(self, steps: NDArray[np.int64]) -> Series:
-        """Some steps."""
+        """Return some steps."""
         keep = np.isin(self.step, steps)
         return Series({name: values[keep] for name, values in self.columns.items()})
 
     def and_later(self, later: Series) -> Series:
-        """The steps of both."""
+        """Return the steps of both."""
         return Series({name: np.concatenate([values, later[name]]) for name, values in self.columns.items()})
 
 
@@ -91,7 +91,7 @@ class Gap:
 
 
 def gap_of(series: Series) -> Gap:
-    """The gap over all steps of a series."""
+    """Return the gap over all steps of a series."""
     n, total = series.total("n"), series.total
     ratio = {"c_nn": total("c_nn"), "c_xx": total("c_qq"), "c_xn": total("c_qn")}
     return Gap(
@@ -121,7 +121,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def windows(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Steps of a run's beginning, less its start-up, and of today; of short runs a quarter each.
+    """Return the steps of a run's beginning, less its start-up, and of today; of short runs a quarter each.
 
     >>> [window.tolist() for window in windows(np.arange(9))]
     [[0, 1], [7, 8]]
@@ -224,5 +224,5 @@ class Weights:
 
 
 def number_of(label: str | None) -> int | None:
-    """The version that a label says; None: it is no whole number."""
+    """Return the version that a label says; None: it is no whole number."""
     return int(label) if label is not None and label.lstrip("-").isdigit() else None

@@ -176,7 +176,7 @@ class Replay:
         return sum(bool(turn.shift) for turn in lost) > len(lost) / 2
 
     def _shift(self, ranks: Sequence[int | None] | None = None) -> int | None:
-        """The shift that all turns with one have."""
+        """Return the shift that all turns with one have."""
         shifts = {turn.shift for turn in self.turns if turn.shift and (ranks is None or turn.rank in ranks)}
         return shifts.pop() if len(shifts) == 1 else None
 

@@ -53,7 +53,7 @@ class Samples:
         return sum(kept.nbytes for kept in self._kept.copy().values() if kept.table is not None)
 
     def read(self, source: Source, run: str, steps: Sequence[int], parts: int) -> pa.Table:
-        """The rows of ``diagnosis_tokens``, in the same order; a sequence's number is one of its step's.
+        """Return the rows of ``diagnosis_tokens``, in the same order; a sequence's number is one of its step's.
 
         Raises `QueryError`.
         """

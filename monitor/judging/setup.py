@@ -151,7 +151,7 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
 
 
 def parsed(text: str) -> Mapping[str, Any]:
-    """A recorded configuration document; empty where the text holds none."""
+    """Return a recorded configuration document; empty where the text holds none."""
     try:
         document = json.loads(text)
     except ValueError:

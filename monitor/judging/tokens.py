@@ -103,7 +103,7 @@ class Tokens:
         return len(self.d)
 
     def where(self, keep_N: Bools) -> Tokens:
-        """Some of the tokens."""
+        """Return some of the tokens."""
         if keep_N.all():
             return self
         kept = np.flatnonzero(keep_N)
@@ -245,7 +245,7 @@ def _contexts(tokens: Tokens) -> Codes:
 
 
 def _roots(tokens: Tokens, at: Codes) -> Codes:
-    """A code of what a sequence starts from."""
+    """Return a code of what a sequence starts from."""
     keys = np.stack([tokens.context[at], tokens.version[at], tokens.step[at]])
     _, root = np.unique(keys, axis=1, return_inverse=True)
     return root.reshape(-1).astype(np.intp)
@@ -290,11 +290,12 @@ class Siblings:
         return math.sqrt(float(np.mean(kept**2))) / size if size > 0 else math.nan
 
     def where(self, keep_K: Bools) -> Siblings:
-        """Some of them, all of a context."""
+        """Return some of them, all of a context."""
         return Siblings(self.tokens.where(keep_K), self.r[keep_K], self.t[keep_K])
 
     def scaled(self, slope: float | Floats) -> Tokens:
-        """The tokens with what a common normaliser and this slope, of all or of each [K], leave of their log-ratio."""
+        """Return the tokens with what a common normaliser and this slope, of all or of each [K], leave of their
+        log-ratio."""
         return dataclasses.replace(self.tokens, d=self.t - slope * self.r)
 
 

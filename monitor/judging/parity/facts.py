@@ -80,7 +80,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _heads(facts: Facts) -> dict[str, tuple[Any, ...]]:
-    """The dtype of the output layer, on both sides: the model's unless set otherwise."""
+    """Return the dtype of the output layer, on both sides: the model's unless set otherwise."""
     trainer = next((facts[name] for name in _TRAINER_HEAD if name in facts), facts.get("trainer.dtype"))
     engine = facts.get("engine.head_dtype")
     if engine in {None, (None,)} and facts.get("engine.dtype") == ("float32",):

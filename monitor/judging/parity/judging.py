@@ -108,7 +108,7 @@ class Parity:
 def compare(
     source: Source, run: str, *, reference: str | None = None, recipe: Recipe | None = None, name: str = "recipe"
 ) -> Parity:
-    """Compares a run with a reference run, with a recipe, or with both.
+    """Compare a run with a reference run, with a recipe, or with both.
 
     Args:
         source: a `Reader` or a `Store`.
@@ -181,7 +181,8 @@ def _provenance(fact: str, facts: Facts) -> str | None:
 
 
 def _values(fact: str, facts: Facts) -> Any:
-    """The one value, or a list of them, in an order of their own, where there are several; None: not known, or null."""
+    """Return the one value, or a list of them, in an order of their own, where there are several; None: not known, or
+    null."""
     values = facts.get(fact, (None,))
     return values[0] if len(values) == 1 else sorted(values, key=repr)
 
@@ -204,7 +205,8 @@ def trends(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Tre
 
 
 def differing(recipe: Recipe, ours: Facts, theirs: Facts) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
-    """Settings that are not the same on both sides: those that `recipe` looks at, in its order, and the others."""
+    """Return the settings that are not the same on both sides: those that `recipe` looks at, in its order, and the
+    others."""
     relevant = (_setting(fact, ours, theirs) for fact in recipe.relevant if ours.get(fact) != theirs.get(fact))
     return tuple(relevant), tuple(_differences(recipe, ours, theirs))
 

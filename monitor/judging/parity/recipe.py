@@ -91,14 +91,14 @@ class Recipe(_Part):
 
 @cache
 def shipped() -> Recipe:
-    """The recipe that comes with logprobe."""
+    """Return the recipe that comes with logprobe."""
     return _parsed(
         files("logprobe.monitor.judging.parity").joinpath("parity.yaml").read_text(encoding="utf-8"), "parity.yaml"
     )
 
 
 def read(path: Path) -> Recipe:
-    """A recipe of one's own. Raises `ConfigurationError` when it cannot be read or says something else than a
+    """Read a user's own recipe. Raises `ConfigurationError` when it cannot be read or says something else than a
     recipe."""
     try:
         text = limits.read_text(path, limits.SETTINGS)
@@ -138,7 +138,7 @@ def _words(alternative: Mapping[str, Any]) -> str:
 
 
 def spoken(value: Any) -> str:
-    """A value as people read it: YAML's words for what has no other."""
+    """Return a value as users read it: YAML's words for what has no other."""
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -69,7 +69,7 @@ class Trajectory:
 
 
 def follow(band: Band, run: Trend, reference: Trend) -> Trajectory:
-    """Compares one metric of two runs at the steps that both have measured."""
+    """Compare one metric of two runs at the steps that both have measured."""
     blocked = in_blocks(run, reference)
     if blocked is None:
         count = len(run.keys() & reference.keys())
@@ -89,8 +89,8 @@ def follow(band: Band, run: Trend, reference: Trend) -> Trajectory:
 
 
 def in_blocks(run: Trend, reference: Trend) -> tuple[NDArray[np.int64], Floats, Floats] | None:
-    """The common steps in blocks [B, T], and both runs' values there; None: too few. What is left over at the end is
-    left out."""
+    """Return the common steps in blocks [B, T], and both runs' values there; None: too few. What is left over at the
+    end is left out."""
     steps = np.array(sorted(run.keys() & reference.keys()), np.int64)
     length = max(_SHORTEST, len(steps) // _BLOCKS)
     count = len(steps) // length
@@ -137,7 +137,7 @@ def margin(band: Band, levels_B: Floats) -> float:
 
 
 def _error(values_BT: Floats) -> float:
-    """Standard error of a block's median."""
+    """Return the standard error of a block's median."""
     medians_B = np.median(values_BT, axis=1)
     between = _MAD * float(np.median(np.abs(np.diff(medians_B)))) / np.sqrt(2)
     rest_BT = values_BT - medians_B[:, None]
