@@ -54,7 +54,7 @@ class Part:
 
 
 def sound_parts(segments: Sequence[Segment]) -> list[Part]:
-    """The parts of segments of one kind, computed together. Raises `SegmentError` when one of them has no usable
+    """Return the parts of segments of one kind, computed together. Raises `SegmentError` when one of them has no usable
     row."""
     sound = (sound_together(segments) if len(segments) > 1 else None) or [sound_rows(segment) for segment in segments]
     return reduce_parts(list(zip(segments, sound, strict=True)))

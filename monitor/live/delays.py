@@ -55,7 +55,7 @@ class Delays:
         return delay is None or self._time.monotonic() >= delay.retry_at
 
     def put_off(self, path: Path, run: str | None, error: BaseException | str) -> None:
-        """Tries `path` again after a pause, twice as long as the one before it."""
+        """Try `path` again after a pause, twice as long as the one before it."""
         now, moment = self._time.wall(), self._time.monotonic()
         delay = self._delays.get(path)
         attempts = 1 if delay is None else delay.attempts + 1

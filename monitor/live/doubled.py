@@ -84,7 +84,7 @@ def table(found: Iterable[Copy], now: datetime) -> pa.Table:
 
 
 def _trained(kind: str, step: Step, new: set[int], later: set[int]) -> Iterator[Copy]:
-    """Copies among the rows `new` of a step, of any but the rows `later`. Mostly a look at the times of calls is
+    """Yield copies among the rows `new` of a step, of any but the rows `later`. Mostly a look at the times of calls is
     enough."""
     trained = step.trained
     times_S, segments_S, rows = trained["time"], trained["segment"], sorted(new)
@@ -132,8 +132,8 @@ def _keys(rows: Rows, names: Sequence[str], places: Sequence[int]) -> Mapping[tu
 def _again(
     segments: NDArray[np.object_], keys: Mapping[tuple[Any, ...], list[int]], new: set[int]
 ) -> Iterator[tuple[int, str]]:
-    """New places that have a copy in another segment: one that was there before, or of those that came together the one
-    with a lower id."""
+    """Yield new places that have a copy in another segment: one that was there before, or of those that came together
+    the one with a lower id."""
     for some in keys.values():
         before = min((segments[place] for place in some if place not in new), default=None)
         together = min((segments[place] for place in some if place in new), default=None)

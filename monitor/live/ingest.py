@@ -87,7 +87,7 @@ class Ingester:
     """Brings segments of a home's spool into its store. One per home, used by one thread at a time."""
 
     def __init__(self, store: Store, *, batch_bytes: int = BATCH_BYTES) -> None:
-        """Looks at nothing but the quarantine yet."""
+        """Look at nothing but the quarantine yet."""
         self._store = store
         self._batch_bytes = batch_bytes
         self.delays = Delays(store.time)
@@ -130,7 +130,7 @@ class Ingester:
         return report
 
     def _begin(self, report: IngestReport, beat: Callable[[], None]) -> None:
-        """Takes in what files of the archive have and the store does not know, once; and sets segments aside that were
+        """Take in what files of the archive have and the store does not know, once; and set segments aside that were
         damaged since they were taken in."""
         archive = self._store.archive
         if archive.open() or not self._begun:
@@ -148,7 +148,8 @@ class Ingester:
             self._set_aside(where.path, where.run, error, report)
 
     def _take_in(self, file: Merged, report: IngestReport) -> set[StepKey]:
-        """Takes in the segments of a file that the store does not know; → steps whose metrics are to be computed."""
+        """Take in the segments of a file that the store does not know; return the steps whose metrics are to be
+        computed."""
         unknown = file.segments - self._in_ledger(sorted(file.segments))
         if not unknown and file.kind != FROZEN:
             return set()
@@ -197,7 +198,7 @@ class Ingester:
             self._cannot(foreign.path, foreign.run, f"cannot remove {foreign.path}: {failure}", report)
 
     def _without_deleted(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
-        """Removes segments of deleted runs, and returns the others."""
+        """Remove segments of deleted runs, and return the others."""
         if not self._deleted.all():  # as almost everywhere
             return list(waiting)
         late = [item.where.path for item in waiting if item.where.run in self._deleted]
@@ -257,7 +258,7 @@ class Ingester:
         return age > SETTLE_SECONDS or self.delays.seconds(reading.where.path) > SETTLE_SECONDS
 
     def _commit(self, parts: Sequence[Part], report: IngestReport) -> None:
-        """Commits a batch; when something in it cannot be stored, finds out what by parting it."""
+        """Commit a batch; when something in it cannot be stored, find out what by parting it."""
         try:
             write_batch(self._store, self._live, parts)
         except RunDeletedError:  # this very moment: the next run removes what is of it
@@ -293,7 +294,7 @@ class Ingester:
             self.delays.forget([path])
 
     def _remove(self, paths: Iterable[Path], report: IngestReport) -> int:
-        """Removes files that are dealt with; → how many of them."""
+        """Remove files that are dealt with; return how many of them."""
         removed = []
         for path in paths:
             try:
@@ -319,7 +320,7 @@ class _Reading:
     place: int  # in the group
 
     def result(self) -> Part | Exception | None:
-        """Waits for it. A `SegmentError` says that its content is wrong, any other error only that it cannot be read
+        """Wait for it. A `SegmentError` says that its content is wrong, any other error only that it cannot be read
         now; None: it is gone."""
         return self.group.result()[self.place]
 
@@ -337,7 +338,7 @@ def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterato
 
 
 def _reading(pool: Executor, batch: Sequence[Waiting]) -> list[_Reading]:
-    """The segments of a batch, in its order."""
+    """Return the segments of a batch, in its order."""
     by_kind = attrgetter("where.kind")
     readings: dict[Path, _Reading] = {}
     for _, of_kind in itertools.groupby(sorted(batch, key=by_kind), key=by_kind):
@@ -392,7 +393,7 @@ def _is_content_error(error: Exception) -> bool:
 
 
 def _parted(parts: Sequence[Part]) -> list[Sequence[Part]]:
-    """A batch in halves; one piece when it cannot be parted."""
+    """Return a batch in halves; one piece when it cannot be parted."""
     middle = len(parts) // 2
     return [some for some in (parts[:middle], parts[middle:]) if some]
 
@@ -407,7 +408,7 @@ def _count(parts: Sequence[Part], report: IngestReport) -> None:
 
 
 def _first_bytes(segments: Sequence[Waiting], limit: int | None) -> Sequence[Waiting]:
-    """The oldest segments, up to and including the one that reaches the limit."""
+    """Return the oldest segments, up to and including the one that reaches the limit."""
     if limit is None:
         return segments
     sizes = itertools.accumulate(item.nbytes for item in segments)

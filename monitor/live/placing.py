@@ -102,7 +102,7 @@ class Trajectory:
 
 
 def trajectory(token_ids_N: Ids, mask_N: NDArray[np.bool_], parts: Sequence[Part]) -> Trajectory:
-    """Finds the places of `parts`, which are in the order of sampling.
+    """Find the places of `parts`, which are in the order of sampling.
 
     >>> first = Part({"prompt_length": 2, "spans": []}, np.array([5, 6, 7]), np.zeros(3, np.float32))  # 7: never sent
     >>> second = Part({"prompt_length": 6, "spans": []}, np.array([8]), np.zeros(1, np.float32))
@@ -168,8 +168,8 @@ def rollout_record(ours: Mapping[str, Any], sequence: Trajectory) -> pa.Table:
 
 
 def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]:
-    """The parts as one row of rollout_sequences: of what can differ between them the last one's, or null where that
-    would mislead."""
+    """Return the parts as one row of rollout_sequences: of what can differ between them the last one's, or null where
+    that would mislead."""
     rows = [part.row for part in sequence.parts]
     replicas = {row["replica"] for row in rows}
     logprobs = sequence.logprobs_K()

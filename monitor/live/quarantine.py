@@ -17,7 +17,7 @@ from logprobe.monitor.store.store import Store
 
 
 def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -> bool:
-    """Moves `path` below ``quarantine/``. False when it was gone already.
+    """Move `path` below ``quarantine/``. False when it was gone already.
 
     Raises `StoreError` or `OSError` when that is not possible; the file stays where it is.
     """
@@ -58,7 +58,7 @@ def forget_the_lost(store: Store) -> None:
 
 
 def _free_place(home: Home, path: Path) -> Path:
-    """The file's path below ``quarantine/``, with a number if another file of that name is there."""
+    """Return the file's path below ``quarantine/``, with a number if another file of that name is there."""
     first = home.quarantine.joinpath(*(file_name(part) for part in path.relative_to(home.spool).parts))
     target, number = first, 0
     while os.path.lexists(target):

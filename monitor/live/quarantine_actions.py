@@ -47,7 +47,7 @@ class Handled(TypedDict):
 
 
 def perform(home: Home, name: str, document: Mapping[str, Any]) -> Handled:
-    """Does one, through the service if one runs, else with the home to ourselves.
+    """Do one, through the service if one runs, else with the home to ourselves.
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
     be had.
@@ -57,7 +57,7 @@ def perform(home: Home, name: str, document: Mapping[str, Any]) -> Handled:
 
 
 def full_name(file: str) -> str:
-    """A file as the store names it; people may leave ``quarantine/`` away.
+    """Return the name by which the store knows a file; the user may leave ``quarantine/`` away.
 
     >>> full_name("run/writer/x.arrow")
     'quarantine/run/writer/x.arrow'
@@ -114,7 +114,7 @@ def _put_back(home: Home, file: Path, row: Row) -> None:
 
 
 def _check_segment_place(home: Home, target: Path) -> None:
-    """Raises `ConfigurationError` when a file there could never be ingested."""
+    """Raise `ConfigurationError` when a file there could never be ingested."""
     try:
         run = SegmentPath.parse(target).run
         depth = len(target.relative_to(home.spool).parts)

@@ -307,7 +307,7 @@ _Made = tuple[tuple[int, Any], list[_Key]]
 
 
 def _parts(run: Run, source: Source, links: Sequence[_Link]) -> Mapping[tuple[Step, int], _Made]:
-    """Number of tokens, versions and parts of sequences that were sampled in several requests."""
+    """Return the number of tokens, versions and parts of sequences that were sampled in several requests."""
     if not links:
         return {}
     at = {(link.step.trained["segment"][link.row], int(link.step.trained["row"][link.row])): link for link in links}

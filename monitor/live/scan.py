@@ -69,7 +69,7 @@ def scan(
     wanted: Callable[[Path], bool] = lambda _: True,
     known: Callable[[str], bool] = lambda _: False,
 ) -> SpoolContent:
-    """Lists the spool. Hidden files are left alone, unless they are a killed writer's (`STALE_SECONDS` old).
+    """List the spool. Hidden files are left alone, unless they are a killed writer's (`STALE_SECONDS` old).
 
     `now`: by the clock that stamps the files, in seconds since the epoch. `wanted`: whether to look into a folder at
     all. `known`: whether a file was taken in already, by its path; it is left out.
@@ -114,7 +114,7 @@ class _Look:
         return entries
 
     def sort_in(self, entry: os.DirEntry[str], depth: int) -> None:
-        """Finds out what an entry is."""
+        """Find out what an entry is."""
         if entry.name.startswith(".") and not entry.name.endswith(TEMPORARY):
             return
         path = Path(entry.path)
@@ -145,7 +145,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _run_of(home: Home, path: Path) -> str | None:
-    """The run below whose folder `path` lies; None: below none, or below one that logprobe did not name."""
+    """Return the run below whose folder `path` lies; None: below none, or below one that logprobe did not name."""
     folder, *below = path.relative_to(home.spool).parts
     return run_name(folder) if below and is_text(folder) else None
 

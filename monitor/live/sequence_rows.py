@@ -177,7 +177,7 @@ def _reported(
     mask_N: NDArray[np.bool_],
     offsets_S1: NDArray[np.int64],
 ) -> dict[str, pa.Array]:
-    """Sums of what the trainer reported token by token; null where it reported nothing."""
+    """Return the sums of what the trainer reported token by token; null where it reported nothing."""
     rows = table.num_rows
     columns = {
         "advantage_abs_sum": pa.nulls(rows, pa.float64()),
@@ -307,7 +307,7 @@ def received_differences(table: pa.Table, aligned: Aligned, r_N: NDArray[np.floa
 
 
 def no_routes(rows: int) -> dict[str, pa.Array]:
-    """The columns of records of which a side has no routes, or that were not compared: null."""
+    """Return the columns of records of which a side has no routes, or that were not compared: null."""
     return {name: pa.nulls(rows, pa.bool_() if name == "routes_match" else pa.int64()) for name in ROUTE_COLUMNS}
 
 
@@ -340,7 +340,7 @@ def _layers(routes: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[np
 def _of_one_depth(
     table: pa.Table, aligned: Aligned, rollout_S: NDArray[np.int64], chosen_S: NDArray[np.bool_], layers: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Compared and equal pairs of the chosen records, which all have so many layers."""
+    """Return the compared and equal pairs of the chosen records, which all have so many layers."""
     rows = table.select(["routes", "rollout_routes"]).filter(pa.array(chosen_S))
     ours_NL, theirs_ML = (
         np.asarray(ragged.one_array(column).flatten()).reshape(-1, layers) for column in rows.itercolumns()

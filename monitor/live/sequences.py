@@ -444,7 +444,7 @@ def _with_lists(pairs: _Pairs) -> NDArray[np.bool_]:
 
 
 def _all(pairs: Sequence[_Pairs], name: str) -> NDArray[Any]:
-    """A column of all training records of some pairs."""
+    """Return a column of all training records of some pairs."""
     return np.concatenate([some.ours(name) for some in pairs])
 
 
@@ -475,7 +475,7 @@ def _by_lists(memory: Memory, pairs: Sequence[_Pairs]) -> Columns:
 
 
 def _with_rollouts(memory: Memory, pairs: Sequence[_Pairs], lists: pa.Table) -> pa.Table:
-    """The lists of training records with those of their rollout records beside them."""
+    """Return the lists of training records with those of their rollout records beside them."""
     numbers = [some.theirs("lists") for some in pairs if not some.parts]
     tables = [memory.rollout_lists.take(np.concatenate(numbers)).select(_THEIRS.names)] if numbers else []
     if made := [each.record for some in pairs for each in some.parts]:

@@ -54,7 +54,7 @@ class SoundRows:
 
 
 def sound_rows(segment: Segment) -> SoundRows:
-    """Checks the rows of one segment. Raises `SegmentError` (reason ``columns``) when none of them can be used."""
+    """Check the rows of one segment. Raises `SegmentError` (reason ``columns``) when none of them can be used."""
     kind, table = segment.where.kind, segment.table.replace_schema_metadata()
     _check_required(segment)
     faults = dict(_faults(kind, table))

@@ -122,7 +122,8 @@ class Live:
 
 
 def _oldest(sizes: Mapping[Run, int], most: int) -> Iterator[Run]:
-    """Runs that have to go until the others have no more than `most`: those first that had no news for longest."""
+    """Yield the runs that have to go until the others have no more than `most`: those first that had no news for
+    longest."""
     beyond = sum(sizes.values()) - most
     for run in sorted(sizes, key=lambda run: (run.used, run.name)) if beyond > 0 else ():
         if beyond <= 0:
@@ -132,7 +133,7 @@ def _oldest(sizes: Mapping[Run, int], most: int) -> Iterator[Run]:
 
 
 def _attempts_changed(run: Run) -> set[Step]:
-    """Steps of a run that was begun more than once of which other records are left behind now."""
+    """Return the steps of a run that was begun more than once of which other records are left behind now."""
     steps = [step for step in run.steps.values() if len(step.trained)] if run.begun else []
     return {step for step in steps if not _same(step.older, older(step.number, step.trained, run.begun, run.last))}
 

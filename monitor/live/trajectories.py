@@ -123,7 +123,7 @@ def ambiguous_parts(step: Step, row: int, chosen: Sequence[int], clock: int) -> 
 
 
 def _nearest(step: Step, row: int) -> Callable[[int], tuple[Any, ...]]:
-    """A key: what was there before the training first, then by how far it is away."""
+    """Return a key: what was there before the training first, then by how far it is away."""
     rows, trained_at = step.run.sampled, int(step.trained["time"][row])
 
     def key(number: int) -> tuple[Any, ...]:

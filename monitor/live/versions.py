@@ -86,7 +86,7 @@ class Marks:
         return []
 
     def _between(self, record: Decided, first: int, last: int) -> Iterator[tuple[int, str | None]]:
-        """Marks about a record from one moment of its machine's clock to another."""
+        """Yield the marks about a record from one moment of its machine's clock to another."""
         if record.machine is not None:
             for mark in _range(self._own.get(record.machine, ()), first, last, _moment):
                 if _is_about(mark, record):

@@ -236,7 +236,8 @@ def _pieces(some: Sequence[_Rows]) -> pa.Array:
 
 
 def _stated_otherwise(step: Step) -> set[int]:
-    """Records of whose versions the trainer says something, and the engine may say something else than before."""
+    """Return the records of whose versions the trainer says something, and the engine may say something else than
+    before."""
     stated = (
         {row for row, said in enumerate(step.trained["stated"].tolist()) if said is not None}
         if len(step.trained)
@@ -256,7 +257,7 @@ def _stated_otherwise(step: Step) -> set[int]:
 
 
 def _aside(step: Step) -> set[int]:
-    """Records that another attempt has replaced than the store says."""
+    """Return the records that were replaced by another attempt than the store says."""
     now = {} if step.older is None else step.older.by
     return {row for row in now.keys() | step.aside.keys() if now.get(row) != step.aside.get(row)}
 
@@ -300,7 +301,7 @@ def _parts(to: Transaction, outcome: Outcome) -> None:
 
 
 def _of_parts_again(step: Step) -> set[int]:
-    """Records made of other parts than before, or of parts whose versions are other ones."""
+    """Return the records made of other parts than before, or of parts whose versions are other ones."""
     return {
         row
         for row in step.touched | step.parts.keys()
