@@ -23,7 +23,7 @@ KEYS: Final[tuple[str, ...]] = tuple(_BY_KEY)
 
 
 def metric(key: str) -> Metric:
-    """The declaration behind a stored key such as ``backend.k3_kl``.
+    """Return the declaration behind a stored key such as ``backend.k3_kl``.
 
     Raises:
         ConfigurationError: there is no such metric.

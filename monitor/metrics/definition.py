@@ -41,7 +41,7 @@ class PairMetric(Metric):
     pairs: tuple[str, ...] = RATIO_PAIRS
 
     def keys(self) -> tuple[str, ...]:
-        """The stored keys."""
+        """Return the stored keys."""
         return tuple(f"{pair}.{self.key}" for pair in self.pairs)
 
     def inputs(self, key: str) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class StepMetric(Metric):
     value: Callable[[StepSums], Floats]
 
     def keys(self) -> tuple[str, ...]:
-        """The stored key."""
+        """Return the stored key."""
         return (self.key,)
 
     def inputs(self, key: str) -> tuple[str, ...]:  # noqa: ARG002 - as of a pair's metric

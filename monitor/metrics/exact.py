@@ -38,7 +38,8 @@ def _parts(index: NDArray[np.intp], values: Floats, size: int) -> list[list[floa
 
 
 def _levels(index: NDArray[np.intp], values: Floats, size: int, largest: float) -> Iterator[Floats]:
-    """Sums per group of the leading bits of all values, then of the next, until none are left: no sum needs rounding.
+    """Yield sums per group of the leading bits of all values, then of the next, until none are left: no sum needs
+    rounding.
 
     Leading bits are what is left of a value after adding a power of two so large that sums of so many are below it
     (Rump, Ogita and Oishi 2008, Accurate floating-point summation, algorithm ExtractVector).
@@ -54,7 +55,7 @@ def _levels(index: NDArray[np.intp], values: Floats, size: int, largest: float) 
 
 
 def rounded(numbers: list[float]) -> float:
-    """The exact sum, rounded to nearest.
+    """Return the exact sum, rounded to nearest.
 
     >>> rounded([1e16, 1.0, -1e16])
     1.0

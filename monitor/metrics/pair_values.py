@@ -14,7 +14,7 @@ ROUNDING: Final = 1e-14  # relative: what is left of a variance when all values 
 
 
 def ratio_std(pair: PairSums) -> Floats:
-    """Standard deviation of ρ over tokens."""
+    """Return the standard deviation of ρ over tokens."""
     return np.sqrt(ratio_variance(pair))
 
 

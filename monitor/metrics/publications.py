@@ -52,7 +52,7 @@ def _of_replicas(records: Sequence[Record]) -> Iterator[tuple[float | None, floa
 
 
 def _or_last(value: Any) -> tuple[bool, Any]:
-    """A key by which what is not known comes last."""
+    """Return a key by which what is not known comes last."""
     return value is None, value
 
 

@@ -118,7 +118,7 @@ class PairSums:
         return self._groups.where(self._valid)
 
     def column(self, name: str) -> Floats:
-        """A column of the sequences that have a valid token [V]."""
+        """Return a column of the sequences that have a valid token [V]."""
         return np.asarray(self._statistics[name])[self._valid].astype(np.float64, copy=False)
 
     def per_token(self, name: str) -> Floats:
@@ -210,7 +210,7 @@ class StepSums:
         self.pairs[pair] = PairSums(statistics, groups, self)
 
     def pair(self, name: str) -> PairSums:
-        """The sums of a pair; without statistics, those of no sequence."""
+        """Return the sums of a pair; without statistics, those of no sequence."""
         if name not in self.pairs:
             self.add_pair(name, empty(0), Groups(np.empty(0, np.intp), self.groups.size))
         return self.pairs[name]
@@ -237,7 +237,7 @@ class StepSums:
         return divide(groups.sum(numerator_S[given]), groups.sum(denominator_S[given]))
 
     def routed(self, name: str) -> Floats:
-        """A column of routes [S]; NaN throughout where none was recorded."""
+        """Return a column of routes [S]; NaN throughout where none was recorded."""
         return self.routes.get(name, np.full(len(self.n_expected), np.nan))
 
     def version_count(self, name: str) -> Floats:
@@ -249,7 +249,7 @@ class StepSums:
         return self.reported(np.full(self.groups.size, np.nan), name)
 
     def reported(self, computed: Floats, *names: str) -> Floats:
-        """`computed`, or where it is null the first of these scalars that the trainer reported [G]."""
+        """Return `computed`, or where it is null the first of these scalars that the trainer reported [G]."""
         for name in names:
             if name in self.scalars:
                 computed = np.where(np.isnan(computed), self.scalars[name], computed)
