@@ -106,7 +106,7 @@ def _of_sequence(a: Floats | None, b: Floats | None) -> tuple[float, float, floa
 
 
 def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
-    """The gap between two scorings; None where there is no token to compare."""
+    """Return the gap between two scorings; None where there is no token to compare."""
     of = sums(a, b)
     if of is None:
         return None
@@ -232,14 +232,15 @@ def _follows(left_N: Floats, change_N: Floats) -> bool:
 
 
 def _mean_parts(of: Sums, chosen_S: NDArray[np.bool_]) -> Floats:
-    """The chosen sequences' parts of their mean K3, in units that both arms share."""
+    """Return the chosen sequences' parts of their mean K3, in units that both arms share."""
     tokens = float((of.n_S + of.broken_S)[chosen_S].sum())
     parts: Floats = (of.k3_S + _CLAMP * of.broken_S)[chosen_S] / max(tokens, 1.0)
     return parts
 
 
 def student(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5); 1 % off at 4 degrees of freedom, less beyond.
+    """Return the 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5); 1 % off at 4 degrees of freedom, less
+    beyond.
 
     >>> round(student(10), 2), round(student(30), 2)
     (2.23, 2.04)

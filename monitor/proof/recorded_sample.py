@@ -127,7 +127,7 @@ def _imported(source: Source, run: str, versions: Collection[str], most: int, st
 
 
 def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
-    """A sequence whose mask begins with the response; what a tool wrote within it has no log-prob."""
+    """Return a sequence whose mask begins with the response; what a tool wrote within it has no log-prob."""
     tokens, mask = row["token_ids"], row["mask"]
     under = np.flatnonzero(mask)
     start, end = int(under[0]), int(under[-1]) + 1
@@ -204,7 +204,7 @@ def _floats(values: Any) -> Floats | None:
 
 
 def _engine(source: Source, run: str, fingerprint: str | None, sample: RecordedSample) -> RecordedSample:
-    """The sample, with the engine of its sequences."""
+    """Return the sample, with the engine of its sequences."""
     rows = queries.config_documents(source, run=run, kind="engine_config").to_pylist()
     document = next((json.loads(row["document"]) for row in rows if row["fingerprint"] == fingerprint), None)
     if document is None:
@@ -230,7 +230,8 @@ def _engine(source: Source, run: str, fingerprint: str | None, sample: RecordedS
 
 
 def _arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Recorded arguments that can be set again, and the names of those that cannot: a text stands for an object."""
+    """Return the recorded arguments that can be set again, and the names of those that cannot: a text stands for an
+    object."""
     ours = {name: value for name, value in given.items() if value is not None and not _AROUND.fullmatch(name)}
     lost = [name for name, value in ours.items() if name.endswith("_config") and isinstance(value, str)]
     never = tuple(name for name in ours if name in _NEVER or name in lost)

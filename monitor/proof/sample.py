@@ -108,7 +108,7 @@ def digest(sequences: Sequence[TokenSequence]) -> str:
 
 
 def read_sample(path: Path) -> tuple[TokenSequence, ...]:
-    """The sequences of a sample file.
+    """Return the sequences of a sample file.
 
     Raises:
         ConfigurationError: not readable, a column is missing, or a row does not fit together; says which row and why.
@@ -141,7 +141,7 @@ def _rows(path: Path) -> Iterator[dict[str, object]]:
 
 
 def sequence_of(row: Mapping[str, Any], place: str) -> TokenSequence:
-    """A row in the columns of a sample. Raises `ConfigurationError`."""
+    """Return the sequence of a row in the columns of a sample. Raises `ConfigurationError`."""
     missing = [name for name in _REQUIRED if row.get(name) is None]
     if missing:
         raise ConfigurationError(f"{place}: {', '.join(missing)} missing; see docs/compare.md for the columns")
@@ -165,7 +165,8 @@ def sequence_of(row: Mapping[str, Any], place: str) -> TokenSequence:
 
 
 def stating(sequences: Sequence[TokenSequence], text: str, place: str) -> tuple[TokenSequence, ...]:
-    """The sequences with sampling params, an object's JSON text, where they state none. Raises `ConfigurationError`."""
+    """Return the sequences with sampling params, an object's JSON text, where they state none. Raises
+    `ConfigurationError`."""
     try:
         given = json.loads(text)
     except ValueError as error:
@@ -205,7 +206,7 @@ def _logprobs(row: Mapping[str, Any], name: str, length: int, place: str) -> Flo
 
 
 def temperature_of(value: Any, place: str) -> float:
-    """The temperature that log-probs are divided by. Raises `ConfigurationError`."""
+    """Return the temperature that log-probs are divided by. Raises `ConfigurationError`."""
     if value is None:
         return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
@@ -215,7 +216,8 @@ def temperature_of(value: Any, place: str) -> float:
 
 
 def sampling_of(value: Any, place: str) -> dict[str, float]:
-    """The sampling params that change a distribution, of an object or its JSON text. Raises `ConfigurationError`."""
+    """Return the sampling params that change a distribution, of an object or its JSON text. Raises
+    `ConfigurationError`."""
     try:
         document = json.loads(value) if isinstance(value, str) else value or {}
         given = {name: document.get(name) for name in NEUTRAL}

@@ -133,7 +133,7 @@ def score(
 def _off(
     sequences: Sequence[TokenSequence], scores: Mapping[str, Scores], legs: Mapping[Departs, Gap | None]
 ) -> Iterator[dict[str, object]]:
-    """The sequences with a token that is off, with their engine and the K3 of each gap."""
+    """Yield the sequences with a token that is off, with their engine and the K3 of each gap."""
     measured = {leg: leg_gap for leg, leg_gap in legs.items() if leg_gap is not None}
     of = {leg: sums(scores[leg_gap.a], scores[leg_gap.b]) for leg, leg_gap in measured.items()}
     for at in sorted({at for leg_gap in measured.values() for at in leg_gap.sequences_off}):
@@ -239,7 +239,7 @@ class Scorers:
         return self._fresh(jobs, None)
 
     def _fresh(self, jobs: Sequence[tuple[EngineJob, list[int]]], environment: Mapping[str, str] | None) -> Fresh:
-        """Runs engines and puts their answers together."""
+        """Run engines and put their answers together."""
         answers: dict[str, list[Floats | None]] = {path: [None] * len(self._sequences) for path in PATHS}
         costs, errors = [], []
         variables = {**self._setup.environment, **(environment or {})}
@@ -258,7 +258,7 @@ class Scorers:
         return Fresh(decode, prefill, alone, _cost(costs), errors[0] if errors else None)
 
     def require(self, *scores: Scores) -> None:
-        """Raises `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can
+        """Raise `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can
         load."""
         if all(values is None for side in scores for values in side):
             raise ConfigurationError(f"nothing could be scored: {'; '.join(self.problems)}")
@@ -321,8 +321,8 @@ class Scorers:
         return () if answer is None else tuple((str(name), float(error)) for name, error in answer["layers"])
 
     def breaks(self, at: int) -> Mapping[str, Any] | None:
-        """The first operation of a sequence that differs in a bit between the trainer and a fresh engine; None: not
-        compared.
+        """Return the first operation of a sequence that differs in a bit between the trainer and a fresh engine; None:
+        not compared.
 
         Without the trainer's function the reference stands for it.
         """
@@ -436,7 +436,7 @@ def _pairs(scores: Mapping[str, Scores], path: str) -> dict[tuple[str, str], Gap
 
 
 def _names(scores: Mapping[str, Scores], path: str) -> tuple[str, str]:
-    """The fresh engine's and the reference's score of the tokens as they were sampled."""
+    """Return the fresh engine's and the reference's score of the tokens as they were sampled."""
     fresh = "r_fresh" if path == "decode" else "r_fresh_prefill"
     return fresh, "q_rollout" if "q_rollout" in scores else "q"
 

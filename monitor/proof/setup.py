@@ -72,7 +72,7 @@ class Setup:
         return (*self.not_repeated, *differing)
 
     def checkpoint(self, version: str | None) -> Path | None:
-        """The checkpoint of a weight version; None: none was named. A single unnamed one serves for all."""
+        """Return the checkpoint of a weight version; None: none was named. A single unnamed one serves for all."""
         if version is not None and version in self.models:
             return self.models[version]
         return self.models.get("") if version is None or set(self.models) == {""} else None

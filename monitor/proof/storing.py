@@ -25,7 +25,7 @@ def part(store: Store, _: threading.Event) -> Part:
 
 
 def record(home: Home, run: str, kind: str, document: Mapping[str, Any], author: str) -> None:
-    """Stores what an experiment found. Raises `ConfigurationError`, `HomeBusyError` or `StoreError`."""
+    """Store what an experiment found. Raises `ConfigurationError`, `HomeBusyError` or `StoreError`."""
     text = json.dumps(document)
     actions.perform(_ACTIONS, home, RECORD, {"run": run, "kind": kind, "author": author, "document": text})
 

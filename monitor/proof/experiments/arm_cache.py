@@ -30,7 +30,7 @@ class ArmCache:
     def __call__(
         self, module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
     ) -> Outcome:
-        """The kept answer, or a fresh one. Raises `StoreError` when the disk refuses it."""
+        """Return the kept answer, or a fresh one. Raises `StoreError` when the disk refuses it."""
         path = self.folder / f"{_key(module, job, environment or {})}.json"
         kept = _read(path)
         if kept is not None:

@@ -210,7 +210,7 @@ class Search:
     _kept: dict[tuple[tuple[str, str], ...], Measured] = field(default_factory=dict)
 
     def run(self) -> tuple[list[Arm], tuple[str, ...], bool]:
-        """The arms, the smallest set of knobs, and whether that set restores parity."""
+        """Return the arms, the smallest set of knobs, and whether that set restores parity."""
         base = self._sums(Measured(*self.bench.base))
         if base is None:
             return [], (), False
@@ -227,7 +227,7 @@ class Search:
         return arms, names, bool(smallest) and self._parity(smallest)
 
     def left(self, names: Collection[str]) -> tuple[Scores, Scores]:
-        """The two scorings whose gap is what the named settings leave."""
+        """Return the two scorings whose gap is what the named settings leave."""
         changes = tuple(change for change in self.bench.changes if change.knob.name in names)
         measured = next((self._kept[key] for key in self._kept if {name for name, _ in key} == {*names}), None)
         if not changes or measured is None or measured.a is None or measured.b is None:
@@ -269,7 +269,7 @@ class Search:
         return any(_opposite(one, other) for one, other in itertools.combinations(worked, 2))
 
     def _greedy(self, base: Sums) -> tuple[Change, ...]:
-        """Settings that each remove some of what the ones before them left, the best first."""
+        """Return the settings that each remove some of what the ones before them left, the best first."""
         kept: tuple[Change, ...] = ()
         left = base
         while self._above(left) and not any(change.alone for change in kept):
@@ -284,7 +284,7 @@ class Search:
         return kept
 
     def _back(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """`changes` without the settings that it does as well without."""
+        """Return `changes` without the settings that it does as well without."""
         kept = changes
         for change in changes if len(changes) > 1 else ():
             fewer = tuple(other for other in kept if other is not change)
@@ -312,7 +312,7 @@ class Search:
         return left is not None and not self._above(left)
 
     def _measure(self, changes: tuple[Change, ...]) -> Measured:
-        """Runs an arm once; the order of its changes does not matter."""
+        """Run an arm once; the order of its changes does not matter."""
         key = tuple(sorted((change.knob.name, change.setting) for change in changes))
         if key not in self._kept:
             if self.out_of_time():
@@ -389,7 +389,7 @@ def search_all(
     deadline: float | None = None,
     countdown: Countdown | None = None,
 ) -> Bisection:
-    """Searches every side that departs.
+    """Search every side that departs.
 
     Args:
         benches: sides that can be searched.
@@ -452,7 +452,7 @@ def _leg_size(legs: Mapping[Departs, Gap | None], bench: Bench) -> float:
 
 
 def leg(a: Scores, b: Scores, names: tuple[str, str]) -> Gap | None:
-    """The gap of one leg."""
+    """Return the gap of one leg."""
     return gap(names[0], a, names[1], b)
 
 

@@ -37,7 +37,7 @@ def bisect(
     run: Run = run_scorer,
     countdown: Countdown | None = None,
 ) -> Bisection:
-    """Finds the settings that make the gap.
+    """Find the settings that make the gap.
 
     Args:
         sequences: what is scored.
@@ -115,8 +115,8 @@ class _Laboratory:
                 self.t = self._trainer({}, scorers)
 
     def _eagerly(self) -> Fresh:
-        """The baseline engine without compilation, which all arms then do without; the failed one if that does not
-        start either."""
+        """Return the baseline engine without compilation, which all arms then do without; the failed one if that does
+        not start either."""
         setup = replace(self._setup, overrides={**self._setup.overrides, "enforce_eager": True})
         scorers = Scorers(self._sequences, setup, self._run)
         with self._countdown.arm("baseline: engine, eagerly"):
@@ -138,7 +138,7 @@ class _Laboratory:
             return self._baselines.layers(side)
 
     def unlike(self) -> tuple[str, ...]:
-        """Settings of the recorded engine that the baseline does not have."""
+        """Return the settings of the recorded engine that the baseline does not have."""
         return self._setup.unlike(self._baselines.settings)
 
     def level(self) -> float | None:
@@ -151,7 +151,7 @@ class _Laboratory:
         return Scorers(self._sequences, self._setup, self._run)
 
     def benches(self, knobs: Sequence[Knob]) -> list[Bench]:
-        """The sides, with what can be changed on each."""
+        """Return the sides, with what can be changed on each."""
         return [self._engine_bench(knobs), self._state_bench(knobs), self._trainer_bench(knobs)]
 
     def _engine_bench(self, knobs: Sequence[Knob]) -> Bench:

@@ -118,7 +118,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
 
 
 def chosen(names: Sequence[str] | None) -> tuple[Knob, ...]:
-    """The knobs of these names, all of them by default. Raises `ConfigurationError`."""
+    """Return the knobs of these names, all of them by default. Raises `ConfigurationError`."""
     if names is None:
         return KNOBS
     knob_names = {knob.name for knob in KNOBS}

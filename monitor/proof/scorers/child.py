@@ -41,7 +41,7 @@ def _answer(main: Main, job: Path, answer: Path) -> None:
 
 
 def _words(error: BaseException) -> str:
-    """The first informative line of an error; causes first, since wrappers say little."""
+    """Return the first informative line of an error; causes first, since wrappers say little."""
     while error.__cause__ is not None:
         error = error.__cause__
     pydantic = sys.modules.get("pydantic")

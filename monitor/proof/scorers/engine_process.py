@@ -29,7 +29,7 @@ _WORKER = f"{WorkerCalls.__module__}.{WorkerCalls.__qualname__}"
 
 
 def main(job: EngineJob, folder: Path) -> EngineAnswer:
-    """Starts the engine, scores, and returns the answer."""
+    """Start the engine, score, and return the answer."""
     os.environ[READINGS] = str(folder / "readings.jsonl")
     began = time.monotonic()
     scorer = Scorer(job)
@@ -78,12 +78,12 @@ class Scorer:
         return processed and not self._repeats
 
     def settings(self) -> Mapping[str, Any]:
-        """The engine's effective settings, as the plugin records them."""
+        """Return the engine's effective settings, as the plugin records them."""
         document = self.document()
         return {**document["summary"], "vllm": document["versions"]["vllm"]}
 
     def document(self) -> Mapping[str, Any]:
-        """The engine's configuration, as the plugin records it."""
+        """Return the engine's configuration, as the plugin records it."""
         from logprobe.collectors.vllm.config import engine_document  # noqa: PLC0415
 
         chosen = self._engine.collective_rpc("logprobe_effective")[0]
@@ -213,7 +213,7 @@ class Scorer:
         return reported
 
     def _prefilled_at_once(self, indices: Sequence[int]) -> Iterator[list[int]]:
-        """Groups whose requests all begin in one step, so that they reach the token of an update together."""
+        """Yield the groups whose requests all begin in one step, so that they reach the token of an update together."""
         limits = self._engine.vllm_config.scheduler_config
         group: list[int] = []
         for index in indices:
@@ -225,7 +225,7 @@ class Scorer:
         yield group
 
     def _warm(self, replay: Replay, indices: Sequence[int]) -> None:
-        """Caches prompts, or what they share with other prompts, as the weights of another version computed them."""
+        """Cache prompts, or what they share with other prompts, as the weights of another version computed them."""
         from vllm import SamplingParams  # noqa: PLC0415
 
         self._load(str(replay["prefix"]))
@@ -295,7 +295,7 @@ def _reported(output: Any) -> list[float]:
 
 
 def _by_history(sequences: Sequence[SequenceJob], *, in_flight: bool) -> dict[tuple[tuple[int, str], ...], list[int]]:
-    """Indices of sequences by the response tokens from which each weight version sampled; one version unless
+    """Return the indices of sequences by the response tokens from which each weight version sampled; one version unless
     `in_flight`."""
     indices: dict[tuple[tuple[int, str], ...], list[int]] = {}
     for index, sequence in enumerate(sequences):

@@ -71,7 +71,7 @@ class ForcedTokens(LogitsProcessor):  # type: ignore[misc]
                 self._rows[source] = replaced
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Reads the log-prob of each forced token, then leaves no other token to sample. Logits: [requests,
+        """Read the log-prob of each forced token, then leave no other token to sample. Logits: [requests,
         vocabulary]."""
         indices = [index for index, row in self._rows.items() if len(row.output) < len(row.tokens)]
         if not indices:

@@ -21,7 +21,7 @@ from logprobe.monitor.proof.scorers.child import answer_job
 
 
 def main(job: Mapping[str, Any], _: Path) -> Mapping[str, object]:
-    """Calls the function and checks what it returns."""
+    """Call the function and check what it returns."""
     sys.path.insert(0, job.get("folder", "."))  # a module beside the user's script
     function = function_of(job["function"])
     unknown = sorted(set(job["settings"]) - set(_keywords(function, job["settings"])))
@@ -43,7 +43,7 @@ def main(job: Mapping[str, Any], _: Path) -> Mapping[str, object]:
 
 
 def function_of(name: str) -> Callable[..., Sequence[Any]]:
-    """The function that ``module:function`` names."""
+    """Return the function that ``module:function`` names."""
     module, _, attribute = name.partition(":")
     function: Callable[..., Sequence[Any]] = getattr(importlib.import_module(module), attribute)
     return function
@@ -57,7 +57,7 @@ def _keywords(function: Callable[..., Any], wanted: Mapping[str, Any]) -> list[s
 
 
 def _numpy(value: Any) -> Any:
-    """A torch tensor, on whatever device and in whatever precision, as an array."""
+    """Return a torch tensor, on whatever device and in whatever precision, as an array."""
     return value.detach().double().cpu().numpy() if hasattr(value, "detach") else value
 
 

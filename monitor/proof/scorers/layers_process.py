@@ -25,7 +25,7 @@ from logprobe.monitor.proof.scorers.watching import Outputs, Watch, errors, firs
 
 
 def main(job: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
-    """Runs both on one sequence after the other, so that nothing is padded, and compares."""
+    """Run both on one sequence after the other, so that nothing is padded, and compare."""
     sys.path.insert(0, job.get("folder", "."))
     ours, theirs = ([*(_by_function(job, side) if side else _by_engine(job, folder))] for side in job["sides"])
     if job.get("operations"):

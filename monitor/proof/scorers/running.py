@@ -53,7 +53,7 @@ class Outcome:
 def run_scorer(
     module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Runs `module` on `job`, at most `seconds`. Raises `StoreError` when the job cannot be written (a full disk).
+    """Run `module` on `job`, at most `seconds`. Raises `StoreError` when the job cannot be written (a full disk).
 
     Args:
         module: of the scorer.

@@ -31,7 +31,7 @@ _Samples = tuple[list[Sampled], Mapping[str, Any] | None, str]  # with the engin
 
 
 def main(job: TrialJob, _: Path) -> TrialAnswer:
-    """Samples `answers` sequences."""
+    """Sample `answers` sequences."""
     model = Path(job["model"])
     texts = _tokenized(model)
     prompts = texts or _random_prompts(model)

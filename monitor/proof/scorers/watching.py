@@ -84,13 +84,13 @@ class Watch:
             yield "last norm", first
 
     def _by_token(self, values: Tensor) -> Tensor:
-        """A copy: [tokens, width]; engines add in place."""
+        """Return a copy: [tokens, width]; engines add in place."""
         rows = self._tokens if self._tokens and values.numel() % self._tokens == 0 else values.shape[:-1].numel()
         return values.detach().reshape(rows, -1).cpu().clone()
 
 
 def _stream(output: Any) -> Any:
-    """The hidden states after a layer; vLLM's layers leave the last sum to the next norm."""
+    """Return the hidden states after a layer; vLLM's layers leave the last sum to the next norm."""
     if isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], Tensor):
         hidden, residual = output[:2]
         return hidden + residual if hidden.shape == residual.shape else hidden
