@@ -24,7 +24,7 @@ Actions: TypeAlias = Mapping[str, tuple[str, Do]]
 def offered(
     actions: Actions, store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> dict[str, Action]:
-    """The actions on an open store, for the service's endpoint."""
+    """Return the actions on an open store, for the service's endpoint."""
 
     def bound(do: Do) -> Callable[[Mapping[str, Any]], Mapping[str, object]]:
         return lambda document: do(store, document, clock())
@@ -35,8 +35,8 @@ def offered(
 def perform(
     actions: Actions, home: Home, name: str, document: Mapping[str, Any], *, seconds: float | None = None
 ) -> Any:
-    """Does one of `actions`, through the service if one runs, else with the home to ourselves. `seconds`: to wait for
-    its answer.
+    """Do one of `actions`, through the service if one runs, else with the home to ourselves. `seconds`: to wait for its
+    answer.
 
     Returns the action's answer; through the service times in it are texts, as JSON has them.
 
@@ -54,7 +54,7 @@ def perform(
 
 
 def text(document: Mapping[str, Any], name: str) -> str:
-    """A text that an action needs. Raises `ConfigurationError` when it is missing or blank."""
+    """Return a text that an action needs. Raises `ConfigurationError` when it is missing or blank."""
     value = document.get(name)
     if not isinstance(value, str) or not value.strip():
         raise ConfigurationError(f"{name!r} is missing")
@@ -62,7 +62,7 @@ def text(document: Mapping[str, Any], name: str) -> str:
 
 
 def run_of(document: Mapping[str, Any]) -> str:
-    """The run that an action is about, as it is: a name may begin or end with a blank. Raises `ConfigurationError` when
-    it is missing."""
+    """Return the run that an action is about, as it is: a name may begin or end with a blank. Raises
+    `ConfigurationError` when it is missing."""
     text(document, "run")
     return str(document["run"])

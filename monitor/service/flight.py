@@ -48,16 +48,16 @@ class Endpoint(Protocol):
     """Interface that the server needs from the service. Called from many threads at once."""
 
     def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
-        """The rows of one client's statement; `gone`: whether it is no longer waited for."""
+        """Return the rows of one client's statement; `gone`: whether it is no longer waited for."""
 
     def stop_query(self, label: str) -> bool:
-        """Ends the queries of that label; whether there was one."""
+        """End the queries of that label; return whether there was one."""
 
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
-        """The rows of one stored query."""
+        """Return the rows of one stored query."""
 
     def status(self) -> Status:
-        """The state of the service."""
+        """Return the state of the service."""
 
     def ingest(self) -> Mapping[str, object]:
         """Ingests now; the report: `Ingested`."""
@@ -80,13 +80,13 @@ class Request:
     label: str | None = None
 
     def ticket(self) -> flight.Ticket:
-        """Raises `QueryError` when a parameter cannot travel as JSON."""
+        """Return the ticket of the request. Raises `QueryError` when a parameter cannot travel as JSON."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return flight.Ticket(encode({key: value for key, value in fields.items() if value is not None}))
 
     @classmethod
     def from_ticket(cls, ticket: flight.Ticket) -> Request:
-        """Raises `QueryError` on anything that is not a request."""
+        """Read a request from a ticket. Raises `QueryError` on anything that is not a request."""
         try:
             fields = json.loads(ticket.ticket)
             request = cls(**{name: fields.get(name) for name in cls.__slots__})
@@ -119,7 +119,7 @@ def encode(document: Any) -> bytes:
 
 
 def finite(document: Any) -> Any:
-    """The same document with NaN and infinities as None: JSON has neither."""
+    """Return the same document with NaN and infinities as None: JSON has neither."""
     if isinstance(document, Mapping):
         return {key: finite(value) for key, value in document.items()}
     if isinstance(document, list | tuple):
@@ -130,7 +130,7 @@ def finite(document: Any) -> Any:
 
 
 def remote_error(error: flight.FlightError) -> LogprobeError:
-    """The logprobe error that `error` carries from the server, or one that quotes it."""
+    """Return the logprobe error that `error` carries from the server, or one that quotes it."""
     try:
         fields = json.loads(error.extra_info)
         return _ERRORS.get(fields["class"], LogprobeError)(fields["message"])

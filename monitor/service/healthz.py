@@ -124,7 +124,7 @@ class HealthServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops answering."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -33,7 +33,7 @@ def settle() -> None:
 
 
 def trim() -> None:
-    """Returns free memory of all allocators; some milliseconds. Safe from any thread."""
+    """Return free memory of all allocators to the operating system; some milliseconds. Safe from any thread."""
     pa.default_memory_pool().release_unused()
     malloc_trim = _libc("malloc_trim")
     if malloc_trim is not None:

@@ -143,7 +143,7 @@ class Job:
                 return
 
     def run_now(self) -> Progress:
-        """Waits for a run under way, then runs. Raises what the work raises."""
+        """Wait for a run under way, then run. Raises what the work raises."""
         with self._turn:
             try:
                 return self._attempt()
@@ -152,7 +152,7 @@ class Job:
                 raise
 
     def account(self) -> Account:
-        """A snapshot; safe from any thread."""
+        """Return a snapshot; safe from any thread."""
         return replace(self._account)
 
     def unwell_seconds(self) -> float:
@@ -214,7 +214,7 @@ class Schedule:
     """
 
     def __init__(self, jobs: Iterable[Job], *, wall_clock: Callable[[], float] = time.time) -> None:
-        """Starts nothing yet. `wall_clock`: seconds since any point in time, as the system's clock has them."""
+        """Start nothing yet. `wall_clock`: seconds since any point in time, as the system's clock has them."""
         self.missed = 0
         self._wall_clock = wall_clock
         self._stopped = threading.Event()

@@ -112,7 +112,7 @@ class Pipeline:
         return self._diagnosis.run_once()
 
     def retain(self) -> Progress:
-        """Merges what was taken in into files, keeps tokens within their budget, and in few files. Raises
+        """Merge what was taken in into files, keep tokens within their budget, and in few files. Raises
         `StoreError`."""
         report = asdict(self._retention.run_once(by_age=self.clock.is_steady()))
         self._store.archive.forget_idle()
@@ -164,7 +164,7 @@ def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backl
 
 
 def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
-    """Keeps in the store of which runs records wait for too long, so that readers of a judgement know; → how many.
+    """Keep in the store of which runs records wait for too long, so that readers of a judgement know; return how many.
     Raises `StoreError`."""
     rows = [
         (run, now - timedelta(seconds=oldest), now - timedelta(seconds=waiting["newest_seconds"][run]))

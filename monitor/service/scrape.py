@@ -40,7 +40,7 @@ CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-
 
 
 def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
-    """The text of one scrape; `stuck`: files in the spool that cannot be read now.
+    """Return the text of one scrape; `stuck`: files in the spool that cannot be read now.
 
     Raises `StoreError` or `QueryError` when the store does not answer.
     """
@@ -182,14 +182,14 @@ class _Scrape:
 
 
 def states(family: Family, state: str, names: Iterable[str], **labels: str) -> None:
-    """A state set: 1 for the state, 0 for the others."""
+    """Add a state set: 1 for the state, 0 for the others."""
     for name in names:
         family.add(float(name == state), **labels, **{family.name: name})
 
 
 def render(families: Iterable[Family]) -> str:
-    """The exposition, with its end mark. Families without samples are listed, too, so that what is measured can be read
-    off."""
+    """Return the exposition, with its end mark. Families without samples are listed, too, so that what is measured can
+    be read off."""
     return str(generate_latest(_Scrape(families)).decode())  # type: ignore[no-untyped-call]
 
 

@@ -90,7 +90,7 @@ class Service:
         prepare: Callable[[Home], None] = lambda _: None,
         patience: float | None = None,
     ) -> None:
-        """Does nothing before `run`.
+        """Do nothing before `run`.
 
         Args:
             home: to serve.
@@ -128,8 +128,8 @@ class Service:
         self._sql: Desk
 
     def run(self) -> None:
-        """Returns after `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` when it cannot
-        start."""
+        """Run the service; return after `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` when
+        it cannot start."""
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
             self._prepare(self._home)
@@ -308,7 +308,7 @@ class Service:
             self._queries.remove((label, stop))
 
     def stop_query(self, label: str) -> bool:
-        """Ends the queries of that label; whether there was one."""
+        """End the queries of that label; return whether there was one."""
         stops = [stop for name, stop in list(self._queries) if name == label]
         for stop in stops:
             stop.set()

@@ -84,7 +84,7 @@ class Stage(Protocol):
         """Tables that no other stage writes."""
 
     def rows(self) -> Sequence[Row]:
-        """The runs that may be due."""
+        """Return the runs that may be due."""
 
     def due(self, row: Row) -> Priority | None:
         """Return how much the run's turn matters now, or None if there is nothing to do."""
@@ -95,7 +95,7 @@ class Stage(Protocol):
 
 
 def as_of(runs: pa.Table, now: datetime) -> list[Row]:
-    """Runs as they are at `now`: each row with `live`, by its `live_until` (None: it is not)."""
+    """Return the runs as they are at `now`: each row with `live`, by its `live_until` (None: it is not)."""
     rows: list[dict[str, Any]] = runs.to_pylist()
     return [{**row, "live": row["live_until"] is not None and now <= row["live_until"]} for row in rows]
 
@@ -147,7 +147,7 @@ class Turns:
         self._logged: set[tuple[str, str]] = set()
 
     def run_once(self) -> dict[str, object]:
-        """Turns until nothing is due, or for some seconds; each run has one at most.
+        """Take turns until nothing is due, or for some seconds; each run has one at most.
 
         Returns the stage's counts, ``runs``, ``waiting`` (due, but resting or beyond the share), and ``problem`` where
         runs fail, with `INCOMPLETE` where one of these is live. Raises the first error when all runs fail: then it is
@@ -191,7 +191,8 @@ class Turns:
         return self._together(ready), len(ready), len(due)
 
     def _together(self, ready: Sequence[tuple[Priority, Row]]) -> list[tuple[Priority, Row]]:
-        """The first, and those after it with the same priority, as long as their last turns say that it is short."""
+        """Return the first, and those after it with the same priority, as long as their last turns say that it is
+        short."""
         if not ready:
             return []
         first, row = ready[0]
