@@ -64,7 +64,7 @@ class Publisher:
         return 1
 
     def _told(self) -> Iterator[str]:
-        """Runs that the home says something to."""
+        """Yield the runs that the home says something to."""
         try:
             names = [path.name for path in (self._home.path / FOLDER).iterdir()]
         except FileNotFoundError:
