@@ -178,7 +178,7 @@ class Freezer:
 
 
 def _batches(due: pa.Table) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Steps of one run, as many as one transaction may take."""
+    """Yield the steps of one run, as many as one transaction may take."""
     rows = sorted(due.to_pylist(), key=lambda row: (row["run"], row["step"]))
     for run, own in groupby(rows, key=lambda row: str(row["run"])):
         batch: list[Mapping[str, Any]] = []

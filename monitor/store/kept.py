@@ -28,7 +28,7 @@ class Kept:
         self._answers: dict[tuple[str, str], tuple[int, pa.Table]] = {}
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """The rows of one; raises as the source does."""
+        """Return the rows of one; raises as the source does."""
         key = (name, repr(sorted(params.items())))
         # Before it is asked: what is written from now on may not be in the answer, and is asked for again.
         written = self._written()

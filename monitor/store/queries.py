@@ -28,7 +28,7 @@ def limited(reader: pa.RecordBatchReader, max_rows: int | None, max_bytes: int, 
 
 
 def beginning(reader: pa.RecordBatchReader, first: int) -> pa.Table:
-    """The first `first` rows of `reader`, fewer where those are larger than 16 MiB; the rest is never computed.
+    """Return the first `first` rows of `reader`, fewer where those are larger than 16 MiB; the rest is never computed.
 
     The schema's metadata has `MORE` when there are others.
     """
@@ -45,5 +45,5 @@ def beginning(reader: pa.RecordBatchReader, first: int) -> pa.Table:
 
 
 def one_line(error: BaseException) -> str:
-    """The first paragraph of an error's message: DuckDB's later ones repeat the statement."""
+    """Return the first paragraph of an error's message: DuckDB's later ones repeat the statement."""
     return " ".join(str(error).split("\n\n", maxsplit=1)[0].split())

@@ -61,7 +61,7 @@ class Damaged:
         return None
 
     def require(self, paths: Iterable[str]) -> None:
-        """Raises `QueryError` when one of these (relative to the home), which are about to be read, is not what was
+        """Raise `QueryError` when one of these (relative to the home), which are about to be read, is not what was
         written."""
         for path in paths:
             try:
@@ -75,8 +75,8 @@ class Damaged:
                 raise QueryError(_advice(f"{self._home.path / path}: {fault}"))
 
     def look(self, files: Mapping[str, tuple[int, int]]) -> None:
-        """Looks at some of these (path, relative to the home → bytes and rows). Those that are `left` are examined by
-        the archive: a person may have put the right file back."""
+        """Look at some of these (path, relative to the home → bytes and rows). Those that are `left` are examined by
+        the archive: the user may have put the right file back."""
         first = self._last is None
         deadline = time.monotonic() + (_FIRST_SECONDS if first else _SECONDS)
         paths = sorted(files)
@@ -116,7 +116,7 @@ def fault_of(path: Path, nbytes: int, rows: int) -> str | None:
 
 
 def said_of(error: BaseException, raw: Path, damaged: Damaged) -> str:
-    """A failure of a statement in one line; of one that read a damaged raw file, which one and what to do.
+    """Return a failure of a statement in one line; of one that read a damaged raw file, which one and what to do.
 
     Of the files below `raw`, those that were compared are not read again, and the look ends after some seconds.
     """

@@ -47,7 +47,7 @@ def has_its_bytes(path: Path) -> bool:
 
 
 def empty_file(home: Home, kind: str) -> Path:
-    """A Parquet file of this kind without rows, to read where there is none with rows."""
+    """Return the path of a Parquet file of this kind without rows, to read where there is none with rows."""
     return home.raw / _NO_RUN / kind / "empty.parquet"
 
 

@@ -16,7 +16,7 @@ from logprobe.monitor.store.sql_files import statement
 
 
 def wanted(sql: str, params: Mapping[str, Any]) -> list[str]:
-    """The parameters of a statement that are the files of its run, and that its caller has not named."""
+    """Return the parameters of a statement that are the files of its run, and that its caller has not named."""
     return [name for name in (f"{kind}_files" for kind in RAW_KINDS) if f"${name}" in sql and name not in params]
 
 
@@ -44,7 +44,7 @@ def files_of(
 
 
 def pattern(path: Path) -> str:
-    """A pattern that matches this file only."""
+    """Return a pattern that matches this file only."""
     return escape_glob(str(path))
 
 
@@ -68,5 +68,5 @@ def _steps(params: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def _empty(home: Home, name: str) -> Iterator[str]:
-    """The file without rows: it has the columns that an earlier logprobe did not write."""
+    """Yield the file without rows: it has the columns that an earlier logprobe did not write."""
     yield from (pattern(empty_file(home, kind)) for kind in RAW_KINDS if kind in name)

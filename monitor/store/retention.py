@@ -124,12 +124,12 @@ class Retention:
         return report
 
     def files(self) -> list[Kept]:
-        """The files with tokens, oldest first."""
+        """Return the files with tokens, oldest first."""
         names = [item.name for item in fields(Kept)]
         return [Kept(**row) for row in queries.raw_files(self._store).select(names).to_pylist()]
 
     def _reduce(self, files: Sequence[Kept], report: RetentionReport) -> None:
-        """Replaces files by statistics of their sequences, those of one run and kind together."""
+        """Replace files by statistics of their sequences, those of one run and kind together."""
         for (run, kind), some in groupby(sorted(files, key=_owner), key=_owner):
             gone = list(some)
             self._store.archive.reduce(run, kind, [file.path for file in gone])
@@ -137,7 +137,7 @@ class Retention:
             report.removed_bytes += sum(file.bytes for file in gone)
 
     def _merge_some(self, report: RetentionReport) -> None:
-        """Merges small files of the runs that have most of them."""
+        """Merge small files of the runs that have most of them."""
         until = self._processor() + _MERGE_SECONDS
         for row in queries.archive_small(self._store).to_pylist():
             if row["files"] < SMALL_FILES or self._processor() > until:
@@ -146,7 +146,7 @@ class Retention:
 
 
 def expired(files: Iterable[Kept], policy: RetentionPolicy, now: datetime) -> list[Kept]:
-    """The files that exceed the policy, oldest first. `files`: oldest first."""
+    """Return the files that exceed the policy, oldest first. `files`: oldest first."""
     gone: list[Kept] = []
     left = list(files)
     if policy.max_age is not None:
@@ -162,7 +162,7 @@ def expired(files: Iterable[Kept], policy: RetentionPolicy, now: datetime) -> li
 
 
 def over(files: Sequence[Kept], limit: int) -> list[Kept]:
-    """The oldest files without which the rest fits into `limit` bytes."""
+    """Return the oldest files without which the rest fits into `limit` bytes."""
     excess = sum(file.bytes for file in files) - limit
     gone = []
     for file in files:

@@ -16,7 +16,7 @@ from logprobe.collectors.errors import QueryError
 
 @cache
 def statement(name: str) -> str:
-    """The statement of that name. Raises `QueryError` when there is none."""
+    """Return the statement of that name. Raises `QueryError` when there is none."""
     subject = name if name.isidentifier() else ""
     while subject:
         if (sql := _of_subject(subject).get(name)) is not None:
@@ -27,8 +27,8 @@ def statement(name: str) -> str:
 
 @lru_cache(maxsize=1024)  # other processes ask by name, too
 def _of_subject(subject: str) -> dict[str, str]:
-    """The statements in ``sql/<subject>.sql`` by name: one that has the file's own name, or several that begin with
-    it."""
+    """Return the statements in ``sql/<subject>.sql`` by name: one that has the file's own name, or several that begin
+    with it."""
     file = _folder() / f"{subject}.sql"
     if not file.is_file():
         return {}

@@ -98,7 +98,7 @@ class Store:
 
     @classmethod
     def open(cls, home: Home, *, read_only: bool = False, time: Time = TIME) -> Self:
-        """Opens a home's store, creating it unless `read_only`.
+        """Open a home's store, creating it unless `read_only`.
 
         Args:
             home: which home; its owner's lock is the caller's business.
@@ -113,7 +113,7 @@ class Store:
 
     @contextmanager
     def transaction(self, *, news: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor inside one transaction: committed at the end of the block, rolled back when the block raises.
+        """Yield a cursor inside one transaction: committed at the end of the block, rolled back when the block raises.
 
         One at a time in the process; not to be nested. Errors of DuckDB surface as `StoreError`, nothing of the
         transaction remains. `news`: whether it writes what a job looks for its work in, see `kept`.
@@ -143,7 +143,7 @@ class Store:
         self._rest()
 
     def query(self, sql: str, params: Parameters = None) -> pa.Table:
-        """The rows of one statement of our own, seen on one snapshot. What users wrote goes to `sql.Desk`.
+        """Return the rows of one statement of our own, seen on one snapshot. What users wrote goes to `sql.Desk`.
 
         Args:
             sql: one statement that reads.
@@ -174,7 +174,7 @@ class Store:
             return False  # the store is closed, or opened again: the statement hears of it
 
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
-        """The rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
+        """Return the rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
 
         `params` fill its ``$name`` places; a statement may join with the Arrow table `incoming` under that name. One
         that reads raw tokens of a run is told here which files may hold them, unless `params` names them.
@@ -230,8 +230,8 @@ class Store:
         table: str = "",
         **params: Any,
     ) -> None:
-        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`, `table` for
-        its ``{table}``."""
+        """Run the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`, `table` for its
+        ``{table}``."""
         with _registered(cursor, incoming):
             cursor.execute(self._statement(cursor, name, table), params or None)
         self.said.note(name, params, incoming)
@@ -239,12 +239,13 @@ class Store:
     def read_within(
         self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
     ) -> pa.Table:
-        """The rows of a stored statement inside a `transaction`, with what it has written; parameters as for `read`."""
+        """Return the rows of a stored statement inside a `transaction`, with what it has written; parameters as for
+        `read`."""
         with _registered(cursor, incoming):
             return cursor.execute(self._statement(cursor, name), params or None).to_arrow_table()
 
     def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str, table: str = "") -> duckdb.Statement:
-        """A stored statement, parsed once."""
+        """Return a stored statement, parsed once."""
         parsed = self._parsed.get((name, table))
         if parsed is None:
             (parsed,) = cursor.extract_statements(statement(name).replace("{table}", table))
@@ -287,7 +288,7 @@ class Store:
             )
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the database file. Raises `StoreError`."""
+        """Move the write-ahead log into the database file. Raises `StoreError`."""
         if not self.try_checkpoint():
             raise StoreError(f"{self.home.database}: no checkpoint while others read; it is repeated")
 
@@ -314,7 +315,7 @@ class Store:
             cursor.interrupt()
 
     def close(self) -> None:
-        """Closes the file. Running reads fail; what is committed is safe."""
+        """Close the file. Running reads fail; what is committed is safe."""
         if not self.read_only and len(self.archive):
             with suppress(StoreError, QueryError):  # the next start finds what waits, and goes on
                 self.archive.bring_all()
@@ -367,7 +368,8 @@ class Store:
                 rollback(cursor)
 
     def _cursor(self, role: str) -> duckdb.DuckDBPyConnection:
-        """This thread's cursor for `role`. Readers and writers differ: a read inside a transaction must not join it."""
+        """Return this thread's cursor for `role`. Readers and writers differ: a read inside a transaction must not join
+        it."""
         with self._state:
             kept: tuple[int, duckdb.DuckDBPyConnection] | None = getattr(self._local, role, None)
             if kept is not None and kept[0] == self._generation:
@@ -431,7 +433,7 @@ class Store:
             raise StoreError(f"cannot open {path}: {message}") from error
 
     def _once_unlocked(self) -> duckdb.DuckDBPyConnection:
-        """The file, opened: its next owner waits for a command that reads it at this moment."""
+        """Return the file, opened: its next owner waits for a command that reads it at this moment."""
         deadline = time.monotonic() + (0.0 if self.read_only else _LOCKED_SECONDS)
         while True:
             try:
@@ -464,7 +466,7 @@ class Store:
             raise StoreError(f"cannot prepare {self.home.database}: {one_line(error)}") from error
 
     def _close(self) -> None:
-        """Closes every cursor: the instance, and with it the file, is let go only with the last of them."""
+        """Close every cursor: the instance, and with it the file, is let go only with the last of them."""
         self._generation += 1
         for cursor in (*self._cursors, self._connection):
             if cursor is not None:
@@ -497,7 +499,7 @@ class _Together:
         self._statement_of, self._cursor = statement_of, cursor
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """The rows of one."""
+        """Return the rows of one."""
         return self._cursor.execute(self._statement_of(name), params or None).to_arrow_table()
 
 

@@ -76,8 +76,7 @@ def place(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
 
 
 def create(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Creates or replaces every view, in one transaction; does nothing, and needs no disk space, if all are up to
-    date.
+    """Create or replace every view, in one transaction; do nothing, and need no disk space, if all are up to date.
 
     `cursor`: with its files in their places, see `place`.
     """
@@ -111,7 +110,7 @@ def _definitions() -> list[str]:
 
 
 def _in_files(sql: str) -> str:
-    """The statement of ``tokens``, reading given files, and one of so many parts of their sequences."""
+    """Return the statement of ``tokens``, reading given files, and one of so many parts of their sequences."""
     sql = sql.replace("),\nflat AS (", f"{statement('macro_sample_of')}),\nflat AS (")
     return sql.replace("raw_training AS", "raw_training_in(training_files) AS").replace(
         "raw_rollout AS", "raw_rollout_in(rollout_files) AS"
@@ -128,7 +127,7 @@ def _raw_rows(kind: str) -> str:
 
 
 def _stated_columns(kind: str) -> str:
-    """The columns of raw files, for ``read_parquet`` to open none of them before a statement needs it."""
+    """Return the columns of raw files, for ``read_parquet`` to open none of them before a statement needs it."""
     columns = (
         f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(_sql_type(field.type))}, "
         f"'default_value': NULL}}"
