@@ -37,12 +37,12 @@ class Briefly:
     """
 
     def __init__(self, where: str) -> None:
-        """Opens nothing yet."""
+        """Open nothing yet."""
         self._home = Home(where)
         self._service = FlightReader(self._home)
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """The rows of one stored query. Raises as `open_reader` and `Reader.read` do."""
+        """Return the rows of one stored query. Raises as `open_reader` and `Reader.read` do."""
         try:
             self._service.greet()  # one that hangs is not waited for as long as a statement may take
             return self._service.read(name, **params)

@@ -27,7 +27,7 @@ _RELEVANT: Final = 0.1  # of what is compared with: smaller differences are real
 
 
 def around_updates(source: Source, run: str, *, steps: Steps = (None, None), reach: int = 16) -> pa.Table:
-    """The gap by distance of a token, in sampled tokens, to a switch of the weight version inside its sequence.
+    """Return the gap by distance of a token, in sampled tokens, to a switch of the weight version inside its sequence.
 
     Args:
         source: a `Reader` or a `Store`.
@@ -49,8 +49,8 @@ def around_updates(source: Source, run: str, *, steps: Steps = (None, None), rea
 
 
 def by_cached_prefix(source: Source, run: str, *, steps: Steps = (None, None)) -> pa.Table:
-    """The gap of requests with and without prompt tokens from the prefix cache, and with and without an update while
-    they ran.
+    """Return the gap of requests with and without prompt tokens from the prefix cache, and with and without an update
+    while they ran.
 
     Returns:
         ``cached`` and ``in_flight`` (true, false, null where the engine did not say), ``sequences``, ``tokens``,

@@ -94,7 +94,7 @@ class Home:
     """Paths below one home. Creates nothing until `create` is called."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        """Raises `ConfigurationError` when `path` is empty, holds "?" or a backslash, or exists and is no directory."""
+        """Raise `ConfigurationError` when `path` is empty, holds "?" or a backslash, or exists and is no directory."""
         if not str(path):
             raise ConfigurationError("the home is an empty path; pass --home or set LOGPROBE_HOME to a folder")
         if is_address(str(path)):
@@ -148,7 +148,7 @@ class Home:
         return disk_time(self.lock_file)
 
     def lock(self) -> HomeLock:
-        """Takes the home for this process, until released or until the process ends, however it ends.
+        """Take the home for this process, until released or until the process ends, however it ends.
 
         Raises `HomeBusyError` naming the owner when another process (or another lock in this one) holds it.
         """
@@ -173,11 +173,11 @@ class Home:
             return None
 
     def write_service_info(self, info: ServiceInfo) -> None:
-        """Publishes the service's address and token, atomically and for the home's user only (mode 0600)."""
+        """Publish the service's address and token, atomically and for the home's user only (mode 0600)."""
         replace_file(self.service_file, json.dumps(asdict(info)).encode())
 
     def remove_service_info(self) -> None:
-        """Takes the address back at shutdown, where the disk lets it: readers also know those of services that were
+        """Take the address back at shutdown, where the disk lets it: readers also know those of services that were
         killed."""
         with suppress(OSError):
             self.service_file.unlink(missing_ok=True)
@@ -203,12 +203,12 @@ class HomeLock:
         self.announce(None)
 
     def announce(self, address: str | None) -> None:
-        """Writes who owns the home into the lock file, for the message that the next one gets."""
+        """Write who owns the home into the lock file, for the message that the next one gets."""
         owner = Owner(pid=os.getpid(), host=socket.gethostname(), started=self._started, address=address)
         self._lock.write(json.dumps(asdict(owner)).encode())
 
     def release(self) -> None:
-        """Gives the home back."""
+        """Give the home back."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -219,7 +219,7 @@ class HomeLock:
 
 
 def utc_now() -> str:
-    """The time now, ISO 8601 in UTC, to the second."""
+    """Return the time now, ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -246,7 +246,7 @@ def _read_owner(path: Path) -> Owner | None:
 
 
 def trusted(path: Path) -> frozenset[int]:
-    """The users that a home's files may belong to. Raises `OSError` when there is no home."""
+    """Return the users that a home's files may belong to. Raises `OSError` when there is no home."""
     return frozenset({0, os.geteuid(), path.stat().st_uid})
 
 
@@ -270,7 +270,7 @@ def refuse_planted(path: Path) -> None:
 
 
 def own_text(file: Path, home: Path, most: int = 1 << 16) -> str:
-    """The text of a file that only the home's own user can have written. Raises `OSError`, `ValueError`."""
+    """Return the text of a file that only the home's own user can have written. Raises `OSError`, `ValueError`."""
     with open_no_follow(file) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in trusted(home) or status.st_mode & 0o022:
@@ -286,7 +286,7 @@ def apply_umask() -> None:
 
 
 def make_home(path: Path) -> None:
-    """Makes the home's folder when there is none: for its user alone, or, where ``LOGPROBE_UMASK`` lets a group in, for
+    """Make the home's folder when there is none: for its user alone, or, where ``LOGPROBE_UMASK`` lets a group in, for
     that group too.
 
     Raises `ConfigurationError` when ``LOGPROBE_UMASK`` is no umask, `OSError` when the place is not writable.

@@ -83,7 +83,7 @@ def _stopped(outcome: _Outcome[T], worker: threading.Thread, interrupt: Callable
 
 
 def _fulfil(outcome: _Outcome[T], work: Callable[[], T]) -> None:
-    """Does `work`, unless it was cancelled before it began."""
+    """Do `work`, unless it was cancelled before it began."""
     try:
         if not outcome.cancelled:
             outcome.result = work()

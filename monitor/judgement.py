@@ -104,7 +104,7 @@ class Judgement:
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None, now: datetime, *, ended_after: int | None = None) -> Self:
-        """A row of the view ``judgements``; None: nothing is known of the run."""
+        """Build a judgement from a row of the view ``judgements``; None: nothing is known of the run."""
         if row is None:
             return cls(ended_after=ended_after)
         same = {name: row[name] for name in _SAME} | {"level": row.get("level")}
@@ -172,6 +172,6 @@ _SAME: Final = ("verdict", "since_step", "cause", "share", "urgency", "advice", 
 
 
 def read(source: Source, runs: Sequence[str], now: datetime) -> dict[str, Judgement]:
-    """The judgements of `runs`. Raises `QueryError` as the source does."""
+    """Return the judgements of `runs`. Raises `QueryError` as the source does."""
     rows = {row["run"]: row for row in queries.judgements(source, runs=list(runs)).to_pylist()}
     return {run: Judgement.of(rows.get(run), now) for run in runs}

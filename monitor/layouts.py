@@ -30,7 +30,7 @@ class Ragged:
     lengths: NDArray[np.int64]
 
     def of(self, keep_S: NDArray[np.bool_]) -> NDArray[np.generic]:
-        """The values of some of the sequences."""
+        """Return the values of some of the sequences."""
         return self.values if keep_S.all() else self.values[np.repeat(keep_S, np.maximum(self.lengths, 0))]
 
     def padded(self, time: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -84,7 +84,7 @@ def mask_of(mask: Any, lengths: NDArray[np.int64], cu_seqlens: Any = None) -> Ra
 
 
 def require_lengths(name: str, value: Ragged, lengths: NDArray[np.int64]) -> None:
-    """Raises `InputError` unless the sequences have these lengths."""
+    """Raise `InputError` unless the sequences have these lengths."""
     if not np.array_equal(value.lengths, lengths):
         raise InputError(f"{name}: sequences have {value.lengths.tolist()[:8]}… tokens, not {lengths.tolist()[:8]}…")
 

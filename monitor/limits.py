@@ -44,7 +44,7 @@ class Limit:
         return f"{size:,} {self.unit}".rstrip()
 
     def exceeded(self, what: str) -> ConfigurationError:
-        """The error that says `what` is over the limit, which limit, and how to raise it."""
+        """Return the error that says `what` is over the limit, which limit, and how to raise it."""
         return ConfigurationError(
             f"{what}; the limit for {self.words} is {self}. If you trust the file, raise it: {VARIABLE}={self.name}=…"
         )
@@ -82,13 +82,13 @@ def _raised() -> dict[str, str]:
 
 
 def read_text(file: Path, limit: Limit, *, not_for: int = 0) -> str:
-    """The text of a regular file. Raises as `read_bytes`, and `UnicodeDecodeError`."""
+    """Return the text of a regular file. Raises as `read_bytes`, and `UnicodeDecodeError`."""
     return read_bytes(file, limit, not_for=not_for).decode("utf-8")
 
 
 def settings_text(file: Path) -> str | None:
-    """The text of a home's settings; None without a file. Raises `ConfigurationError` when it is no settings file or
-    cannot be read."""
+    """Return the text of a home's settings; None without a file. Raises `ConfigurationError` when it is no settings
+    file or cannot be read."""
     try:
         return read_text(file, SETTINGS)
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def settings_text(file: Path) -> str | None:
 
 
 def read_bytes(file: Path, limit: Limit, *, not_for: int = 0) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
     Raises:
         ConfigurationError: it is none, it is larger than `limit`, or its mode has one of the bits `not_for`.
@@ -118,7 +118,8 @@ def read_bytes(file: Path, limit: Limit, *, not_for: int = 0) -> bytes:
 
 
 def lines(file: BinaryIO) -> Iterator[tuple[bytes, str | None]]:
-    """The lines of a file with their ends. One that is too long is its SHA-256 instead, and what is wrong with it."""
+    """Yield the lines of a file with their ends. One that is too long is its SHA-256 instead, and what is wrong with
+    it."""
     most = IMPORT_UNIT.value
     while line := file.readline(most):
         if len(line) < most or line.endswith(b"\n"):

@@ -145,7 +145,7 @@ def _replaced(writer: Writer, horizon: datetime) -> bool:
 
 
 def _resumed(failed: Writer, writers: Sequence[Writer], late: timedelta) -> bool:
-    """The run went on after the error, with another collector or without."""
+    """Return whether the run went on after the error, with another collector or without."""
     seen = failed.last_seen
     return seen is not None and any(w.last_seen is not None and w.last_seen > seen + late for w in writers)
 
@@ -183,7 +183,7 @@ def ago(now: datetime, then: datetime) -> str:
 
 
 def span_words(duration: timedelta) -> str:
-    """A span of time for people: ``12 min``."""
+    """Return a span of time in words: ``12 min``."""
     seconds = duration.total_seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:

@@ -59,7 +59,7 @@ def instead(word: str, choices: Sequence[str]) -> str:
 
 
 def parse(text: str, file: str) -> Table:
-    """The mapping that `text` holds; an empty text holds an empty one. Raises `ConfigurationError` with file and
+    """Return the mapping that `text` holds; an empty text holds an empty one. Raises `ConfigurationError` with file and
     line."""
     try:
         node = yaml_text.composed(text, file)
@@ -79,7 +79,7 @@ def parse(text: str, file: str) -> Table:
 
 
 def plain(value: Any) -> Any:
-    """The data alone."""
+    """Return the data alone."""
     if isinstance(value, Table):
         return {key: plain(item) for key, item in value.values.items()}
     if isinstance(value, Entries):
@@ -97,7 +97,7 @@ def place_of(value: Any, path: Iterable[Any]) -> Place:
 
 
 def keys_on(value: Any, path: Sequence[Any]) -> Iterator[Any]:
-    """The keys of `path` that the data has, and the last one, which it may lack."""
+    """Yield the keys of `path` that the data has, and the last one, which it may lack."""
     for i, key in enumerate(path):
         if _has(value, key):
             yield key
@@ -138,7 +138,8 @@ def _table(loader: yaml.SafeLoader, node: yaml.MappingNode, file: str, depth: in
 
 
 def items(table: Table, key: str) -> list[Table]:
-    """The tables of the sequence under `key`; none without one. Raises `ConfigurationError` for anything else."""
+    """Return the tables of the sequence under `key`; none without one. Raises `ConfigurationError` for anything
+    else."""
     value = table.values.get(key)
     if value is None:
         return []

@@ -29,8 +29,8 @@ def csv_cell(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A file's name, which is bytes and need not be UTF-8, as text: what Python carries as lone surrogates is spelled
-    out.
+    r"""Return a file's name, which is bytes and need not be UTF-8, as text: what Python carries as lone surrogates is
+    spelled out.
 
     >>> printable("run\udcff"), printable("Läufe")
     ('run\\xff', 'Läufe')
@@ -48,8 +48,8 @@ def is_text(name: str) -> bool:
 
 
 def file_name(name: str) -> str:
-    """A file name as it is, where that is text of a sane length; else quoted and cut, with a digest that keeps names
-    apart."""
+    """Return a file name as it is, where that is text of a sane length; else quoted and cut, with a digest that keeps
+    names apart."""
     if name.isprintable() and len(os.fsencode(name)) <= _LONGEST_NAME:
         return name
     raw = os.fsencode(name)

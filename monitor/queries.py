@@ -20,7 +20,7 @@ class Source(Protocol):
     """Source that stored statements are read from: a `Reader`, a `Store`, or an object that hands them on."""
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """The rows of the stored statement `name`."""
+        """Return the rows of the stored statement `name`."""
 
 
 class Query:

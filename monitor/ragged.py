@@ -17,7 +17,7 @@ from logprobe.collectors.recorder.arrays import segment_sums
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column as one array."""
+    """Return a column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -71,7 +71,7 @@ def _filled(
 
 
 def floats(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float64]:
-    """A column of numbers, or of booleans as 0 and 1, as float64; NaN for null.
+    """Return a column of numbers, or of booleans as 0 and 1, as float64; NaN for null.
 
     >>> floats(pa.array([1, None, 3])).tolist()
     [1.0, nan, 3.0]

@@ -51,7 +51,7 @@ class Reader(ABC):
     def query(
         self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
     ) -> pa.Table:
-        """The rows of one read-only statement.
+        """Return the rows of one read-only statement.
 
         Args:
             sql: one statement.
@@ -66,11 +66,12 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """The rows of one stored query (of ``monitor/sql``). Raises as `query` does."""
+        """Return the rows of one stored query (of ``monitor/sql``). Raises as `query` does."""
 
     @abstractmethod
     def status(self) -> Status:
-        """The service's own account of itself: jobs, backlog, what is stuck. Without a service only ``running``."""
+        """Return the service's own account of itself: jobs, backlog, what is stuck. Without a service only
+        ``running``."""
 
     @abstractmethod
     def close(self) -> None:
@@ -84,14 +85,14 @@ class Reader(ABC):
 
 
 def connect(home: Home | str | PathLike[str]) -> FlightReader:
-    """A reader through the running service. Raises `ServiceUnavailableError` when none answers."""
+    """Return a reader through the running service. Raises `ServiceUnavailableError` when none answers."""
     reader = FlightReader(_as_home(home))
     reader.status()
     return reader
 
 
 def open_reader(home: Home | str | PathLike[str]) -> Reader:
-    """A reader through the service if one runs, else straight from the store's file.
+    """Return a reader through the service if one runs, else straight from the store's file.
 
     Raises `ServiceUnavailableError` when a service holds the home but does not answer, `StoreError` when there is
     neither a service nor a store.
@@ -115,7 +116,7 @@ class FlightReader(Reader):
     source = "service"
 
     def __init__(self, home: Home) -> None:
-        """Connects on first use."""
+        """Connect on first use."""
         self._home = home
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
@@ -136,12 +137,12 @@ class FlightReader(Reader):
         return status
 
     def greet(self) -> None:
-        """Raises `ServiceUnavailableError` unless the service answers soon; costs it nothing."""
+        """Raise `ServiceUnavailableError` unless the service answers soon; this costs it nothing."""
         self._call(lambda to: list(to.client.list_actions(to.options(_STATUS_SECONDS))))
 
     def stop(self, label: str) -> bool:
-        """Ends the queries that run under `label`: a thread that waits for one gets a `QueryError`. Whether there was
-        one."""
+        """End the queries that run under `label`: a thread that waits for one gets a `QueryError`. Return whether there
+        was one."""
         return bool(self.act("stop_query", {"label": label})["stopped"])
 
     def ingest(self) -> Ingested:
@@ -161,7 +162,7 @@ class FlightReader(Reader):
                 self._connection = None
 
     def ask(self, request: Request) -> pa.Table:
-        """The rows of one request. Raises as `query` does."""
+        """Return the rows of one request. Raises as `query` does."""
         ticket = request.ticket()
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
@@ -183,7 +184,7 @@ class FlightReader(Reader):
         return self._call(call)
 
     def _call(self, call: Callable[[_Connection], T]) -> T:
-        """Runs `call`; once more on a fresh connection when the service is not where, or who, it was.
+        """Run `call`; once more on a fresh connection when the service is not where, or who, it was.
 
         Everything asked of the service is safe to ask twice.
         """

@@ -132,7 +132,7 @@ def _empty(reader: Reader, view: str) -> pl.DataFrame:
 
 
 def _counted(reader: Reader, view: str, run: str) -> pl.DataFrame:
-    """Steps of `run` in order, and about how many rows (`n`) of `view` each has."""
+    """Return the steps of `run` in order, and about how many rows (`n`) of `view` each has."""
     return _frame(reader.query(_COUNTED.format(n=view), {"run": run}))
 
 
@@ -157,7 +157,7 @@ def _chunks(counted: pl.DataFrame, at_once: int, predicate: pl.Expr | None = Non
 
 
 def _conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
-    """The conditions that all have to hold."""
+    """Return the conditions that all have to hold."""
     inputs = predicate.meta.pop()
     if len(inputs) == 2:  # noqa: PLR2004
         for left, right in (inputs, inputs[::-1]):

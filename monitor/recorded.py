@@ -95,7 +95,7 @@ def shifted(table: pa.Table, by: timedelta) -> pa.Table:
 
 
 def _with_contract_columns(kind: str, stored: pa.Table) -> pa.Table:
-    """Puts back, as nulls and in their place, the columns that were not stored."""
+    """Put back, as nulls and in their place, the columns that were not stored."""
     for index, field in enumerate(SCHEMAS[kind]):
         if field.name not in stored.column_names:
             stored = stored.add_column(index, field, pa.nulls(stored.num_rows, field.type))
@@ -103,7 +103,7 @@ def _with_contract_columns(kind: str, stored: pa.Table) -> pa.Table:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The content of ``RUN.json``. Raises `ConfigurationError` when `folder` is no exported run."""
+    """Return the content of ``RUN.json``. Raises `ConfigurationError` when `folder` is no exported run."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(limits.read_text(path, limits.SETTINGS))

@@ -19,7 +19,8 @@ def sequences(
     pair: Pair = "backend",
     sample: str | None = None,
 ) -> pa.Table:
-    """The `count` worst sequences of each step, and those of `sample`, from statistics: every step of the run has them.
+    """Return the `count` worst sequences of each step, and those of `sample`, from statistics: every step of the run
+    has them.
 
     Sequences with broken tokens come first, then those that add most to the step's K3 (``share`` of it). What is shown
     beside them (replica, weight spans, cached prefix, …) is null where no rollout record was joined; see
@@ -34,7 +35,8 @@ def sequences(
 
 
 def tokens(source: Source, run: str, *, steps: Steps, count: int = 10) -> pa.Table:
-    """The `count` worst tokens of each step by |t − r|, broken ones first; only of steps whose raw tokens are kept.
+    """Return the `count` worst tokens of each step by |t − r|, broken ones first; only of steps whose raw tokens are
+    kept.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.

@@ -13,7 +13,7 @@ _DEEP: Final = "nested too deeply"
 
 
 def composed(text: str, file: str) -> yaml.Node | None:
-    """The one document of `text`, not yet turned into values; None: it is empty.
+    """Return the one document of `text`, not yet turned into values; None: it is empty.
 
     Raises:
         ConfigurationError: it is too large, means too many values, or is nested too deeply.
