@@ -139,8 +139,8 @@ def _deciding(writers: Sequence[Writer]) -> Sequence[Writer]:
 
 
 def _replaced(writer: Writer, horizon: datetime) -> bool:
-    """A collector killed in mid-run never closes; when the run went on without it for long, it was restarted as
-    another."""
+    """Return whether another collector has replaced this one. One killed in mid-run never closes; when the run went on
+    without it for long, it was restarted as another."""
     return not writer.closed and writer.last_seen is not None and writer.last_seen < horizon
 
 

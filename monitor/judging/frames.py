@@ -84,7 +84,7 @@ class Frames:
     """Frames of the live runs of one store. A run belongs to one thread at a time."""
 
     def __init__(self, samples: Samples | None = None) -> None:
-        """`samples`: where raw tokens are kept between two looks."""
+        """Set up the frames. `samples`: where raw tokens are kept between two looks."""
         self._samples = samples or Samples()
         self._kept: dict[str, _Kept] = {}
         self._turn = threading.Lock()

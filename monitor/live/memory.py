@@ -355,7 +355,8 @@ class Memory:
         return dirty
 
     def _signs(self, arrived: Arrived) -> set[StepKey]:
-        """A beginning may replace records of any step from there on, and be the first sign of a second attempt."""
+        """Note beginnings; return the steps whose records they may replace: any from there on, as one may be the first
+        sign of a second attempt."""
         dirty: set[StepKey] = set()
         signs = signs_of(arrived.stored)
         for name, sign in signs:

@@ -72,7 +72,8 @@ def reduced(kind: str, table: pa.Table) -> pa.Table:
 
 
 def _received(table: pa.Table) -> pa.Table:
-    """Records that a collector has reduced come from calls that carried both log-probs, or neither."""
+    """Add the source of log-probs: records that a collector has reduced come from calls that carried both log-probs, or
+    neither."""
     source = pc.if_else(table["backend"].is_valid(), "received", "missing")
     layers = pa.nulls(table.num_rows, pa.int32())
     return table.append_column("rollout_source", source).append_column("route_layers", layers)

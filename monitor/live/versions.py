@@ -110,13 +110,14 @@ def _range(marks: Sequence[Mark], first: int, last: int, key: Any) -> Sequence[M
 
 
 def _is_about(mark: Mark, record: Decided) -> bool:
-    """An engine's mark of no version says that its weights are unknown, and those of all adapters with them."""
+    """Return whether a mark is about a record. An engine's mark of no version says that its weights are unknown, and
+    those of all adapters with them."""
     of_adapter = mark.adapter == record.adapter or (mark.version is None and mark.adapter is None)
     return of_adapter and (mark.replica is None or mark.replica in _names(record.replica))
 
 
 def _names(replica: str | None) -> tuple[str, ...]:
-    """A replica and the engine that it is one of, ``-dp<number>``."""
+    """Return the names of a replica: its own, and that of the engine that it is one of, ``-dp<number>``."""
     if replica is None:
         return ()
     engine, found, number = replica.rpartition("-dp")

@@ -134,7 +134,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A probe that went away before its answer is no news."""
+        """Report nothing: a probe that went away before its answer is no news."""
 
 
 def _handler(document: Callable[[], Mapping[str, Any]], metrics: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
@@ -170,6 +170,6 @@ def _handler(document: Callable[[], Mapping[str, Any]], metrics: Callable[[], st
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            """A probe every few seconds is no news."""
+            """Log nothing: a probe every few seconds is no news."""
 
     return Handler

@@ -160,7 +160,7 @@ class Job:
         return time.monotonic() - self._succeeded
 
     def beat(self) -> None:
-        """Called by work that takes long, whenever it has got somewhere: it is neither stuck nor failing."""
+        """Note that the work has got somewhere: it is neither stuck nor failing. Work that takes long calls this."""
         self._advanced = time.monotonic()
 
     def silent_seconds(self) -> float:

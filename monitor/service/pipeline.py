@@ -51,8 +51,8 @@ class Pipeline:
         paced: bool = False,
         armed: Callable[[str], bool] = lambda _run: False,
     ) -> None:
-        """`stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens, `budget`: of the store;
-        None: the default.
+        """Set up the pipeline. `stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens,
+        `budget`: of the store; None: the default.
 
         `paced`: whether diagnoses keep to their share of a core. `armed`: whether a correction of a run may be
         switched.
@@ -124,7 +124,8 @@ class Pipeline:
 
 
 def _judged(report: Progress) -> Progress:
-    """A run that cannot be worked on is no success of the job, though it holds up no other: see `jobs.INCOMPLETE`."""
+    """Mark a report with a problem as incomplete: a run that cannot be worked on is no success of the job, though it
+    holds up no other, see `jobs.INCOMPLETE`."""
     if report["problem"] is None:
         return {name: value for name, value in report.items() if name != "problem"}
     return {**report, INCOMPLETE: True}

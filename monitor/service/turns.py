@@ -127,7 +127,8 @@ class Turns:
         clock: Callable[[], float] = time.monotonic,
         processor: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`stopping`: when set, work ends after the turn in hand. `paces`: limits; a priority without any has none.
+        """Set up the turns. `stopping`: when set, work ends after the turn in hand. `paces`: limits; a priority without
+        any has none.
 
         `clock`: seconds; `processor`: seconds of processor time of the calling thread.
         """

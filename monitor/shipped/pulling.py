@@ -48,7 +48,7 @@ class Puller:
     """Moves what lies in a bucket into a home's spool. One per address; used by one thread at a time."""
 
     def __init__(self, bucket: Bucket, home: Home, deleted: Callable[[str], bool] = lambda _: False) -> None:
-        """`deleted`: whether a run was deleted."""
+        """Set up the pulling. `deleted`: whether a run was deleted."""
         self.owner = Owner(bucket, home)
         self.landed: dict[str, str] = {}  # RUN/WRITER/FILE whose object is still there → id of the segment
         self.late: set[str] = set()  # folders of deleted runs that have objects

@@ -23,7 +23,7 @@ class Publisher:
     """Keeps the documents of one home in its bucket. Used by one thread at a time."""
 
     def __init__(self, bucket: Bucket, home: Home, deleted: Callable[[str], bool] = lambda _: False) -> None:
-        """`deleted`: whether nothing is kept of a run."""
+        """Set up the publisher. `deleted`: whether nothing is kept of a run."""
         self._bucket, self._home, self._deleted = bucket, home, deleted
         self._said: dict[str, bytes] | None = None  # None: what the bucket says is not known yet
         self._stamps: dict[str, _Stamp] = {}

@@ -125,8 +125,8 @@ class Archive:
         time: Time = TIME,
         known: Known | None = None,
     ) -> None:
-        """`deleted`: tells whether a run was deleted; nothing of it is read or kept. `known`: which others keep as
-        well."""
+        """Set up the archive. `deleted`: tells whether a run was deleted; nothing of it is read or kept. `known`: facts
+        of its files, which others keep as well."""
         self.folder = home / FOLDER
         self._home = home
         self._deleted = deleted

@@ -225,7 +225,7 @@ class Archiving:
             self.merge(runs=[run])
 
     def bring_all(self) -> None:
-        """The same of all runs."""
+        """Have all tokens of all runs in files of the archive that the index knows. Raises `StoreError`."""
         with self._turn:
             behind = len(self._merger) > 0 or self._merged != self._noted
         if behind:

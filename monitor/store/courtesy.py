@@ -41,7 +41,7 @@ class Courtesy:
 
     @contextmanager
     def work(self, rank: Rank) -> Iterator[None]:
-        """This thread's work, to the end of the block; work inside other work is of its rank."""
+        """Count the block as this thread's work; work inside other work is of its rank."""
         if getattr(self._mine, "rank", None) is not None:
             yield
             return

@@ -81,7 +81,7 @@ class Freezer:
         protected: int = PROTECTED_STEPS,
         quiet: timedelta = QUIET,
     ) -> None:
-        """`stopping`: when set, work ends after the batch in hand."""
+        """Set up the freezing. `stopping`: when set, work ends after the batch in hand."""
         self._store = store
         self._budget = budget or StoreBudget()
         self._stopping = stopping or threading.Event()

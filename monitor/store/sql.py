@@ -206,7 +206,8 @@ def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def _check_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
-    """An INSERT within a WITH is part of a SELECT, hence the look at every node of the parsed statement."""
+    """Refuse a statement that does not only read. An INSERT within a WITH is part of a SELECT, hence the look at every
+    node of the parsed statement."""
     if statement.type != duckdb.StatementType.SELECT:
         raise _refusal(statement.type.name)
     ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [statement.query]).fetchall()

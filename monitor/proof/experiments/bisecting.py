@@ -297,7 +297,8 @@ class Search:
         return kept
 
     def _with_rest(self, change: Change, alone: Arm, smallest: tuple[Change, ...], base: Sums) -> Arm:
-        """A setting that only shows once others are fixed gets the share that it removes then."""
+        """Return the arm of a setting; one that only shows once others are fixed gets the share that it removes
+        then."""
         if change not in smallest or len(smallest) == 1 or alone.verdict in _AT_FAULT:
             return alone
         others = tuple(other for other in smallest if other is not change)
@@ -362,7 +363,8 @@ def _open(knob: Knob, of: Sums, *, reproduces: bool) -> str:
 
 
 def _unproven(arm: Arm, smallest: Sequence[Change]) -> Arm:
-    """A reproduction that comes closer than the reference but is not what is named."""
+    """Return an arm at fault that is not what is named as unproven: a reproduction that comes closer than the
+    reference."""
     if arm.verdict not in _AT_FAULT or any((c.knob.name, c.setting) == (arm.knob, arm.setting) for c in smallest):
         return arm
     return replace(arm, verdict="unproven", note="comes closer; what it leaves is more than noise")

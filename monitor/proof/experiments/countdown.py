@@ -43,7 +43,7 @@ class Countdown:
 
     @contextmanager
     def arm(self, words: str) -> Iterator[None]:
-        """An arm, from its start to its end."""
+        """Show an arm, from its start to its end."""
         self._begun += 1
         self._expected = max(self._expected, self._begun)
         self._say(f"{self._bar()} {self._begun}/{self._expected}{self._left()}: {words}")

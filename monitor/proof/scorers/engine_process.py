@@ -237,7 +237,7 @@ class Scorer:
         self._finish()
 
     def _through(self, history: Sequence[tuple[int, str]], indices: Sequence[int]) -> dict[int, list[float]]:
-        """Requests that run on while the weights change: `history` has the response tokens at which, and the
+        """Score requests that run on while the weights change: `history` has the response tokens at which, and the
         versions."""
         reported: dict[int, list[float]] = {}
         self._load(history[0][1])

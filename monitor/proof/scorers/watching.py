@@ -40,13 +40,13 @@ class Watch:
         self._tokens: int | None = None  # of the call
 
     def __enter__(self) -> Self:
-        """Begins."""
+        """Begin the watching."""
         before, after = hooks.register_module_forward_pre_hook, hooks.register_module_forward_hook
         self._handles = [before(self._before), after(self._after)]
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends."""
+        """End the watching."""
         for handle in self._handles:
             handle.remove()
 
@@ -121,8 +121,8 @@ class Break:
 
 
 def first_break(ours: Outputs, theirs: Outputs) -> Break:
-    """The first operation that differs in a bit. Raises `ValueError` where no operation has a name and a width that
-    both have."""
+    """Return the first operation that differs in a bit. Raises `ValueError` where no operation has a name and a width
+    that both have."""
     after, equal = None, 0
     for name, right, other in _common(_fused(ours, theirs), _fused(theirs, ours)):
         unequal = ((right != other) & ~(right.isnan() & other.isnan())).any(dim=1)
