@@ -109,5 +109,5 @@ def _why(facts: StepFacts) -> str:
 
 
 def facts_of(table: pa.Table) -> list[StepFacts]:
-    """Rows of ``sql/slice_identity.sql``."""
+    """Return the rows of ``sql/slice_identity.sql``."""
     return [StepFacts(**row) for row in table.drop_columns("run").to_pylist()]

@@ -97,8 +97,8 @@ class Density:
         return self.side + 0.5 + math.copysign(min(abs(d) / self.floor, 1.0) / 2 + beyond, d)
 
     def quantiles(self, q: Sequence[float]) -> Floats:
-        """Quantiles of d per column, in rows as `place` counts them [C, Q]; evenly spread within a row. NaN: no valid
-        token."""
+        """Return the quantiles of d per column, in rows as `place` counts them [C, Q]; evenly spread within a row. NaN:
+        no valid token."""
         tokens_C1 = self.tokens_CB.sum(axis=1, keepdims=True)
         reached_CB = np.cumsum(self.tokens_CB, axis=1)
         ranks_CQ = np.array(q) * tokens_C1
@@ -171,8 +171,8 @@ def _usual_tokens(by_column: pa.Table) -> float:
 
 
 def _span(number: Counts, tokens: Counts, most: int) -> tuple[int, int]:
-    """Rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end, an empty one outermost; `most` in
-    between."""
+    """Return the rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end, an empty one
+    outermost; `most` in between."""
     size = np.abs(number)
     counts = np.bincount(size[size > 0], tokens[size > 0])
     if not counts.any():

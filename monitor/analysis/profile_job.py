@@ -82,7 +82,7 @@ class ProfileJob:
         self._resting = _Resting(store.time)
 
     def run_once(self) -> ProfileReport:
-        """Profiles some of the steps that are due, if there are any.
+        """Profile some of the steps that are due, if there are any.
 
         Raises:
             StoreError: the store or the disk refused; the steps stay due.
@@ -94,7 +94,7 @@ class ProfileJob:
         return ProfileReport(due.num_rows, tokens, time.perf_counter() - started, self._resting.problem)
 
     def _of_each_run(self, due: pa.Table) -> int:
-        """Profiles steps of several runs together; when their tokens cannot be read, each run by itself: one at fault
+        """Profile steps of several runs together; when their tokens cannot be read, each run by itself: one at fault
         holds up no other."""
         runs = due["run"].unique().to_pylist()
         try:
@@ -189,7 +189,7 @@ def _beside(trained: pa.Table, sampled: pa.Table, parts: pa.Table) -> pa.Table:
 
 
 def _masked(made: pa.Table) -> pa.Array:
-    """Ids of the tokens under the mask, in whose places the log-probs of several requests are."""
+    """Return the ids of the tokens under the mask, in whose places the log-probs of several requests are."""
     lengths_S = ragged.lengths(made["token_ids"])
     mask_N = ragged.flat_mask(made["mask"], lengths_S)
     ids_N = ragged.flat_ids(made["token_ids"])[mask_N]
@@ -198,7 +198,7 @@ def _masked(made: pa.Table) -> pa.Array:
 
 
 def _side(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Log-probs [N], and which sequences have them [S]."""
+    """Return the log-probs [N], and which sequences have them [S]."""
     values = ragged.flat_floats(column, lengths_S)
     present = np.asarray(column.is_valid())
     return (np.full(int(lengths_S.sum()), np.nan, np.float32) if values is None else values), present

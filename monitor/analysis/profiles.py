@@ -77,7 +77,7 @@ class Tokens:
 
 
 def place(step_S: NDArray[np.intp], lengths_S: NDArray[np.int64], mask_N: NDArray[np.bool_]) -> Tokens:
-    """Buckets that depend on a token's place alone. `step_S`: step of each sequence in [0, G)."""
+    """Return the buckets that depend on a token's place alone. `step_S`: step of each sequence in [0, G)."""
     starts_S = np.cumsum(lengths_S) - lengths_S
     ranks_N1 = np.concatenate([np.zeros(1, np.int32), np.cumsum(mask_N, dtype=np.int32)])
     before_S = ranks_N1[starts_S]
@@ -168,7 +168,7 @@ class Accumulator:
 
 
 def is_broken(behaviour_K: Floats, policy_K: Floats) -> NDArray[np.bool_]:
-    """Tokens that `logprobe.collectors.kernel.arithmetic` counts as broken."""
+    """Return which tokens `logprobe.collectors.kernel.arithmetic` counts as broken."""
     lower, upper = np.minimum(behaviour_K, policy_K), np.maximum(behaviour_K, policy_K)
     fine = (lower > kernel.SENTINEL) & (upper <= kernel.MAX_LOGPROB)  # false for NaN
     zero = (behaviour_K == 0.0) & (policy_K < -1.0)

@@ -81,7 +81,7 @@ def by(
     metrics: Sequence[str] | None = None,
     per_step: bool = False,
 ) -> pa.Table:
-    """Metrics of the slices of a run.
+    """Return the metrics of the slices of a run.
 
     Args:
         source: a `Reader` or a `Store`.
@@ -280,7 +280,7 @@ def _sums(sequences: Sequences, groups: Groups) -> StepSums:
 
 
 def _without_gaps(sequence: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Sequences renumbered: those of which no token was sampled have no row."""
+    """Return sequences renumbered: those of which no token was sampled have no row."""
     return np.unique(sequence, return_inverse=True)[1].astype(np.intp)
 
 

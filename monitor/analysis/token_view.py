@@ -141,7 +141,7 @@ def read_tokens(source: Source, run: str, step: int, *, segment: str, row: int) 
 
 
 def tokens_of(table: pa.Table) -> Tokens:
-    """Rows of ``sql/app_tokens_sequence.sql`` as arrays."""
+    """Return the rows of ``sql/app_tokens_sequence.sql`` as arrays."""
     encoded = table["weight_version"].combine_chunks().dictionary_encode()
     return Tokens(
         token_id_N=_numbers(table["token_id"], np.int64, -1),
@@ -172,14 +172,14 @@ def pair_tokens(tokens: Tokens, pair: Pair) -> PairTokens:
 
 
 def turn_starts(mask_N: Flags) -> NDArray[np.int64]:
-    """Positions where a turn starts: the first token under the mask, and each one after tokens that are not (tool
-    output)."""
+    """Return the positions where a turn starts: the first token under the mask, and each one after tokens that are not
+    (tool output)."""
     return np.flatnonzero(mask_N & ~np.concatenate([np.zeros(1, np.bool_), mask_N[:-1]]))
 
 
 def version_switches(version_N: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Positions whose weight version is known and another than that of the last token with a known one: an in-flight
-    update."""
+    """Return the positions whose weight version is known and another than that of the last token with a known one: an
+    in-flight update."""
     positions = np.flatnonzero(version_N >= 0)
     return np.asarray(positions[1:][np.diff(version_N[positions]) != 0])
 
