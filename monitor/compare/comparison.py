@@ -93,11 +93,11 @@ class Pairing:
     beyond: int = 0
 
     def of(self, verdict: str) -> tuple[MetricVerdict, ...]:
-        """Metrics with that verdict."""
+        """Return the metrics with that verdict."""
         return tuple(metric for metric in self.metrics if metric.verdict == verdict)
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         return asdict(self)
 
 
@@ -113,7 +113,7 @@ class Comparison:
     widths: tuple[float, ...]
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form: what ``logprobe compare --json`` prints."""
+        """Return the JSON-ready form: what ``logprobe compare --json`` prints."""
         baseline = self.histories[0]
         return {
             "baseline": {"run": self.baseline, "steps": len(baseline.steps), "growth": asdict(baseline.growth)},
@@ -124,8 +124,8 @@ class Comparison:
         }
 
     def overlay(self, metric: str) -> dict[str, list[tuple[float, float]]]:
-        """Points (axis, value) of each run that has `metric`, by label, the baseline first; NaN where steps are
-        missing."""
+        """Return the points (axis, value) of each run that has `metric`, by label, the baseline first; NaN where steps
+        are missing."""
         lines = {run.label: _points(run, metric, self.axis) for run in self.histories}
         return {label: points for label, points in lines.items() if points}
 
@@ -252,7 +252,7 @@ class MetricVerdict:
     trajectory: Trajectory
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         return asdict(self)
 
 
@@ -294,7 +294,8 @@ def judge_metric(
 
 
 def badness(trend: Trend, metric: Metric) -> Trend:
-    """Distances from where the metric should be; unchanged where it should be as low, or as high, as it can be."""
+    """Return the distances from where the metric should be; unchanged where it should be as low, or as high, as it can
+    be."""
     target = _target(metric)
     return trend if target is None else {cell: abs(value - target) for cell, value in trend.items()}
 
@@ -418,7 +419,7 @@ def cell_width(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
 
 
 def placed(trend: Trend, at: Mapping[int, float], width: float = 1.0) -> dict[int, float]:
-    """`trend` by cell of the axis instead of by step; steps without a position are left out.
+    """Return `trend` by cell of the axis instead of by step; steps without a position are left out.
 
     >>> placed({0: 1.0, 1: 3.0, 2: 5.0, 3: 9.0}, {0: 10.0, 1: 19.0, 2: 20.0}, 10.0)
     {1: 2.0, 2: 5.0}

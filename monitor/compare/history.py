@@ -50,7 +50,7 @@ class History:
         return None if seconds is None or self.begun is None else self.begun + timedelta(seconds=seconds)
 
     def trend(self, metric: str) -> Trend:
-        """Values of `metric`; empty when it was never measured."""
+        """Return the values of `metric`; empty when it was never measured."""
         return self.trends.get(metric, {})
 
 
@@ -75,7 +75,7 @@ def history(place: Place, metrics: Iterable[str]) -> History:
 
 
 def _ends(steps: Iterable[int], times: pa.ChunkedArray) -> dict[int, int]:
-    """Microseconds since 1970 of each step whose time is known. To make datetimes of them, pyarrow would load
-    pandas."""
+    """Return the microseconds since 1970 of each step whose time is known. To make datetimes of them, pyarrow would
+    load pandas."""
     ends = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist()
     return {step: end for step, end in zip(steps, ends, strict=True) if end is not None}

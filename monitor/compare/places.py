@@ -24,7 +24,7 @@ class Place:
     source: Source
 
     def run_names(self) -> list[str]:
-        """Names of all runs at this place, newest first."""
+        """Return the names of all runs at this place, newest first."""
         return [str(run) for run in queries.app_runs(self.source)["run"].to_pylist()]
 
 
