@@ -120,7 +120,7 @@ def _writer(file: BinaryIO, suffix: str, schema: pa.Schema) -> _Writer:
 
 
 def _csv_table(table: pa.Table) -> pa.Table:
-    """`table` with `csv_cell` of all of its texts and names of columns; numbers stay as they are."""
+    """Return `table` with `csv_cell` of all of its texts and names of columns; numbers stay as they are."""
     columns = [_csv_column(column) for column in table.columns]
     return pa.Table.from_arrays(columns, [csv_cell(name) for name in table.column_names])
 
