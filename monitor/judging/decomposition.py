@@ -91,7 +91,7 @@ class Decomposition:
         return f"K3 grew from {self.k3[0]:.2g} to {self.k3[1]:.2g}: {', '.join(said)}"
 
     def document(self) -> ExplainedDocument:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         return {
             "first": list(self.first),
             "now": list(self.now),
@@ -129,7 +129,7 @@ def between(tokens: Tokens, first_G: Codes, now_G: Codes) -> Decomposition | Non
 
 
 def _cells(tokens: Tokens) -> tuple[Codes, Codes]:
-    """Class of lag [N], unknown ones by themselves, and cell of all other dimensions [N]."""
+    """Return the class of lag [N], unknown ones by themselves, and cell of all other dimensions [N]."""
     lag = np.where(np.isnan(tokens.lag), len(_LAGS) + 1, np.searchsorted(_LAGS, np.nan_to_num(tokens.lag)))
     probability = np.searchsorted(_PROBABILITIES, np.exp(tokens.r), side="right")
     longest = np.zeros(int(tokens.sequence.max()) + 1)
@@ -145,7 +145,7 @@ def _cells(tokens: Tokens) -> tuple[Codes, Codes]:
 
 
 def _sums(tokens: Tokens, cell_N: Codes, limit: float, sizes: tuple[int, int], *, seed: int) -> Floats:
-    """Tokens, their K3 up to the limit, and what lies above, by resample and cell [3, B, L, C]."""
+    """Return the tokens, their K3 up to the limit, and what lies above, by resample and cell [3, B, L, C]."""
     steps = np.unique(tokens.step)
     _, cluster_N = np.unique(tokens.step if len(steps) >= _FEWEST_STEPS else tokens.sequence, return_inverse=True)
     count, cells = int(cluster_N.max()) + 1, sizes[0] * sizes[1]
@@ -184,7 +184,7 @@ def _split(before: Floats, after: Floats) -> tuple[dict[str, Floats], list[Float
 
 
 def _rates(sums0: Floats, n0: Floats, sums1: Floats, n1: Floats) -> tuple[Floats, Floats]:
-    """Means by cell; a cell that one window lacks has there what it has in the other."""
+    """Return the means by cell; a cell that one window lacks has there what it has in the other."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mean0, mean1 = sums0 / n0, sums1 / n1
     mean0, mean1 = np.where(n0 > 0, mean0, mean1), np.where(n1 > 0, mean1, mean0)
@@ -192,7 +192,8 @@ def _rates(sums0: Floats, n0: Floats, sums1: Floats, n1: Floats) -> tuple[Floats
 
 
 def _within(n0: Floats, n1: Floats) -> tuple[Floats, Floats]:
-    """Weights of the cells of a lag; a lag that one window lacks has there the weights it has in the other."""
+    """Return the weights of the cells of a lag; a lag that one window lacks has there the weights it has in the
+    other."""
     of_lag0, of_lag1 = n0.sum(axis=-1, keepdims=True), n1.sum(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         within0, within1 = n0 / of_lag0, n1 / of_lag1

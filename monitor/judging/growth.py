@@ -373,7 +373,7 @@ def ramp(values: ArrayLike) -> float:
 
 
 def _fitted(shapes_BN: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Least-squares factor of each shape, and the sum of squares that it leaves; `y` is centred."""
+    """Return the least-squares factor of each shape, and the sum of squares that it leaves; `y` is centred."""
     x = shapes_BN - shapes_BN.mean(axis=1, keepdims=True)
     factor = x @ y / (x * x).sum(axis=1)
     return factor, float(y @ y) - factor * (x @ y)

@@ -66,13 +66,13 @@ class DiagnosisStage:
         return as_of(queries.diagnosis_due(self._store.kept), self._now())
 
     def due(self, row: Row) -> Priority:
-        """Armed ones first."""
+        """Return the priority of a run; armed ones come first."""
         first, armed = row["diagnosed_at"] is None, self._armed(row["run"])
         return priority(live=row["live"], armed=armed, awaited=row["awaited"], first=first)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Diagnoses and writes; → how many diagnoses are other ones than before, and how many are of armed runs. Raises
-        `StoreError` and `QueryError`."""
+        """Diagnose and write; return how many diagnoses are other ones than before, and how many are of armed runs.
+        Raises `StoreError` and `QueryError`."""
         at = self._now()  # what is accepted from now on is not in it
         found = list(self._look(rows))
         before = self._essences_of([row["run"] for row in rows])

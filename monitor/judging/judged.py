@@ -84,7 +84,7 @@ class JudgedAsOf:
         return f"{since}: {self.steps_behind:,} steps and {self.seconds_behind:,.0f} s behind step {self.newest_step}"
 
     def document(self) -> JudgedDocument:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         return {
             "run": self.run,
             "live": self.live,

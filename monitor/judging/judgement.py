@@ -56,7 +56,7 @@ class Growth:
     reasons: tuple[str, ...] = ()
 
     def document(self) -> GrowthDocument:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         interval = self.doubling_interval
         return {
             "verdict": self.verdict,
@@ -146,7 +146,7 @@ class Remembered:
         return low if low == high else f"{low} to {high}"
 
     def document(self) -> RememberedDocument:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         return {
             "runs": self.runs,
             "low": digits(self.low),
@@ -183,7 +183,7 @@ class Acceptance:
     was: float | None = None
 
     def limit(self, first: float | None = None) -> float | None:
-        """K3 up to which the cause is accepted; None: without limit.
+        """Return K3 up to which the cause is accepted, or None if without limit.
 
         Args:
             first: K3 that it explained in the run's first steps: the reference where neither a limit nor `was` is
@@ -198,7 +198,7 @@ class Acceptance:
         return None if reference is None else MARGIN * reference
 
     def document(self) -> AcceptanceDocument:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         return {
             "because": self.because,
             "up_to": self.up_to,

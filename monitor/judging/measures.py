@@ -105,7 +105,7 @@ def correlation(x_N: Floats, y_N: Floats) -> float:
 
 
 def slope(x_N: Floats, y_N: Floats) -> float:
-    """Least-squares slope of y on x; NaN where x does not vary.
+    """Return the least-squares slope of y on x; NaN where x does not vary.
 
     >>> slope(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
     2.0

@@ -113,7 +113,7 @@ class _Framework:
         return entries
 
     def _now(self, entry: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        """Its values, as recorded; None: not recorded."""
+        """Return its values, as recorded, or None if they were not recorded."""
         place, _, key = entry.get("now", f"trainer.{entry['name']}").partition(".")
         if place == "trainer":
             trainer = self.setup.trainer or {}

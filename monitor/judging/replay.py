@@ -203,7 +203,8 @@ def _turns(row: Mapping[str, Any]) -> Iterator[Turn]:
 def _stretches(
     row: Mapping[str, Any], mask_N: NDArray[np.bool_], count: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Places of the trainer's tokens and of the engine's that are the same, turn by turn: stretches under the mask."""
+    """Yield the places of the trainer's tokens and of the engine's that are the same, turn by turn: stretches under the
+    mask."""
     masked = np.flatnonzero(mask_N)
     if row["start"] is not None:
         places = masked[row["start"] : row["end"]]

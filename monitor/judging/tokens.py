@@ -155,7 +155,7 @@ class Tokens:
 
 
 def from_table(table: pa.Table, versions: Versions) -> Tokens:
-    """Rows of ``diagnosis_tokens`` as arrays.
+    """Return the rows of ``diagnosis_tokens`` as arrays.
 
     Args:
         table: tokens in the order of their sequences, masked-out ones included.
@@ -301,7 +301,7 @@ class Siblings:
 
 @once
 def siblings_of(tokens: Tokens) -> Siblings | None:
-    """Tokens that share their context with a different token; None where there are too few."""
+    """Return the tokens that share their context with a different token; None where there are too few."""
     usable, parent = tokens.repeated, tokens.parent[tokens.parent >= 0]
     repeated = _parting(parent, usable.token_id)
     if repeated.sum() < _FEWEST:
@@ -370,7 +370,7 @@ def spread_of(tokens: Tokens) -> Spread | None:
 
 
 def _parting(parent: Codes, token_id: Codes) -> Bools:
-    """Tokens whose context was followed by different tokens [N]."""
+    """Return which tokens have a context that was followed by different tokens [N]."""
     with_parent = np.flatnonzero(parent >= 0)
     result = np.zeros(len(parent), np.bool_)
     if len(with_parent):

@@ -56,7 +56,8 @@ def facts_of(source: Source, run: str) -> Facts:
 
 
 def _recorded(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Facts of configuration records; documents that no rollout names only where none of their kind is named."""
+    """Yield the facts of configuration records; documents that no rollout names only where none of their kind is
+    named."""
     rows = list(rows)
     named = {row["kind"] for row in rows if row["sequences"]}
     for row in rows:

@@ -100,7 +100,7 @@ class Parity:
     differences: tuple[Setting, ...]
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form: what ``logprobe compare --recipe --json`` prints."""
+        """Return the JSON-ready form: what ``logprobe compare --recipe --json`` prints."""
         checks = [{**asdict(check), "verdict": check.verdict} for check in self.checks]
         return {**asdict(self), "checks": checks}
 

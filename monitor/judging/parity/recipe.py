@@ -125,7 +125,7 @@ def _parsed(text: str, name: str) -> Recipe:
 
 
 def _words(alternative: Mapping[str, Any]) -> str:
-    """Facts and what is wanted of them.
+    """Return a text of the facts and what is wanted of them.
 
     >>> _words({"sampling.top_p": 1, "sampling.top_k": [0, -1]})
     'sampling.top_p = 1, sampling.top_k = 0 or -1'

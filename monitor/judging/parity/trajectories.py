@@ -121,7 +121,7 @@ def _judged(band: Band, outside_B: NDArray[np.int64], blocks: tuple[Block, ...])
 
 
 def scaled(band: Band, values: Floats) -> Floats:
-    """Values on the scale on which `band` compares: logarithms where it is a factor."""
+    """Return the values on the scale on which `band` compares: logarithms where it is a factor."""
     return values if band.factor is None else np.log(np.maximum(values, band.floor))
 
 
