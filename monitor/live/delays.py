@@ -81,7 +81,7 @@ class Delays:
                 self._delays.pop(path, None)
 
     def keep_only(self, paths: Collection[Path]) -> None:
-        """Forgets those that are in the spool no more."""
+        """Forget those that are in the spool no more."""
         if self._delays:
             self._delays = {path: delay for path, delay in self._delays.items() if path in paths}
 

@@ -120,7 +120,7 @@ def _sampled(run: Run, numbers: set[int]) -> Iterator[Copy]:
 
 
 def _keys(rows: Rows, names: Sequence[str], places: Sequence[int]) -> Mapping[tuple[Any, ...], list[int]]:
-    """Places by what is the same of copies."""
+    """Return the places by what is the same of copies."""
     found: dict[tuple[Any, ...], list[int]] = {}
     if not places:
         return found

@@ -97,7 +97,7 @@ class Ingester:
         self._begun = False
 
     def run_once(self, *, max_bytes: int | None = None, beat: Callable[[], None] = lambda: None) -> IngestReport:
-        """Ingests what lies in the spool now; with `max_bytes`, only the oldest segments until these reach it.
+        """Ingest what lies in the spool now; with `max_bytes`, only the oldest segments until these reach it.
 
         `beat` is called after every batch.
 
@@ -207,7 +207,7 @@ class Ingester:
         return [item for item in waiting if item.where.run not in self._deleted]
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
-        """Has segments merged that are in the ledger already, and returns the others."""
+        """Have segments merged that are in the ledger already, and return the others."""
         in_ledger = self._in_ledger([item.where.segment_id for item in waiting])
         known = [item for item in waiting if item.where.segment_id in in_ledger]
         report.remaining -= len(known)
@@ -217,8 +217,8 @@ class Ingester:
         return [item for item in waiting if item.where.segment_id not in in_ledger]
 
     def _without_copies(self, parts: Sequence[Part], unseen: set[str], report: IngestReport) -> list[Part]:
-        """Has copies merged, whatever their files are called, of what is in the ledger or comes before them, and
-        returns the others.
+        """Have copies merged, whatever their files are called, of what is in the ledger or comes before them, and
+        return the others.
 
         `unseen`: what is known not to be in the ledger; the parts' are taken out of it.
         """
@@ -326,7 +326,7 @@ class _Reading:
 
 
 def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterator[list[_Reading]]:
-    """Batches being read; the next one is already under way while one is committed."""
+    """Yield the batches being read; the next one is already under way while one is committed."""
     previous: list[_Reading] | None = None
     for batch in batches:
         current = _reading(pool, batch)
@@ -350,14 +350,14 @@ def _reading(pool: Executor, batch: Sequence[Waiting]) -> list[_Reading]:
 
 
 def _read(places: Sequence[SegmentPath]) -> list[Part | Exception | None]:
-    """Segments of one kind; what is wrong with one costs no other anything."""
+    """Return the segments of one kind; what is wrong with one costs no other anything."""
     segments = [_guarded(where, partial(read_segment, where)) for where in places]
     parts = iter(_parts_of([segment for segment in segments if isinstance(segment, Segment)]))
     return [next(parts) if isinstance(segment, Segment) else segment for segment in segments]
 
 
 def _parts_of(segments: Sequence[Segment]) -> Sequence[Part | Exception | None]:
-    """Parts of segments of one kind, one by one if they cannot be computed together."""
+    """Return the parts of segments of one kind, one by one if they cannot be computed together."""
     if len(segments) > 1:
         with suppress(Exception):  # whatever it is, it comes again with the one whose it is
             return sound_parts(segments)

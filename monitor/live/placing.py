@@ -154,7 +154,7 @@ def _in_a_row(ids_K: Ids, parts: Sequence[Part]) -> list[Placed] | None:
 
 
 def _spans(place: Placed) -> Iterator[dict[str, object]]:
-    """Spans of a part in the places of the trainer's tokens; what no span says is unknown anyway."""
+    """Yield the spans of a part in the places of the trainer's tokens; what no span says is unknown anyway."""
     for span in place.part.row["spans"] or ():
         start, end = (int(np.searchsorted(place.theirs_P, span[name])) for name in ("start", "end"))
         if start < end:

@@ -90,7 +90,8 @@ class _Look:
     content: SpoolContent
 
     def walk(self, folder: Path, depth: int) -> Iterator[tuple[os.DirEntry[str], int]]:
-        """Files of writers and of the levels above, each with its depth; a folder that vanishes meanwhile is empty."""
+        """Yield the files of writers and of the levels above, each with its depth; a folder that vanishes meanwhile is
+        empty."""
         if not self.wanted(folder):
             self.content.skipped.append(folder)
             return

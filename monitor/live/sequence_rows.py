@@ -220,7 +220,7 @@ class Aligned:
 
 
 def align(table: pa.Table) -> Aligned:
-    """Aligns pairs of records; `table`: the rows of ``sql/join_lists.sql``."""
+    """Align pairs of records; `table`: the rows of ``sql/join_lists.sql``."""
     lengths_S = ragged.lengths(table["token_ids"])
     rollout_S = ragged.lengths(table["rollout_token_ids"])
     offsets_S1 = offsets_of(lengths_S)

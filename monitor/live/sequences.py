@@ -189,7 +189,7 @@ def _is_exact(step: Step, row: int, choices: _Choices) -> bool:
 
 
 def _same_tokens(step: Step, row: int, candidates: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Candidates that have all tokens of a training record, or all under its mask."""
+    """Return which candidates have all tokens of a training record, or all under its mask."""
     ours, theirs = step.trained, step.run.sampled
     n, tokens = theirs["n_tokens"][candidates], theirs["token_hash"][candidates]
     whole = (n == ours["n_total"][row]) & (tokens == ours["full_hash"][row])
@@ -351,7 +351,7 @@ def _apply(memory: Memory, wanted: Wanted) -> None:
 
 
 def _made_of_parts(memory: Memory, step: Step, choices: _Choices) -> _Pairs:
-    """Sequences whose parts are others than before, each with a record made of them."""
+    """Return the sequences whose parts are others than before, each with a record made of them."""
     for row in step.parts.keys() - choices.parts.keys():
         del step.parts[row]
     new = [row for row, numbers in choices.parts.items() if not _are_placed(step, row, numbers)]
@@ -407,7 +407,7 @@ def _write(pairs: _Pairs, columns: Columns) -> None:
 
 
 def _compared(memory: Memory, pairs: Sequence[_Pairs]) -> Iterator[tuple[_Pairs, Columns]]:
-    """Results of the comparison of pairs, as columns of `Step.trained`."""
+    """Yield the results of the comparison of pairs, as columns of `Step.trained`."""
     for batch in _batches(pairs):
         memory.fetch(
             [(some.step, some.rows_P.tolist()) for some in batch if not some.parts],
@@ -424,7 +424,7 @@ def _compared(memory: Memory, pairs: Sequence[_Pairs]) -> Iterator[tuple[_Pairs,
 
 
 def _batches(pairs: Sequence[_Pairs]) -> Iterator[list[_Pairs]]:
-    """Pairs with about `TOKENS_PER_BATCH` tokens together."""
+    """Yield the pairs with about `TOKENS_PER_BATCH` tokens together."""
     if not pairs:
         return
     tokens = np.concatenate([some.tokens_P for some in pairs])
@@ -437,7 +437,7 @@ def _batches(pairs: Sequence[_Pairs]) -> Iterator[list[_Pairs]]:
 
 
 def _with_lists(pairs: _Pairs) -> NDArray[np.bool_]:
-    """Pairs both of whose records have their tokens [P]."""
+    """Return of which pairs both records have their tokens [P]."""
     if pairs.parts:
         return np.ones(len(pairs), np.bool_)
     return np.asarray((pairs.ours("lists") >= 0) & (pairs.theirs("lists") >= 0))

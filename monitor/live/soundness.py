@@ -74,7 +74,8 @@ def sound_rows(segment: Segment) -> SoundRows:
 
 
 def sound_together(segments: Sequence[Segment]) -> list[SoundRows] | None:
-    """`sound_rows` of segments of one kind at once, where nothing is wrong with any of their rows; None: look at each.
+    """Return `sound_rows` of segments of one kind at once, where nothing is wrong with any of their rows; None: look at
+    each.
 
     A check costs the same for a segment of three rows and for many segments of them.
     """
@@ -134,8 +135,8 @@ def _bounds(kind: str, name: str) -> tuple[int, int]:
 
 
 def _beyond(column: pa.ChunkedArray, low: int, high: int) -> NDArray[np.bool_] | None:
-    """Rows with whole numbers or times beyond bounds, in the column, its lists or its structs; None: its type has
-    neither."""
+    """Return which rows have whole numbers or times beyond bounds, in the column, its lists or its structs; None: its
+    type has neither."""
     kind = column.type
     if pa.types.is_timestamp(kind):  # before 1970 no clock was right
         return _beyond(column.cast(pa.int64()), 0, high)

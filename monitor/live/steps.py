@@ -248,8 +248,8 @@ def _added(values: Iterable[float]) -> float:
 
 
 def _corrections(told: Sequence[Told]) -> tuple[float, float]:
-    """Means over all tokens of the ranks and micro-batches that state a correction; one that is no document says
-    nothing."""
+    """Return the means over all tokens of the ranks and micro-batches that state a correction; one that is no document
+    says nothing."""
     reports = [report for each in told if (report := _report(each.correction)) is not None]
     reports = [report for report in reports if (report["tokens"] or 0) > 0]
     means = []

@@ -191,7 +191,7 @@ def _keys(some: Sequence[_Rows]) -> dict[str, pa.Array]:
 
 
 def _statistics(some: Sequence[_Rows], pairs: Sequence[str]) -> pa.Table:
-    """Statistics of training records: one row per record and pair that has any."""
+    """Return the statistics of training records: one row per record and pair that has any."""
     return pa.concat_tables([_of_pair(some, pair) for pair in pairs])
 
 
