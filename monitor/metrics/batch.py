@@ -63,7 +63,7 @@ class _Batch:
         return result
 
     def expected(self) -> NDArray[np.int64]:
-        """Tokens under the mask of each sequence [S]."""
+        """Return the number of tokens under the mask of each sequence [S]."""
         sequence = np.repeat(np.arange(len(self.lengths)), self.lengths)
         return np.bincount(sequence[self.mask.values.astype(np.bool_)], minlength=len(self.lengths)).astype(np.int64)
 
@@ -215,7 +215,7 @@ def _flatten(
 
 
 def _reference_lengths(given: Mapping[str, Ragged]) -> NDArray[np.int64]:
-    """Lengths of the sequences as the trainer sees them; as the engine does where the trainer has none."""
+    """Return the lengths of the sequences as the trainer sees them; as the engine does where the trainer has none."""
     sizes = {len(value.lengths) for value in given.values()}
     if len(sizes) > 1:
         raise InputError(f"log-probs must have the same number of sequences, not {sorted(sizes)}")

@@ -37,7 +37,7 @@ def metric(key: str) -> Metric:
 
 
 def evaluate(step: StepSums, keys: Iterable[str] = KEYS) -> dict[str, Floats]:
-    """Metrics of every group: key → array [G], NaN for null. Infinite values are null, too."""
+    """Return the metrics of every group: key → array [G], NaN for null. Infinite values are null, too."""
     return {key: _evaluate(key, _BY_KEY[key], step) for key in keys}
 
 

@@ -57,7 +57,7 @@ class Versions:
         return cls(order, steps, seconds)
 
     def lags(self, trainer: pa.ChunkedArray, token: pa.ChunkedArray) -> dict[str, Floats]:
-        """Lags "versions", "steps" and "seconds" of rows of labels, NaN where unknown."""
+        """Return the lags "versions", "steps" and "seconds" of rows of labels, NaN where unknown."""
         labels = pc.unique(pa.chunked_array([*trainer.chunks, *token.chunks], pa.string())).drop_null()
         names: list[str] = labels.to_pylist()
         ours, theirs = (_codes(column, labels) for column in (trainer, token))

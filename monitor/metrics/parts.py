@@ -18,7 +18,8 @@ from logprobe.monitor.metrics.sums import Groups, StepSums
 
 
 def merge(*parts: Mapping[str, Statistics]) -> dict[str, Statistics]:
-    """Statistics of a whole batch from those of its parts; the sequences of the parts stand one after another.
+    """Return the statistics of a whole batch from those of its parts; the sequences of the parts stand one after
+    another.
 
     Args:
         parts: what `logprobe.monitor.metrics.statistics` returned for each. Sequences of a part without a pair have no
@@ -72,8 +73,8 @@ def one_group(size: int) -> Groups:
 
 
 def uncompared(expected_S: NDArray[np.int64]) -> Statistics:
-    """Statistics of sequences whose two sides could not be compared: tokens under the mask, and NaN as the smallest
-    d."""
+    """Return the statistics of sequences whose two sides could not be compared: tokens under the mask, and NaN as the
+    smallest d."""
     size = len(expected_S)
     return {**empty(size), "n_expected": expected_S, "min_d": np.full(size, np.nan)}
 

@@ -104,7 +104,7 @@ def _where_countable(function: Callable[[Lag, str], Floats], lag: Lag, unit: str
 
 
 def _measured_lags(lag: Lag, unit: str) -> tuple[Groups, Floats, Floats]:
-    """Rows whose lag is known: their groups, lags and tokens."""
+    """Return the groups, lags and tokens of the rows whose lag is known."""
     values: Floats = getattr(lag, unit)
     countable = ~np.isnan(values) & (lag.tokens > 0)
     return lag.groups.where(countable), values[countable], lag.tokens[countable]

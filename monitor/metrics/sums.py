@@ -54,7 +54,7 @@ class Groups:
         return exact.sums(self.index, values.astype(np.float64, copy=False), self.size)
 
     def count(self) -> Floats:
-        """Sequences per group."""
+        """Return the number of sequences per group."""
         return self.sum(np.ones(len(self.index), np.int64))
 
     def mean(self, values_S: ArrayLike) -> Floats:
