@@ -30,7 +30,7 @@ def score(
     mask_shift: int = 0,
     packing: bool = False,
 ) -> list[list[float]]:
-    """Log-probs of the response tokens.
+    """Return the log-probs of the response tokens.
 
     Args:
         sequences: each with `prompt_ids`, `response_ids` and `temperature`.
@@ -67,7 +67,8 @@ def score(
 def sample(
     prompts: Sequence[Sequence[int]], model: Path, tokens: int, dtype: str = "bfloat16", temperature: float = 1.0
 ) -> list[Sampled]:
-    """Answers of `tokens` tokens, token by token with a cache, as an engine decodes; each with its log-probs."""
+    """Return the answers of `tokens` tokens, token by token with a cache, as an engine decodes; each with its
+    log-probs."""
     network = _network(model, dtype, "eager", 0.0)
     answers: list[Sampled] = []
     for prompt in prompts:
@@ -126,7 +127,7 @@ def _rows(values: Tensor, start: int, length: int) -> Tensor:
 
 
 def _room(network: Any, sequences: Sequence[Mapping[str, Any]]) -> int:
-    """Tokens of earlier sequences that fit in front of the longest one."""
+    """Return the number of tokens of earlier sequences that fit in front of the longest one."""
     longest = max(len(sequence["prompt_ids"]) + len(sequence["response_ids"]) for sequence in sequences)
     most = int(network.config.max_position_embeddings)
     return max(min(most - longest, 4 * longest), 1)

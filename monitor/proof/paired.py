@@ -81,7 +81,7 @@ class Gap:
     first_unequal: tuple[int, int] | None = None
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         interval = self.interval and list(self.interval)
         first = self.first_unequal and list(self.first_unequal)
         return {**asdict(self), "interval": interval, "sequences_off": list(self.sequences_off), "first_unequal": first}
@@ -141,7 +141,7 @@ def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
 
 
 def _unequal(a: Scores, b: Scores) -> list[tuple[int, int]]:
-    """Places of the tokens that only one side has, or whose log-probs are not the same float32."""
+    """Return the places of the tokens that only one side has, or whose log-probs are not the same float32."""
     return [
         (at, int(token))
         for at, (x, y) in enumerate(zip(a, b, strict=True))

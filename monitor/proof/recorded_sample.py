@@ -71,8 +71,8 @@ class RecordedSample:
 
 
 def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
-    """Checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them; only those that are
-    there."""
+    """Return the checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them; only those
+    that are there."""
     rows = queries.proof_checkpoints(source, run=run).to_pylist()
     checkpoints = {row["version"]: Path(row["checkpoint"]) for row in rows}
     return {version: path for version, path in checkpoints.items() if (path / "config.json").is_file()}
@@ -81,7 +81,7 @@ def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
 def recorded_sample(
     source: Source, run: str, *, versions: Collection[str], most: int, step: int | None = None
 ) -> RecordedSample:
-    """Sequences of `run` that can be scored with the checkpoints there are, the newest first.
+    """Return the sequences of `run` that can be scored with the checkpoints there are, the newest first.
 
     Args:
         source: the store.

@@ -50,7 +50,7 @@ class Score:
         return any((pair.a, pair.b, pair.unequal) == ("r", "t", 0) for pair in self.pairs)
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form: what ``logprobe bisect --only-score --json`` prints."""
+        """Return the JSON-ready form: what ``logprobe bisect --only-score --json`` prints."""
         return {
             "departs": self.decision.departs,
             "departs_all": list(self.decision.departs_all),
@@ -76,7 +76,7 @@ def score(
     exact: bool = False,
     run: Run = run_scorer,
 ) -> Score:
-    """Scores `sequences` by every scorer there is and says which side deviates.
+    """Score `sequences` by every scorer there is and say which side deviates.
 
     Args:
         sequences: what is scored.
@@ -281,7 +281,7 @@ class Scorers:
         at_once: int | None = None,
         repeat: int = 0,
     ) -> Scores:
-        """Log-probs by a function of the trainer's kind.
+        """Return the log-probs by a function of the trainer's kind.
 
         Args:
             function: ``module:function``.

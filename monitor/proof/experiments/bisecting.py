@@ -112,7 +112,7 @@ class Arm:
     leaves_open: str = _NOT_RUN
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form."""
+        """Return the JSON-ready form."""
         return {
             **asdict(self),
             "interval": self.interval and list(self.interval),
@@ -167,7 +167,7 @@ class Bisection:
         return None if self.within else max(alone, key=lambda arm: arm.speed[0] if arm.speed else 0.0, default=None)
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form: what ``logprobe bisect --json`` prints and the store keeps."""
+        """Return the JSON-ready form: what ``logprobe bisect --json`` prints and the store keeps."""
         return {
             "departs": self.decision.departs,
             "departs_all": list(self.decision.departs_all),
@@ -459,7 +459,7 @@ def leg(a: Scores, b: Scores, names: tuple[str, str]) -> Gap | None:
 
 
 def jumps(layers: Sequence[tuple[str, float]]) -> list[str]:
-    """Layers at which the relative error grows by more than rounding does, the first of them first.
+    """Return the layers at which the relative error grows by more than rounding does, the first of them first.
 
     >>> jumps([("embedding", 0.0), ("layer 0", 2e-7), ("layer 1", 3e-3), ("layer 2", 4e-3)])
     ['layer 1']

@@ -142,7 +142,8 @@ class _Laboratory:
         return self._setup.unlike(self._baselines.settings)
 
     def level(self) -> float | None:
-        """K3 up to which setups like this one are reported; None: the engine did not start, or none is reported."""
+        """Return K3 up to which setups like this one are reported, or None if the engine did not start, or none is
+        reported."""
         engine, trainer = self._baselines.settings, self._setup.trainer_settings
         return band_of(SetupOfRun((engine,), trainer=trainer)) if engine else None
 
@@ -183,8 +184,8 @@ class _Laboratory:
         return _measured(fresh.decode, self.q_rollout, fresh)
 
     def _state_bench(self, knobs: Sequence[Knob]) -> Bench:
-        """States that an engine may have been in: brought about on purpose, with the other checkpoints that there
-        are."""
+        """Return the bench of the states that an engine may have been in: brought about on purpose, with the other
+        checkpoints that there are."""
         wanted = {knob.name: knob for knob in knobs if knob.side == "engine_state"}
         others = _earlier(self._setup.models, {sequence.rollout_version for sequence in self._sequences})
         changes = [
@@ -292,7 +293,8 @@ def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[T
 
 
 def _earlier(models: Mapping[str, Path], stated: set[str | None]) -> list[str]:
-    """Versions that an engine may have had before the stated ones; of more than two, the oldest and the newest.
+    """Return the versions that an engine may have had before the stated ones; of more than two, the oldest and the
+    newest.
 
     >>> _earlier({str(number): Path() for number in range(12)}, {"9", "10"})
     ['0', '8']

@@ -117,7 +117,7 @@ class Scorer:
         return [answers[index] for index in range(len(prompts))]
 
     def decode(self, replay: Replay | None) -> list[list[float | None]]:
-        """Log-probs by decode kernels: the tokens are forced one after the other."""
+        """Return the log-probs by decode kernels: the tokens are forced one after the other."""
         reported = self._replayed(replay) if replay else self._plainly()
         return self._values(reported, range(len(self._sequences)))
 
@@ -151,7 +151,8 @@ class Scorer:
         return self._finish()
 
     def rates(self) -> list[float]:
-        """Tokens/s of further rounds over the sample: what an engine does once, such as compiling, is not in them."""
+        """Return the tokens/s of further rounds over the sample: what an engine does once, such as compiling, is not in
+        them."""
         rates: list[float] = []
         ends = time.monotonic() + _TIMED
         while len(rates) < _FEWEST or (len(rates) < _ROUNDS and time.monotonic() < ends):
@@ -168,7 +169,7 @@ class Scorer:
         return blocks and blocks * cache.block_size
 
     def prefill(self) -> list[list[float | None] | None]:
-        """Log-probs by prefill kernels: prompt and response are scored as one prompt.
+        """Return the log-probs by prefill kernels: prompt and response are scored as one prompt.
 
         None for sequences whose sampling params beyond the temperature matter, which vLLM does not apply to prompts.
         """
@@ -201,8 +202,7 @@ class Scorer:
         return logprobs
 
     def _replayed(self, replay: Replay) -> dict[int, list[float]]:
-        """Repeats what the engine may have done: weight updates while requests ran, prefixes cached by older
-        weights."""
+        """Repeat what the engine may have done: weight updates while requests ran, prefixes cached by older weights."""
         reported: dict[int, list[float]] = {}
         for history, indices in _by_history(self._sequences, in_flight=replay["in_flight"]).items():
             for together in self._prefilled_at_once(indices):

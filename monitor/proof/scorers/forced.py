@@ -48,12 +48,12 @@ class ForcedTokens(LogitsProcessor):  # type: ignore[misc]
         self._logits = vllm_config.model_config.logprobs_mode == "processed_logits"
 
     def is_argmax_invariant(self) -> bool:
-        """Says yes, to be called after the temperature; requests are sent with a temperature above 0, so none is
+        """Return True: it is called after the temperature; requests are sent with a temperature above 0, so none is
         greedy."""
         return True
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follows requests through the batch: removed, added, moved, in this order."""
+        """Follow requests through the batch: removed, added, moved, in this order."""
         if batch_update is None:
             return
         for index in batch_update.removed:

@@ -98,7 +98,7 @@ def _stream(output: Any) -> Any:
 
 
 def errors(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Squared size of the difference and of `ours`, by name; over the tokens that both have."""
+    """Yield the squared size of the difference and of `ours`, by name; over the tokens that both have."""
     for name, right, other in _common(ours, theirs):
         yield name, (float(((other - right) ** 2).sum()), float((right**2).sum()))
 
