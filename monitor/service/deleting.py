@@ -85,7 +85,7 @@ class Sweeper:
     """Finishes deletions that were cut short, and removes what jobs stored of a run while it was deleted."""
 
     def __init__(self, store: Store) -> None:
-        """Touches nothing."""
+        """Touch nothing."""
         self._store = store
         self._until: dict[str, float] = {}  # run → monotonic time until which jobs may store something of it
 
@@ -161,7 +161,7 @@ def _is_there(store: Store, run: str) -> bool:
 
 
 def _others(store: Store, run: str) -> list[Path]:
-    """Files and folders of a run beside spool and archive."""
+    """Return the files and folders of a run beside spool and archive."""
     home, name = store.home.path, run_dir(store.home.path, run).name
     lines = [
         home / folder / f"{name}{end}" for folder in ("versions", "directives") for end in (".json", ".jsonl", ".stop")
@@ -210,7 +210,8 @@ class Sign:
 
 
 def _collectors(signs: Mapping[str, Sign], since: datetime) -> list[tuple[datetime, str]]:
-    """Collectors that have not closed. Where trainers are known, only they decide: engines are often just killed."""
+    """Return the collectors that have not closed. Where trainers are known, only they decide: engines are often just
+    killed."""
     own = {name: sign for name, sign in signs.items() if not name.startswith(IMPORTS)}
     deciding = {name: sign for name, sign in own.items() if sign.trains} or own
     present = {name: sign for name, sign in deciding.items() if not sign.closed and sign.seen >= since}
@@ -252,7 +253,7 @@ def _is_closed(files: Sequence[Path]) -> bool:
 
 
 def _shipped(source: queries.Source, run: str, now: datetime) -> list[tuple[datetime, str]]:
-    """Nodes that still have something of the run."""
+    """Return the nodes that still have something of the run."""
     nodes = [row for row in queries.nodes_of(source, run=run, now=now).to_pylist() if row["segments"] != 0]
     recent = [row for row in nodes if now - row["seen_at"] <= lost_after(None)]
     return [(row["seen_at"], f"node {row['node']} had records to send") for row in recent]

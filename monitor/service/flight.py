@@ -60,10 +60,10 @@ class Endpoint(Protocol):
         """Return the state of the service."""
 
     def ingest(self) -> Mapping[str, object]:
-        """Ingests now; the report: `Ingested`."""
+        """Ingest now; return the report: `Ingested`."""
 
     def shutdown(self) -> None:
-        """Asks for the end; returns at once."""
+        """Ask for the end; return at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def remote_error(error: flight.FlightError) -> LogprobeError:
 
 
 def refused(error: LogprobeError) -> flight.FlightServerError:
-    """`error` as it travels to the client, where `remote_error` makes it what it was."""
+    """Return `error` as it travels to the client, where `remote_error` makes it what it was."""
     info = json.dumps({"class": type(error).__name__, "message": str(error)})
     return flight.FlightServerError(str(error), extra_info=info.encode())
 

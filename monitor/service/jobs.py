@@ -238,7 +238,7 @@ class Schedule:
         self._watcher.start()
 
     def soon(self, job: Job) -> None:
-        """`job` runs at once, or again after the run under way; safe from any thread."""
+        """Run `job` at once, or again after the run under way; safe from any thread."""
         job.ask()
         with suppress(JobLookupError):  # the schedule is stopping
             self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC))

@@ -73,7 +73,7 @@ class Pipeline:
         return self._ingester.delays
 
     def ingest(self, follow_up: Callable[[Ingested], None], beat: Callable[[], None] = lambda: None) -> Ingested:
-        """Works off the spool.
+        """Work off the spool.
 
         `follow_up` is handed the report so far: after the last batch that brought something, about once per second
         before. `beat` is called after every batch. Raises `StoreError`.
@@ -95,7 +95,7 @@ class Pipeline:
         return _report(counts, first, last)
 
     def profile(self, beat: Callable[[], None] = lambda: None) -> Progress:
-        """Profiles the tokens of the steps that were computed since; `beat` is called after every batch. Raises
+        """Profile the tokens of the steps that were computed since; `beat` is called after every batch. Raises
         `StoreError`."""
         steps = tokens = 0
         problem = None
@@ -108,7 +108,7 @@ class Pipeline:
         return _judged({"steps": steps, "tokens": tokens, "problem": problem})
 
     def diagnose(self) -> Progress:
-        """Judges the runs that got new steps. Raises `StoreError` and `QueryError`."""
+        """Judge the runs that got new steps. Raises `StoreError` and `QueryError`."""
         return self._diagnosis.run_once()
 
     def retain(self) -> Progress:

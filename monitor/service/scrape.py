@@ -194,5 +194,5 @@ def render(families: Iterable[Family]) -> str:
 
 
 def _plain(text: str) -> str:
-    """`text` with ``?`` for lone surrogates, which UTF-8 cannot carry."""
+    """Return `text` with ``?`` for lone surrogates, which UTF-8 cannot carry."""
     return text.encode(errors="replace").decode()

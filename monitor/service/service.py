@@ -289,7 +289,7 @@ class Service:
         return [f"the disk of {self._home.path} {help_}; records wait in the spool" for help_ in sorted(refusals)]
 
     def shutdown(self) -> None:
-        """Asks for the end and returns at once. Safe in signal handlers and from any thread."""
+        """Ask for the end and return at once. Safe in signal handlers and from any thread."""
         self._end_asked.put(None)
 
     def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
@@ -324,7 +324,7 @@ class Service:
             raise ServiceUnavailableError(f"the service of {self._home.path} is stopping")
 
     def ingest(self) -> Progress:
-        """Ingests what lies in the spool now, and returns when readers can see it: its `Ingested`."""
+        """Ingest what lies in the spool now, and return when readers can see it: its `Ingested`."""
         return self._jobs["ingest"].run_now()
 
     def status(self) -> Status:
@@ -354,7 +354,7 @@ class _Stop(threading.Event):
 
 
 def _patiently(attempt: Callable[[], T], seconds: float) -> T:
-    """`attempt`, again for some seconds while something else holds the home or the store."""
+    """Try `attempt`, again for some seconds while something else holds the home or the store."""
     deadline = time.monotonic() + seconds
     while True:
         try:
