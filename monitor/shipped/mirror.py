@@ -245,20 +245,20 @@ def _tombstone(run_folder: str) -> str:
 
 
 def _runs(home: Path) -> Iterator[str]:
-    """Folders of the runs in a home's archive."""
+    """Yield the folders of the runs in a home's archive."""
     with suppress(FileNotFoundError):
         yield from (path.name for path in (home / ARCHIVE).iterdir() if path.name[:1] not in _HIDDEN)
 
 
 def _local(home: Path, run: str) -> set[str]:
-    """Names of the files of a run in a home's archive."""
+    """Return the names of the files of a run in a home's archive."""
     return {
         path.relative_to(home).as_posix() for path in (home / ARCHIVE / run).glob("*/*") if NAME.fullmatch(path.name)
     }
 
 
 def _segments(name: str, content: bytes | pa.Buffer) -> frozenset[str]:
-    """Ids of the segments that a file of the archive holds; none if it cannot be read."""
+    """Return the ids of the segments that a file of the archive holds; none if it cannot be read."""
     stated = footer(content)
     return merged_of(name.removeprefix(ARCHIVE), stated, 0).segments if stated else frozenset()
 

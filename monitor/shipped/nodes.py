@@ -125,7 +125,7 @@ class Nodes:
         return {"nodes": len(seen), **said}
 
     def _rows(self, note: Note, content: bytes) -> Iterator[Mapping[str, Any]]:
-        """Rows of a note; of one that is not a note, none."""
+        """Yield the rows of a note; of one that is not a note, none."""
         try:
             said = json.loads(content)
             node, problem = harmless(str(said["node"]))[:_WORDS], said.get("problem")
