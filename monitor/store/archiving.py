@@ -62,7 +62,7 @@ class Archiving:
     """Archive of one open store. Safe to share between threads."""
 
     def __init__(self, store: Store, home: Home, readers: Readers, time: Time) -> None:
-        """Touches nothing."""
+        """Touch nothing."""
         self._store = store
         self._home = home
         self._readers = readers
@@ -172,7 +172,7 @@ class Archiving:
         return self._unread | self._waiting
 
     def problems(self, *, told: Collection[str] = ()) -> list[str]:
-        """Sentences that say what is wrong and what to do, as seen last; touches no disk.
+        """Return sentences that say what is wrong and what to do, as seen last; touches no disk.
 
         `told`: reasons to wait that are said elsewhere, of the whole disk.
         """
@@ -440,7 +440,7 @@ class Archiving:
 
 
 def _said(places: Mapping[str, str], words: str, several: str) -> Iterator[str]:
-    """Sentences about some files and folders of the archive, the first of them by their names."""
+    """Yield the sentences about some files and folders of the archive, the first of them by their names."""
     shown = list(places.items())[:_MOST_NAMED]
     yield from (words.format(place=place, why=why) for place, why in shown)
     if more := len(places) - len(shown):

@@ -59,8 +59,7 @@ class Courtesy:
             self._changed.notify_all()
 
     def rest(self) -> None:
-        """To be called between two pieces of work, without a lock that others may want: waits where this thread is
-        to."""
+        """Rest between two pieces of work, without a lock that others may want: wait where this thread is to."""
         rank = getattr(self._mine, "rank", None)
         if rank is None:
             return

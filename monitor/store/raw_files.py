@@ -72,5 +72,5 @@ def is_empty_file(path: Path, kind: str) -> bool:
 
 
 def _columns(kind: str) -> pa.Schema:
-    """Columns of a file: all but the run."""
+    """Return the columns of a file: all but the run."""
     return pa.schema(list(RAW_SCHEMAS[kind])[1:])

@@ -27,7 +27,7 @@ def files_of(
     params: Mapping[str, Any],
     damaged: Damaged,
 ) -> dict[str, list[str]]:
-    """Values of the parameters `names`: the files that may hold what `params` ask for, by the ledger.
+    """Return the values of the parameters `names`: the files that may hold what `params` ask for, by the ledger.
 
     A view over all runs opens every file of the home. Raises `QueryError` when a file is not what was written.
     """
@@ -49,12 +49,12 @@ def pattern(path: Path) -> str:
 
 
 def escape_glob(path: str) -> str:
-    """`path` as a pattern that matches itself only."""
+    """Return `path` as a pattern that matches itself only."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in path)
 
 
 def literal(text: str) -> str:
-    """`text` as a string literal of SQL."""
+    """Return `text` as a string literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 

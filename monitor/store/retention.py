@@ -93,7 +93,7 @@ class Retention:
         self._turn = threading.Lock()
 
     def run_once(self, *, now: datetime | None = None, compact: bool = True, by_age: bool = True) -> RetentionReport:
-        """Reduces what exceeds the policy, then merges small files. Without `by_age`, nothing is too old.
+        """Reduce what exceeds the policy, then merge small files. Without `by_age`, nothing is too old.
 
         Raises:
             StoreError: the store or the disk refused; what was not done is tried again next time.

@@ -158,7 +158,8 @@ class Store:
         return self._read(lambda cursor: _fetch(cursor, sql, params))
 
     def read_watched(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None]) -> T:
-        """`work` with a cursor of its own in a read-only transaction, which is interrupted once `ended` gives a reason.
+        """Run `work` with a cursor of its own in a read-only transaction, which is interrupted once `ended` gives a
+        reason.
 
         `ended` is asked ten times a second, by another thread. Raises as `query` does; `QueryError` with that reason.
         """
@@ -195,7 +196,7 @@ class Store:
         return self._read(work)
 
     def read_together(self, work: Callable[[Source], T], incoming: pa.Table | None = None) -> T:
-        """`work` with its own source: of stored statements that read no raw tokens, all on one snapshot. Raises as
+        """Run `work` with its own source: of stored statements that read no raw tokens, all on one snapshot. Raises as
         `query` does.
 
         `incoming` is made known once; that takes as long as a small statement. `work` may be called again and must
@@ -336,7 +337,7 @@ class Store:
         return f"{made:x}"
 
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None = None) -> T:
-        """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
+        """Run `work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
         try:
             with self._readers.reading():
                 for _ in range(_READ_ATTEMPTS - 1):
@@ -393,7 +394,7 @@ class Store:
         self._recover(cursor)
 
     def _recover(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Reopens the file if a fatal error has invalidated the instance. Says whether `cursor` is of no use any
+        """Reopen the file if a fatal error has invalidated the instance. Return whether `cursor` is of no use any
         more."""
         with self._state:
             if cursor not in self._cursors:
@@ -513,7 +514,7 @@ class _MovedError(QueryError):
 
 @contextmanager
 def _ended_by(cursor: duckdb.DuckDBPyConnection, ended: Callable[[], str | None] | None) -> Iterator[list[str]]:
-    """Interrupts what runs on `cursor` once `ended` gives a reason; it is in the list then, which is empty before."""
+    """Interrupt what runs on `cursor` once `ended` gives a reason; it is in the list then, which is empty before."""
     why: list[str] = []
     if ended is None:
         yield why

@@ -48,7 +48,7 @@ def lists(store: Store, name: str, kind: str, keys: pa.Table) -> pa.Table:
 
 
 def _of_segments(store: Store, spooled: dict[str, str], keys: pa.Table) -> tuple[list[pa.Table], bool]:
-    """Rows of segments in the spool with ``number``, and whether some are no longer there."""
+    """Return the rows of segments in the spool with ``number``, and whether some are no longer there."""
     found, moved = [], False
     for segment, place in spooled.items():
         path = store.home.path / place

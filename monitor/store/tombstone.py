@@ -44,7 +44,7 @@ class Tombstones:
     """Deleted runs of one home. Only the process that owns the home changes them."""
 
     def __init__(self, home: Path, *, disk: Disk = DISK, time: Time = TIME) -> None:
-        """Touches nothing before `load`."""
+        """Touch nothing before `load`."""
         self._home = home
         self._folder = home / FOLDER
         self._disk = disk

@@ -137,7 +137,7 @@ def _stated_columns(kind: str) -> str:
 
 
 def _sql_type(column: pa.DataType) -> str:
-    """DuckDB's name of a type of Arrow that a raw file has."""
+    """Return DuckDB's name of a type of Arrow that a raw file has."""
     if pa.types.is_map(column):
         return f"MAP({_sql_type(column.key_type)}, {_sql_type(column.item_type)})"
     if pa.types.is_list(column):
