@@ -139,8 +139,8 @@ class Home:
         return self
 
     def relative(self, path: Path) -> str:
-        """`path` as the store names it: relative to the home, with forward slashes; bytes that are no UTF-8 are spelled
-        out."""
+        """Return `path` as the store names it: relative to the home, with forward slashes; bytes that are no UTF-8 are
+        spelled out."""
         return printable(path.relative_to(self.path).as_posix())
 
     def now(self) -> float:
@@ -279,7 +279,7 @@ def own_text(file: Path, home: Path, most: int = 1 << 16) -> str:
 
 
 def apply_umask() -> None:
-    """Lets what this process makes be shared as ``LOGPROBE_UMASK`` says, such as 007. Raises `ConfigurationError` when
+    """Let what this process makes be shared as ``LOGPROBE_UMASK`` says, such as 007. Raises `ConfigurationError` when
     it is no umask."""
     if (mask := _umask()) is not None:
         os.umask(mask)

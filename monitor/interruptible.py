@@ -69,8 +69,8 @@ class Interruptible:
 
 
 def _stopped(outcome: _Outcome[T], worker: threading.Thread, interrupt: Callable[[], None]) -> bool:
-    """Has the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. False: Ctrl-C was pressed
-    again."""
+    """Have the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. Return False if Ctrl-C was
+    pressed again."""
     try:
         outcome.cancelled = True
         deadline = time.monotonic() + _START_SECONDS

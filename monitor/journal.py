@@ -44,7 +44,7 @@ class Journal:
     """The journal of one home. The process that owns the home is the only one that writes. Used by one thread."""
 
     def __init__(self, home: Path, *, disk: Disk = DISK, time: Time = TIME) -> None:
-        """Touches nothing before `open`."""
+        """Touch nothing before `open`."""
         self.path = home / NAME
         self.damaged: list[int] = []  # numbers of lines whose checksum is wrong
         self._disk = disk

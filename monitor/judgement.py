@@ -160,7 +160,7 @@ class Judgement:
         return min((step for step in steps if step is not None), default=None)
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form, but for times."""
+        """Return the JSON-ready form, but for times."""
         return {"severity": self.severity, "since": self.since, "overdue": self.overdue, **asdict(self)}
 
 

@@ -60,8 +60,8 @@ def flattened(name: str, value: Any, cu_seqlens: Any = None) -> Ragged:
 
 
 def per_token(name: str, value: Any, lengths: NDArray[np.int64], cu_seqlens: Any = None) -> Ragged:
-    """Values per token; one per sequence is repeated over its tokens. Raises `InputError` when the lengths are
-    others."""
+    """Return the values per token; one per sequence is repeated over its tokens. Raises `InputError` when the lengths
+    are others."""
     if not arrays.is_ragged(value):
         piece = arrays.numbers_on_host(name, value)
         if piece.ndim == 1 and len(piece) == len(lengths):

@@ -63,7 +63,7 @@ def judge(
     spooled_at: datetime | None = None,
     dated_ahead: float = 0.0,
 ) -> Liveness:
-    """Judges a run.
+    """Judge a run.
 
     Args:
         now: the reader's clock, UTC.

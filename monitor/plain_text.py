@@ -19,7 +19,7 @@ _LONGEST_NAME: Final = 180  # bytes; a file system takes 255, and more may follo
 
 
 def csv_cell(text: str) -> str:
-    """`text` for a cell of a table that people open: no control characters, and no formula.
+    """Return `text` for a cell of a table that users open: no control characters, and no formula.
 
     >>> [csv_cell(text) for text in ("=cmd|' /C calc'!A0", "-1.5", "-x", "a=b")]
     ["'=cmd|' /C calc'!A0", '-1.5', "'-x", 'a=b']

@@ -75,7 +75,7 @@ class Reader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of the connection; the reader is of no use afterwards."""
+        """Let go of the connection; the reader is of no use afterwards."""
 
     def __enter__(self) -> Self:
         return self
@@ -146,12 +146,12 @@ class FlightReader(Reader):
         return bool(self.act("stop_query", {"label": label})["stopped"])
 
     def ingest(self) -> Ingested:
-        """Has the service ingest the spool now; returns its report once that is visible to readers."""
+        """Have the service ingest the spool now; return its report once that is visible to readers."""
         ingested: Ingested = self._act("ingest", _INGEST_SECONDS)
         return ingested
 
     def shutdown(self) -> None:
-        """Asks the service to finish the current batch and stop."""
+        """Ask the service to finish the current batch and stop."""
         self._act("shutdown", _STATUS_SECONDS)
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class FlightReader(Reader):
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
     def act(self, action: str, document: Mapping[str, Any], *, seconds: float | None = None) -> Any:
-        """Has the service do what one of its parts offers (see `logprobe.monitor.service.jobs`); asked twice when a
+        """Have the service do what one of its parts offers (see `logprobe.monitor.service.jobs`); ask twice when a
         connection broke.
 
         `seconds`: to wait for its answer; None: as usual.

@@ -137,7 +137,7 @@ def _counted(reader: Reader, view: str, run: str) -> pl.DataFrame:
 
 
 def _chunks(counted: pl.DataFrame, at_once: int, predicate: pl.Expr | None = None) -> list[tuple[int, int]]:
-    """Ranges of steps, first and last, of at most `at_once` rows or one step; without steps that `predicate`
+    """Return the ranges of steps, first and last, of at most `at_once` rows or one step; without steps that `predicate`
     excludes."""
     for condition in [] if predicate is None else _conjuncts(predicate):
         if set(condition.meta.root_names()) == {"step"}:
@@ -167,7 +167,7 @@ def _conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
 
 
 def _with(columns: list[str], predicate: pl.Expr | None) -> list[str]:
-    """`columns` and those that `predicate` reads."""
+    """Return `columns` and those that `predicate` reads."""
     return list(dict.fromkeys([*columns, *([] if predicate is None else predicate.meta.root_names())]))
 
 

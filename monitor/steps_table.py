@@ -62,7 +62,7 @@ def _entries(steps: NDArray[np.int64], part: pa.Table) -> Iterator[tuple[NDArray
 
 
 def _free_names(fixed: Iterable[str], wanted: Iterable[str]) -> Iterator[str]:
-    """Names that differ when their case is ignored, and without NUL, at which names end in other programs."""
+    """Yield names that differ when their case is ignored, and without NUL, at which names end in other programs."""
     taken = set(fixed)
     for key in wanted:
         name = key.replace("\0", "␀")
