@@ -44,7 +44,7 @@ _COMPLETING: Final = "_LOGPROBE_COMPLETE"  # set by the shell's script, see docs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the command line; return the exit code."""
     program = build(SECTIONS, _perform, WORDS, [_version()])
     if argv is None:  # a process of our own
         if _COMPLETING in os.environ:
@@ -163,7 +163,8 @@ def _unforeseen(error: Exception) -> str:
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """DuckDB answers Ctrl-C in the middle of a statement with its own error, without a cause or a class."""
+    """Return true if `error` is DuckDB's answer to Ctrl-C in the middle of a statement: it has no cause or class of its
+    own."""
     return type(error) is RuntimeError and str(error) == "Query interrupted"
 
 

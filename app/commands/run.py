@@ -15,7 +15,7 @@ from logprobe.collectors.integrations.frameworks import python_path
 
 
 def run(arguments: Arguments) -> int:
-    """Becomes the command: its exit code, signals and output are its own."""
+    """Replace this process with the command: its exit code, signals and output are its own."""
     command = list(arguments.program)
     if not command:
         raise ConfigurationError("no command: logprobe run -- python train.py …")

@@ -82,7 +82,7 @@ class Kept:
     """Values by place and version. Thread-safe; sessions that want the same wait for one that reads it."""
 
     def __init__(self, most: int = _KEPT, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`most`: values; `clock`: seconds that only grow."""
+        """Hold at most `most` values. `clock`: monotonic time in seconds."""
         self._most, self._clock = most, clock
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()

@@ -258,7 +258,7 @@ def rows_chart(
 
 
 def _key(place: float) -> str:
-    """A place as JavaScript writes it."""
+    """Return a place as JavaScript writes it."""
     return str(int(place)) if place == int(place) else repr(float(place))
 
 
@@ -278,7 +278,7 @@ def _x_axis(theme: Theme, title: str) -> Figure:
 
 
 def _y_axis(row: Row, shown: Window, theme: Theme) -> Figure:
-    """The y axis around what is in view; on a logarithmic one, tiny outliers are left below it."""
+    """Return the y axis around the values in view; a logarithmic axis leaves tiny outliers below its lower end."""
     axis = {
         "fixedrange": True, "gridcolor": theme.line, "zeroline": not row.log, "zerolinecolor": theme.muted, "exponentformat": "e",
         "zerolinewidth": 0.5, "nticks": 4 if row.height < _LOW else 6, "type": "log" if row.log else "linear",
@@ -360,8 +360,8 @@ def _upright(at: float, line: Figure) -> Figure:
 
 
 def _lines(marks: Sequence[Mark], theme: Theme) -> list[Figure]:
-    """Hairlines through all rows: what was changed always, weight updates while they can be told apart, alerts
-    never."""
+    """Return vertical hairlines through all rows: always for changes, for weight updates while they can be told apart,
+    never for alerts."""
     updates = [mark for mark in marks if mark.kind == "weights"]
     shown = [mark for mark in marks if KINDS[mark.kind].through] + (updates if len(updates) <= _MANY_UPDATES else [])
     colors = {mark.kind: theme.line if mark.kind == "weights" else KINDS[mark.kind].color(theme) for mark in shown}

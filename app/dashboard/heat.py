@@ -108,7 +108,7 @@ def ramp(theme: Theme, color: str, shades: int = 64) -> Any:
 
 
 def _picture(tokens: Any, edges: Floats, colors: Any, shade: float, *, even: bool) -> str:
-    """A PNG, its columns as wide as on the axis."""
+    """Return a PNG as a data URL, its columns as wide as on the axis."""
     from PIL import Image  # noqa: PLC0415 -- only this page needs it
 
     shares = tokens / np.maximum(tokens.sum(axis=1, keepdims=True), 1)
@@ -158,7 +158,7 @@ def _why(density: Density, column: int, why_absent: str) -> str:
 
 
 def _lines(lines: Floats, middles: Floats, theme: Theme) -> list[dict[str, Any]]:
-    """Each quantile over its own halo, so that it is seen on any shade."""
+    """Return each quantile over its own halo, so that it is visible on any shade."""
     base = {"type": "scatter", "mode": "lines", "x": middles.tolist(), "hoverinfo": "skip"}
     dashes = {"p1": "dash", "p50": "solid", "p99": "dash"}
     return [

@@ -101,7 +101,7 @@ OVERVIEW: Final[tuple[Panel, ...]] = (
 
 
 def panel_of(declared: PairMetric | StepMetric, height: int = 76) -> Panel:
-    """A row for all pairs of a metric."""
+    """Return a row for all pairs of a metric."""
     if isinstance(declared, PairMetric):
         lines = tuple(Line(f"{pair}.{declared.key}", pair, pair, DASHES[pair]) for pair in declared.pairs)
         scale: Literal["log", "auto"] = "log" if declared.key == "k3_kl" else "auto"
@@ -110,7 +110,7 @@ def panel_of(declared: PairMetric | StepMetric, height: int = 76) -> Panel:
 
 
 def _more() -> dict[str, Panel]:
-    """The metrics of the catalog that no row of the overview has, by their key."""
+    """Return the metrics of the catalog that no row of the overview has, by their key."""
     drawn = {line.metric for panel in OVERVIEW for line in panel.lines}
     return {declared.key: panel_of(declared) for declared in CATALOG if drawn.isdisjoint(declared.keys())}
 
@@ -123,7 +123,7 @@ COVERAGE: Final = tuple(f"{pair}.coverage" for pair in SIDES)
 
 
 def metrics_of(panels: tuple[Panel, ...]) -> tuple[str, ...]:
-    """Every metric the panels need, coverage included, each once."""
+    """Return every metric that the panels need, coverage included, each once."""
     return tuple(dict.fromkeys([*(line.metric for panel in panels for line in panel.lines), *COVERAGE]))
 
 

@@ -64,13 +64,13 @@ class Axis:
     unable: str = ""  # why it is not the one that was asked for
 
     def place(self, steps: Floats) -> Floats:
-        """Places of any steps: between known ones in proportion."""
+        """Return the places of any steps: between known ones in proportion."""
         known = np.isfinite(self.places)
         placed: Floats = np.interp(steps, self.steps[known], self.places[known])
         return placed
 
     def steps_in(self, window: Window) -> str:
-        """The steps between two places, as the address has them; "" where there is none."""
+        """Return the steps between two places, as the address has them; "" if there is none."""
         if self.title == STEPS:
             return f"{max(0.0, window[0]):.0f}:{max(0.0, window[1]):.0f}"
         inside = self.steps[(self.places >= window[0]) & (self.places <= window[1])]

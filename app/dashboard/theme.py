@@ -35,7 +35,7 @@ class Theme:
     runs: tuple[str, ...]  # runs side by side, the first one first
 
     def color(self, role: str) -> str:
-        """Colour of a series' role: a pair (`backend`, …), a run (`run 0`, …); anything else is neutral."""
+        """Return the colour of a series' role: a pair (`backend`, …), a run (`run 0`, …); anything else is neutral."""
         name, _, at = role.partition(" ")
         if name == "run" and at.isdecimal():
             return self.runs[int(at) % len(self.runs)]
@@ -81,12 +81,12 @@ DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash", "referenc
 
 
 def theme_for(mode: str | None) -> Theme:
-    """The theme the browser asks for; light when it does not say."""
+    """Return the theme that the browser asks for; light if it does not say."""
     return DARK if mode == "dark" else LIGHT
 
 
 def colors_of(theme: Theme) -> str:
-    """The colours as a rule of a style sheet, by the names that Streamlit gives them within components."""
+    """Return the colours as a rule of a style sheet, by the names that Streamlit gives them within components."""
     names = {
         "text-color": theme.text,
         "background-color": theme.page,
@@ -98,7 +98,7 @@ def colors_of(theme: Theme) -> str:
 
 
 def streamlit_options() -> dict[str, str]:
-    """Options of ``streamlit run`` that make it ours: looks, and nothing that talks to the outside.
+    """Return options of ``streamlit run``: our looks, and no connection to the outside.
 
     Address and port are the supervisor's business.
     """

@@ -315,7 +315,7 @@ def made(place: Hashable, version: Hashable, make: Callable[[], T]) -> T:
 
 
 def _csv(run: Run, frame: pl.DataFrame, panels: Sequence[Panel]) -> str:
-    """The steps in view and the lines that are shown, as measured, with all digits."""
+    """Return as CSV the steps in view and the lines that are shown, as measured, with all digits."""
     seen = window(frame["step"])
     inside = frame if seen is None else frame.filter(pl.col("step").is_between(*seen))
     names = list(dict.fromkeys(line.metric for panel in panels for line in panel.lines if line.metric in frame.columns))

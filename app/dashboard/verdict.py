@@ -108,7 +108,7 @@ def _words(shown: Headline, judgement: Judgement, document: DiagnosisDocument) -
 
 
 def _sentence(words: str) -> str:
-    """The first one; what follows is on the Diagnosis page."""
+    """Return the first sentence or clause; the rest is on the Diagnosis page."""
     return re.split(r"(?<=[.;])\s", words, maxsplit=1)[0].rstrip(";")
 
 
@@ -119,8 +119,8 @@ def sentence(verdict: Verdict) -> str:
 
 
 def _facts(judgement: Judgement, diagnosis: LatestDiagnosis, steps: Sequence[int]) -> list[list[str]]:
-    """Since which step, how much, how fast, which layer, what explains it; then what is expected or accepted, which
-    needs no action."""
+    """Return since which step, how much, how fast, which layer, and what explains it; then what is expected or
+    accepted, which needs no action."""
     document = diagnosis.document
     wrong = document["verdict"] in {"growing", "critical"}
     since, layer, cause = _since(document), _layer(document), _cause(document)
@@ -193,7 +193,7 @@ def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
 
 
 def setting_lines(finding: FindingDocument, standing: Standing) -> list[list[str]]:
-    """The settings that a remedy names: whose, name with value, what to copy."""
+    """Return the settings that a remedy names: framework, name with value, text to copy."""
     return [
         [setting["framework"], f"`{setting['copy']}` {'; '.join(particulars(setting))}", setting["copy"]]
         for setting in settings(finding, standing)

@@ -54,7 +54,7 @@ class Weights:
 
     @classmethod
     def zeros(cls) -> Weights:
-        """All 0."""
+        """Return weights that are all 0."""
         return cls(np.zeros(sum(int(np.prod(shape)) for shape in _SHAPES.values()), np.float32))
 
     @classmethod
@@ -89,7 +89,7 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _advance(weights: Weights, gates: Floats, hidden: Floats) -> tuple[Floats, _Moment]:
-    """One step of a gated recurrent unit; `gates`: of the input, [batch, 3 × hidden]."""
+    """Compute one step of a gated recurrent unit; `gates`: of the input, [batch, 3 × hidden]."""
     reset_in, update_in, new_in = np.split(gates, 3, 1)
     reset_by, update_by, remembered = np.split(hidden @ weights.of["memory"] + weights.of["memory_bias"], 3, 1)
     reset, update = _sigmoid(reset_in + reset_by), _sigmoid(update_in + update_by)
@@ -98,7 +98,7 @@ def _advance(weights: Weights, gates: Floats, hidden: Floats) -> tuple[Floats, _
 
 
 def _logprobs(weights: Weights, hidden: Floats) -> tuple[Floats, Floats]:
-    """Log-probs of the next digit, […, DIGITS], and the activations in between."""
+    """Return log-probs of the next digit, […, DIGITS], and the activations in between."""
     middle = np.maximum(hidden @ weights.of["middle"] + weights.of["middle_bias"], 0)
     logits = middle @ weights.of["head"] + weights.of["head_bias"]
     logits = logits - logits.max(-1, keepdims=True)
@@ -167,7 +167,7 @@ class Pass:
 
 
 def sample(weights: Weights, questions: Tokens, rng: np.random.Generator) -> tuple[Tokens, Floats]:
-    """Answers and their log-probs, [batch, ANSWERED]."""
+    """Sample answers; return them and their log-probs, [batch, ANSWERED]."""
     answers = np.zeros((len(questions), ANSWERED), np.int64)
     logprobs = np.zeros(answers.shape, np.float32)
     hidden, token = np.zeros((len(questions), _HIDDEN), np.float32), questions[:, 0]
@@ -209,7 +209,7 @@ def solution(questions: Tokens) -> Tokens:
 
 
 def rewards(questions: Tokens, answers: Tokens) -> Floats:
-    """Share of the digits that are right, [batch]."""
+    """Return the share of the digits that are right, [batch]."""
     shares: Floats = (answers == solution(questions)).mean(1, dtype=np.float32)
     return shares
 

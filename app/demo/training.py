@@ -56,12 +56,13 @@ _TRAINER: Final = {"dtype": "float32", "learning_rate": LEARNING_RATE, "prompts"
 
 
 def lag_of(step: int) -> int:
-    """Versions that a batch is behind: one, as in training that samples one step ahead; more from `ONSET` on."""
+    """Return how many versions a batch is behind: one, as in training that samples one step ahead; more from `ONSET`
+    on."""
     return 1 + max(0, (step - ONSET) // EVERY + 1)
 
 
 def train(recorder: Recorder, switch: CorrectionSwitch | None, steps: Iterable[int]) -> None:
-    """One update after the other; with `switch`, corrected as it says."""
+    """Train, one update after the other; with `switch`, corrected as it says."""
     recorder.config(_ENGINE, kind="engine_config")
     recorder.config(_TRAINER, kind="trainer_config")
     training = Training(SEED)
@@ -140,7 +141,7 @@ def _await_judged(home: Path, step: int) -> int:
 
 
 def main() -> int:
-    """Command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="Train the demo's run in a data directory that a service watches.")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--speed", type=float, default=2.0, help="steps per second (default: %(default)s)")

@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Becomes the program. Returns only when the parent is gone already."""
+    """Become the program. Return only if the parent is gone already."""
     parent, *program = arguments
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

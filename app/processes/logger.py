@@ -91,7 +91,7 @@ class Following:
         wants: Callable[[str], bool],
         page: str | None = None,
     ) -> None:
-        """`page`: address of the dashboard; None: there is none."""
+        """Begin with no run pushed. `page`: address of the dashboard, or None if there is none."""
         self._reader = reader
         self._page = page
         self._standing: dict[str, tuple[object, ...]] = {}  # as it was said last
@@ -101,7 +101,7 @@ class Following:
         self._done: dict[str, int | None] = {}  # newest step of a run that was over when it was pushed
 
     def tick(self, now: datetime) -> int:
-        """Pushes what has settled; returns how many steps. Raises what reading or a target raises."""
+        """Push the steps that have settled; return how many. Raises what reading or a target raises."""
         return sum(self._follow(run) for run in self._due(runs_of(queries.app_runs(self._reader), now), now))
 
     def _due(self, runs: Iterable[Run], now: datetime) -> list[Run]:
@@ -136,7 +136,7 @@ class Following:
 
 
 def follow(home: Home, settings: Logger, stop: threading.Event, page: str | None = None) -> None:
-    """Until `stop` is set. `page`: address of the dashboard. Raises what a target raises."""
+    """Push metrics until `stop` is set. `page`: address of the dashboard. Raises what a target raises."""
     with connect(home.path) as reader:
         following = Following(reader, lambda run: open_target(settings, run, home), settings.wants, page)
         try:
@@ -149,7 +149,7 @@ def follow(home: Home, settings: Logger, stop: threading.Event, page: str | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m logprobe.app.processes.logger", description="Pushes metrics of a home."
     )

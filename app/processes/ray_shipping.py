@@ -124,7 +124,7 @@ class Carrier:
     """The actor of a node: keeps a shipper running until the actor ends."""
 
     def __init__(self, folder: str, node: str, landing: str) -> None:
-        """`landing`: name of the actor beside the service."""
+        """Begin at once, in a thread. `landing`: name of the actor beside the service."""
         self._folder = Path(folder.replace(NODE, node)).expanduser()
         self._landing = landing
         self._problem: str | None = None
@@ -163,7 +163,7 @@ class Fleet:
     """The actors of a cluster, from the node of the service."""
 
     def __init__(self, ray: Any, home: Path, folder: str) -> None:
-        """`folder`: of every node. Raises `OSError`."""
+        """Place the landing actor on this node. `folder`: recording folder of every node. Raises `OSError`."""
         self._ray, self._folder = ray, folder
         identity = secrets.token_hex(16)
         replace_file(home / _IDENTITY, identity.encode(), mode=READABLE)
@@ -204,7 +204,7 @@ class Fleet:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m logprobe.app.processes.ray_shipping", description=__doc__)
     parser.add_argument("--home", required=True)
     parser.add_argument("--nodes", required=True, metavar="FOLDER", help="that nodes record to")

@@ -76,7 +76,7 @@ def _bytes(gib: float) -> int | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the command line; return the exit code."""
     heap.settle()
     arguments = _parser().parse_args(argv)
     log_to_stderr()

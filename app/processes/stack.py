@@ -73,8 +73,8 @@ class Stack:
         also: Sequence[str] = (),
         shown: str | None = None,
     ) -> None:
-        """`shown`: the run that the address it says opens. Raises `HomeBusyError`, `ConfigurationError` or
-        `MissingExtraError` at once when it could not run."""
+        """Raise `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once if it could not run. `shown`: the
+        run that the announced URL opens."""
         require_extras(app=app)
         owner = home.owner()
         if owner is not None:
@@ -146,7 +146,8 @@ class Stack:
         return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT, final=DAMAGED)
 
     def _landing(self) -> list[Child]:
-        """Apart from the service: Ray is other people's, and may take this process with it."""
+        """Return the landing of the Ray cluster, a process apart from the service: Ray is third-party code, and may
+        take its process with it."""
         if self._nodes is None:
             return []
         command = self._program("ray_shipping", "--nodes", self._nodes)
@@ -204,7 +205,8 @@ class Stack:
 
 
 def free_port(address: str, port: int) -> int:
-    """`port` itself, or any free one for 0. Raises `ConfigurationError` when it is taken or the address is not ours.
+    """Return `port` itself, or any free one for 0. Raises `ConfigurationError` if it is taken or the address is not
+    ours.
 
     Until the port is used, seconds may pass, so 0 means one that no other process is given by chance.
     """

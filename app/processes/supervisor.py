@@ -40,7 +40,7 @@ def tethered(command: Sequence[str]) -> list[str]:
 
 
 def end(process: subprocess.Popen[Any], seconds: float) -> None:
-    """SIGTERM, patience, SIGKILL."""
+    """Send SIGTERM, wait at most `seconds`, then send SIGKILL."""
     process.terminate()
     try:
         process.wait(seconds)
@@ -100,7 +100,7 @@ class _Running:
         return status
 
     def schedule_restart(self) -> float:
-        """Seconds until the restart; doubles as long as the child does not last."""
+        """Schedule the restart; return the seconds until then, which double while the child does not last."""
         now = time.monotonic()
         if now - self._started >= _PROVEN_SECONDS:
             self._delay = _FIRST_DELAY
@@ -129,7 +129,8 @@ class Supervisor:
         say: Callable[[str], None],
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """`say` receives one line per event worth knowing; `on_ready` is called once, when all children are ready."""
+        """Hold `children`, not started. `say` receives one line per notable event; `on_ready` is called once, when all
+        are ready."""
         self._children = [_Running(child) for child in children]
         self._stop = stop
         self._say = say

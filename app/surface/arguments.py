@@ -61,7 +61,7 @@ class Checked(click.ParamType[Any]):
     name = "value"
 
     def __init__(self, parse: Callable[[str], Any]) -> None:
-        """`parse`: text to value."""
+        """Set `parse`, which turns text into a value."""
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

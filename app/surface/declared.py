@@ -79,7 +79,7 @@ def argument(name: str, value: str, *, complete: str | None = None, **options: A
 
 
 def run_names(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Names of the runs of the data directory that begin with what was typed; none where they cannot be read."""
+    """Return the names of runs of the data directory that begin with what was typed; none if they cannot be read."""
     from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a Tab needs it
 
     from logprobe.monitor import queries  # noqa: PLC0415

@@ -75,13 +75,13 @@ def brief(label: str) -> str:
 
 
 def numbers(item: MetricVerdict) -> list[str]:
-    """Level, baseline's level, ratio, final value, baseline's final value, area: all of the common steps."""
+    """Return level, baseline's level, ratio, final value, baseline's final value, area: all of the common steps."""
     levels = (None, None) if item.level is None else (item.level.value, item.level.reference)
     return [number(value) for value in (*levels, item.ratio, item.final, item.reference_final, item.area)]
 
 
 def onset_rows(comparison: Comparison) -> list[list[str]]:
-    """Rows under `ONSETS`, the baseline's first."""
+    """Return the rows under `ONSETS`, the baseline's first."""
     first, *others = comparison.histories
     rows = [[first.label, "is the baseline", *growth_words(first.growth)]]
     for run, pairing in zip(others, comparison.pairings, strict=True):
@@ -107,7 +107,7 @@ def _left(pairing: Pairing, axis: Axis) -> str:
 
 
 def growth_words(growth: Growth) -> list[str]:
-    """Verdict, onset, doubling time. K3 that is steady can be large: that does not make a run healthy."""
+    """Return verdict, onset, doubling time. K3 that is steady can be large: that does not make a run healthy."""
     word = _STEADY if growth.verdict == "healthy" else growth.verdict.replace("_", " ")
     return [word, number(growth.since_step), number(growth.doubling_steps)]
 

@@ -25,7 +25,8 @@ OFF: Final = Standing()
 
 
 def advised(document: DiagnosisDocument, standing: Standing = OFF) -> str:
-    """Advice about the correction of a run, given its diagnosis and where its correction stands; "": nothing to say."""
+    """Return advice about the correction of a run, given its diagnosis and where its correction stands; "" if there is
+    none."""
     if not standing.on:
         return _off(document, standing)
     state = _on(standing)

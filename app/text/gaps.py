@@ -77,7 +77,7 @@ STRAY_REMEDY: Final = "pass the engine's LOGPROBE_REPLICA as replica=, or leave 
 
 
 def stray_mark(row: queries.CliStrayMarks) -> str:
-    """Weight marks that name no engine, in words."""
+    """Describe weight marks that name no engine."""
     there = ", ".join(row["engines"]) or "engines without a name"
     return f"{row['marks']} weight marks for replica {row['replica']!r} match no engine; the run has {there}"
 
@@ -88,7 +88,7 @@ VERSION_REMEDY: Final = (
 
 
 def version_conflict(row: queries.VersionConflicts) -> str:
-    """Versions on which engine and trainer disagree, in words."""
+    """Describe versions on which engine and trainer disagree."""
     steps = f"steps {row['first_step']} to {row['last_step']}"
     return (
         f"engine and trainer state different weight versions of {row['differing']:,} of {row['compared']:,} tokens "
@@ -269,7 +269,7 @@ DOUBLED_REMEDY: Final = (
 
 
 def doubled(row: queries.CliDoubled) -> str:
-    """Sequences that are in the store more than once; a row of `cli_doubled`."""
+    """Describe sequences that are in the store more than once; a row of `cli_doubled`."""
     sides = {"sequences": row["sequences"], "rollouts": row["rollouts"]}
     counts = " and ".join(f"{count:,} {noun}" for noun, count in sides.items() if count)
     first, last = row["first_step"], row["last_step"]

@@ -40,7 +40,7 @@ class Headline:
 
 
 def headline(judgement: Judgement) -> Headline:
-    """Severity and verdict as one statement: never greener, and never redder, than `Judgement.severity`."""
+    """Return severity and verdict as one statement: never greener, and never redder, than `Judgement.severity`."""
     if judgement.by_alert:
         icon, word = SIGNS[judgement.severity]
         return Headline(icon, word, _by_alert(judgement), judgement.severity)

@@ -77,15 +77,15 @@ _EVENTS: Final[Mapping[str, str]] = {
 
 
 def waiting_segments(home: Path, run: str) -> int:
-    """Segments of a run that lie in its spool."""
+    """Count the segments of a run that lie in its spool."""
     return sum(not is_temporary(path) for path in run_dir(home, run).glob("*/*.arrow"))
 
 
 def gone(sent: queries.CliSent, waiting: int, quarantined: int) -> tuple[str, str] | None:
-    """Sequences that collectors wrote and that are neither stored, nor in the spool, nor in quarantine; and what to do
-    about it.
+    """Return in words the sequences that collectors wrote and that are neither stored, nor in the spool, nor in
+    quarantine; and the remedy.
 
-    None: none is gone, or it cannot be known yet.
+    Return None if none is gone, or if that cannot be known yet.
     """
     if not sent["missing"] or waiting or quarantined:
         return None
@@ -97,7 +97,7 @@ def gone(sent: queries.CliSent, waiting: int, quarantined: int) -> tuple[str, st
 
 
 def dropped(problems: Sequence[queries.CliProblems]) -> Iterator[tuple[str, str]]:
-    """Losses that collectors counted, and engines without a run name."""
+    """Yield losses that collectors counted, and engines without a run name, each with its remedy."""
     for row in problems:
         if row["event"] == "no_run":
             yield f"{row['times']:,} engines were not recorded: LOGPROBE_RUN was not set", UNNAMED_REMEDY
@@ -108,7 +108,7 @@ def dropped(problems: Sequence[queries.CliProblems]) -> Iterator[tuple[str, str]
 
 
 def unannounced(problems: Sequence[queries.CliProblems]) -> Iterator[tuple[str, str]]:
-    """Weights that were overwritten in place without a mark."""
+    """Yield weights that were overwritten in place without a mark, each with its remedy."""
     for row in problems:
         if row["event"] == "weights_changed_unannounced":
             yield row["message"], "call logprobe.collectors.weights.mark(version) right after the weights were written"

@@ -12,7 +12,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def interval(bounds: tuple[float, float] | None) -> str | None:
-    """Both ends of a confidence interval; None: unknown."""
+    """Return both ends of a confidence interval, or None if it is unknown."""
     return None if bounds is None else f"{bounds[0]:.2g} … {bounds[1]:.2g}"
 
 
@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
 
 
 def data_size(size: float) -> str:
-    """So many bytes, in the units that limits are given in.
+    """Return a number of bytes in the units that limits are given in.
 
     >>> [data_size(n) for n in (0, 999, 1_234_567, 50 << 30)]
     ['0 B', '999 B', '1.18 MiB', '50 GiB']

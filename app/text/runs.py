@@ -65,7 +65,7 @@ def prefix(name: str) -> str:
 
 
 def line(run: Run, glance: Glance | None) -> dict[str, Any]:
-    """One run as a row of the table; times and numbers as they are."""
+    """Return one run as a row of the table; times and numbers as they are."""
     judgement, latest = run.judgement, glance or {}
     return {
         "run": run.name,

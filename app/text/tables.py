@@ -27,7 +27,7 @@ _UNKNOWN: Final = "–"  # unknown is not zero, and looks it
 
 
 def cell(value: Any, widest: int = _WIDEST) -> str:
-    """One value as people read it, at most `widest` characters of it."""
+    """Return one value as text for users, at most `widest` characters of it."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return _UNKNOWN
     if isinstance(value, float):
@@ -67,7 +67,7 @@ def _rule(widths: Sequence[int]) -> str:
 
 
 def _widths(columns: Sequence[Sequence[str]], numeric: Sequence[bool], space: int) -> list[int]:
-    """Width of each column: what its longest cell takes, less where that is too much; numbers are never cut."""
+    """Return the width of each column: that of its longest cell, less if that is too much; numbers are never cut."""
     widths, floor = [], []
     for (name, *cells), number in zip(columns, numeric, strict=True):
         longest, part = max(map(len, cells), default=0), max(map(len, name.split()), default=1)
@@ -130,8 +130,8 @@ def write_table(table: pa.Table, out: TextIO) -> None:
 
 
 def write_csv(table: pa.Table, out: TextIO, *, raw: bool = False) -> None:
-    """RFC 4180 with a header line; nested values as JSON; unknown as nothing; texts as `csv_cell` has them, with `raw`
-    as they are."""
+    """Write RFC 4180 with a header line; nested values as JSON; unknown as nothing; texts as `csv_cell` has them, with
+    `raw` as they are."""
     writer = csv.writer(out, lineterminator="\n")
     text = str if raw else csv_cell
     writer.writerow([text(name) for name in table.column_names])
@@ -177,8 +177,8 @@ def dump_rows(head: Mapping[str, Any], name: str, rows: Iterable[Any]) -> str:
 
 
 def dump(document: Any) -> str:
-    """JSON without NaN or infinities (unknown is null) and with times as ISO 8601; exact, but control characters are
-    escaped."""
+    """Return JSON without NaN or infinities (unknown is null) and with times as ISO 8601; exact, but control characters
+    are escaped."""
     return _MAY_HARM.sub(_escaped, json.dumps(plain(document), ensure_ascii=False, allow_nan=False))
 
 
@@ -188,7 +188,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` in JSON's types."""
+    """Return `value` in JSON's types."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -201,7 +201,7 @@ def plain(value: Any) -> Any:
 
 
 def _number(value: Decimal) -> int | float:
-    """DuckDB's sums of integers arrive as decimals without a fraction."""
+    """Return a decimal as an integer if it has no fraction, as DuckDB's sums of integers, else as a float."""
     return int(value) if value == value.to_integral_value() else float(value)
 
 

@@ -17,7 +17,7 @@ class Steerless:
     """A stream that writes no control characters but tabs and line ends; everything else is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
-        """`stream`: where it writes to, and where `progress` may still write anything."""
+        """Wrap `stream`: where it writes to, and where `progress` may still write anything."""
         self.steering = stream
 
     def write(self, text: str) -> int:

@@ -57,8 +57,8 @@ def kind(row: Row) -> str:
 
 
 def came_and_went(parts: Sequence[Row], onset: int) -> list[tuple[int, str, str]]:
-    """Replicas and tags that came up within the steps looked at, or were last seen before the onset: (step, what,
-    words).
+    """Return the replicas and tags that came up within the steps looked at, or were last seen before the onset: (step,
+    what, words).
 
     Args:
         parts: rows of `incident_parts`; what is there in the first step was there before.

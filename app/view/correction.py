@@ -183,7 +183,7 @@ def _effect(
 
 
 def words(state: CorrectionState) -> Iterator[tuple[str, str]]:
-    """State and effect of the correction as names and texts."""
+    """Yield state and effect of the correction as names and texts."""
     stated = {name: value for name, value in state["config"].items() if value is not None and value is not False}
     stopped = "; the kill switch is set, so no correction applies" if state["stopped"] else ""
     first = "" if state["from_step"] is None else f", from step {state['from_step']:,}"
@@ -197,7 +197,7 @@ def words(state: CorrectionState) -> Iterator[tuple[str, str]]:
 
 
 def _change(figure: Figure) -> str:
-    """One quantity before and after the switch, and whether that is a change."""
+    """Describe one quantity before and after the switch, and if that is a change."""
     sides = [number(None if side is None else side["value"]) for side in (figure["before"], figure["after"])]
     verdict = "" if figure["change"] is None else ", changed" if figure["sure"] else ", no significant change"
     return f"{sides[0]} before, {sides[1]} after{verdict}"

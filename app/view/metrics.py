@@ -58,7 +58,7 @@ def show(arguments: Arguments) -> int:
 
 
 def _check_combination(arguments: Arguments) -> None:
-    """Wrong usage ends the process."""
+    """End the process with a usage error if options do not go together."""
     forms = [name for name in ("slice", "peer") if getattr(arguments, name)]
     refused = {
         "one of --slice and --as at a time": len(forms) > 1,
@@ -82,7 +82,8 @@ def _by_step(arguments: Arguments) -> None:
 
 
 def documents(summaries: pa.Table, values: pa.Table, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """One document per step from `cli_steps` (step, tokens, sequences) and `cli_metrics` (step, metric, value)."""
+    """Return one document per step from `cli_steps` (step, tokens, sequences) and `cli_metrics` (step, metric,
+    value)."""
     by_step: dict[int, dict[str, float]] = {}
     for step, key, value in zip(*(values[name].to_pylist() for name in ("step", "metric", "value")), strict=True):
         by_step.setdefault(step, {})[key] = value
@@ -145,7 +146,7 @@ def _logged(reader: Reader, row: queries.CliSteps, options: dict[str, object], a
 
 
 def _number(step: int, report: peers.Report, key: str) -> float | None:
-    """One number, by its key or its short name; None where the framework would have logged nothing for the step."""
+    """Return one number, by its key or its short name; None if the framework would have logged nothing for the step."""
     if not report:
         return None
     try:

@@ -87,7 +87,7 @@ def _checks(parity: Parity) -> str:
 
 
 def _settings(settings: Iterable[Setting], parity: Parity) -> str:
-    """Every setting once, in the order given."""
+    """Return every setting once, in the order given, as a table."""
     compared = any(check.reference is not None for check in parity.checks)
     rows = {item.fact: _row(item, compared=compared) for item in settings}
     head = ["setting", parity.run, *([parity.reference, ""] if compared else []), "who set it"]

@@ -82,7 +82,7 @@ class RecordsDocument(TypedDict):
 
 
 def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
-    """Everything the command says, as one document. Raises `ConfigurationError` for an unknown run."""
+    """Return everything that the command says, as one document. Raises `ConfigurationError` for an unknown run."""
     facts = run_of(reader, run, now)
     behind = queries.cli_behind(reader, run=run).to_pylist()[0]
     service = reader.status()
@@ -133,7 +133,7 @@ def read(reader: Any, home: Path, run: str, *, now: datetime) -> RecordsDocument
 
 
 def _firing(reader: queries.Source, run: str) -> list[Firing]:
-    """Alerts that fire, silenced ones included: a silence makes nothing better."""
+    """Return the alerts that fire, silenced ones included: a silence makes nothing better."""
     rows = queries.alert_list(reader, run=run).to_pylist()
     return [
         {
@@ -158,7 +158,8 @@ def _seen_step(reader: queries.Source, run: str) -> int | None:
 
 
 def _stuck(service: Status, run: str) -> list[StuckFile] | None:
-    """Files and folders in the spool that cannot be read now, of this run or of none; None: no service looks."""
+    """Return files and folders in the spool that cannot be read now, of this run or of none; None if no service
+    looks."""
     if "stuck" not in service:
         return None
     return [file for file in service["stuck"]["files"] if file["run"] in {None, run}]

@@ -47,8 +47,8 @@ def show(arguments: Arguments) -> int:
 def describe(
     reader: Reader, home: Path, run: str, *, step: int | None, pair: Pair = "backend", sample: str | None = None
 ) -> dict[str, Any]:
-    """Everything the command says. `step`: None for the worst recent one. Raises `ConfigurationError` where there are
-    no such tokens."""
+    """Return everything that the command says. `step`: None for the worst recent one. Raises `ConfigurationError` if
+    there are no such tokens."""
     steps = read_steps(reader, run, pair)
     number_of = steps.suggested() if step is None else step
     if number_of is None or number_of not in steps.step:
@@ -116,7 +116,7 @@ def _show(document: Mapping[str, Any]) -> None:
 
 
 def rank(token: Mapping[str, Any]) -> tuple[bool, float]:
-    """Sorts tokens, the worst first: broken ones, then by K3."""
+    """Return a key that sorts tokens, the worst first: broken ones, then by K3."""
     k3 = token["k3"]
     return STATES.index(token["state"]) < FIRST_BROKEN, -k3 if k3 == k3 else 1.0  # noqa: PLR0124 - NaN comes last
 
@@ -132,7 +132,8 @@ def _pieces(tokens: list[dict[str, Any]]) -> Iterator[tuple[str, int | None]]:
 
 
 def _text(token: Mapping[str, Any]) -> str:
-    """Its text, its id where there is none; a byte that is no character is written as Python writes it."""
+    """Return the text of a token, or its id if there is none; a byte that is no character is written as Python writes
+    it."""
     if token["text"] is None:
         return f"{token['id']} "
     return str(token["text"]).encode(errors="backslashreplace").decode()

@@ -29,7 +29,7 @@ _INLINE: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
 def policy() -> str:
-    """The page's Content-Security-Policy: nothing from elsewhere, and no script but files of ours and Streamlit's.
+    """Return the page's Content-Security-Policy: no external source, and no script but our files and Streamlit's.
 
     Of inline scripts only those of Streamlit's own page run, known by their hash; so markup that got into a page all
     the same runs nothing. Streamlit imports a component's script from a blob that it made, and styles elements in
@@ -64,7 +64,7 @@ class Guard:
         self._any_address = not is_loopback(access.address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, or refuses it."""
+        """Answer a request, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -88,7 +88,8 @@ class Guard:
         return None
 
     def _ours(self, host: str) -> bool:
-        """No name can be rebound to an IP address in the Host header; names have to be known."""
+        """Return true if `host` is a known name, or any IP address if the dashboard listens beyond this machine. DNS
+        rebinding puts a name into the Host header, so names have to be known."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:

@@ -100,7 +100,8 @@ class Access:
 
 
 def checked_url(text: str) -> str:
-    """`text` without a slash at its end. Raises `ConfigurationError` when it is not a URL that a browser can open."""
+    """Return `text` without a slash at its end. Raises `ConfigurationError` if it is not a URL that a browser can
+    open."""
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ConfigurationError(
@@ -127,8 +128,8 @@ def is_address(host: str) -> bool:
 
 
 def host_names(access: Access) -> frozenset[str]:
-    """Names, in lower case, under which the dashboard may be called; for one that listens beyond this machine, its own
-    as well."""
+    """Return the names, in lower case, under which the dashboard may be called. One that listens beyond this machine
+    also has the machine's own names."""
     public = urlsplit(access.public_url or "").hostname
     own = () if is_loopback(access.address) else (socket.gethostname(), socket.getfqdn())
     names = ("localhost", "127.0.0.1", "::1", access.address, public, *own)

@@ -29,8 +29,8 @@ def path(home: Home) -> Path:
 
 
 def read(home: Home) -> str:
-    """The token; made when there is none yet. Raises `ConfigurationError` when others may read it, or when it cannot be
-    read or made."""
+    """Return the token; create it if there is none yet. Raises `ConfigurationError` if others may read it, or if it
+    cannot be read or created."""
     place = path(home)
     try:
         if place.stat().st_mode & 0o077:
@@ -46,8 +46,8 @@ def read(home: Home) -> str:
 
 
 def renew(home: Home) -> str:
-    """A new token; sessions that used the old one have to enter this one. Raises `ConfigurationError` when it cannot be
-    written."""
+    """Create and return a new token; sessions that used the old one have to enter this one. Raises `ConfigurationError`
+    if it cannot be written."""
     token = secrets.token_urlsafe(_BYTES)
     with _written(home, token) as file:
         file.replace(path(home))
@@ -55,7 +55,8 @@ def renew(home: Home) -> str:
 
 
 def _first(home: Home) -> str:
-    """The token of the first to come: a command and several sessions may look for it at the same moment."""
+    """Create the token, or return the one that another process created first: a command and several sessions may look
+    for it at the same moment."""
     token = secrets.token_urlsafe(_BYTES)
     with _written(home, token) as file, suppress(FileExistsError):
         path(home).hardlink_to(file)
@@ -65,7 +66,7 @@ def _first(home: Home) -> str:
 
 @contextmanager
 def _written(home: Home, token: str) -> Iterator[Path]:
-    """A private file with the token in it, under its own name until the block ends."""
+    """Yield a private file with the token in it, under its own name until the block ends."""
     try:
         descriptor, name = tempfile.mkstemp(dir=home.path, prefix=".token.")  # mkstemp creates with mode 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

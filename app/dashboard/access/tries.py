@@ -31,13 +31,13 @@ class Tries:
         self._addresses: dict[str, _Address] = {}
 
     def wait(self, address: str, now: float) -> float:
-        """Seconds before `address` may try again; 0: now."""
+        """Return the seconds before `address` may try again; 0: now."""
         with self._lock:
             tried = self._addresses.get(address)
         return 0.0 if tried is None else max(0.0, tried.until - now)
 
     def failed(self, address: str, now: float) -> int:
-        """Counts a wrong try; returns how many there were from `address`."""
+        """Count a wrong try; return how many there were from `address`."""
         with self._lock:
             before = self._addresses.pop(address, None)
             wrong = 1 + (before.wrong if before else 0)
@@ -48,7 +48,7 @@ class Tries:
         return wrong
 
     def passed(self, address: str) -> int:
-        """Forgets `address`; returns how many wrong tries came before."""
+        """Forget `address`; return how many wrong tries came before."""
         with self._lock:
             tried = self._addresses.pop(address, None)
         return tried.wrong if tried else 0

@@ -109,7 +109,7 @@ def heart(seconds: float) -> None:
 
 
 def _nothing() -> None:
-    """The rerun that a change causes is all that is wanted."""
+    """Do nothing: the rerun that a change causes is sufficient."""
 
 
 def stylesheet() -> str:

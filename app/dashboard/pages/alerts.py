@@ -123,7 +123,7 @@ def _alert(alert: Row, run: str) -> Line:
 
 
 def _step(step: int | None, steps: str, run: str) -> Cell:
-    """A step, as a link to the chart of the steps around it."""
+    """Return a step as a link to the chart of the steps around it, or a dash if it is unknown."""
     return "–" if step is None else Link(f"step {step:,}", "", {"run": run, "steps": steps})
 
 

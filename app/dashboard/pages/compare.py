@@ -105,7 +105,8 @@ def missing(baseline: str, names: Sequence[str], runs: int) -> str:
 def _compared(
     baseline: Run, others: Sequence[Run], axis: Axis, metrics: tuple[str, ...]
 ) -> tuple[Hashable, Comparison]:
-    """The comparison as of what is known of the runs now, or was a moment ago, and of which state of them it is."""
+    """Return the comparison, and the versions of the runs that it is based on: their current ones, or those of a moment
+    ago."""
 
     def read(run: Run) -> History:
         place = other_places().place(run.name) or Place(run.name, run.name, data.reader())
@@ -147,7 +148,7 @@ def verdict_of(pairing: Pairing, comparison: Comparison) -> tuple[str, str]:
 
 
 def _matrix(comparison: Comparison) -> None:
-    """A line per metric, a cell per run; final values first, then the verdict over the common steps."""
+    """Draw a line per metric and a cell per run: final values first, then the verdict over the common steps."""
     ui.title(
         "Verdicts",
         "final values of the common steps; worse and better: beyond noise and margin over the steps that both runs have",

@@ -170,7 +170,7 @@ def _preview(run: str) -> None:
 
 
 def _trend(run: Run, document: Mapping[str, Any]) -> None:
-    """Over steps; without a decision there is nothing to show."""
+    """Draw the trend over steps, or nothing if there is no decision."""
     if not document["actions"]:
         return
     trend = data.kept(

@@ -353,7 +353,7 @@ def _node(node: queries.NodesOf) -> Line:
 
 
 def _sql(run: str | None) -> None:
-    """One statement that reads; one that came with a link only runs when Run is pressed."""
+    """Draw the form for one read-only statement; a statement from a link only runs when Run is pressed."""
     ui.title("SQL", f"one read-only statement over all runs; at most {ROWS:,} rows are shown")
     known = dict(examples(run))
     chosen = st.selectbox(

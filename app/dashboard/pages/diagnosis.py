@@ -69,7 +69,8 @@ def draw(run: Run) -> None:
 
 
 def _picture(run: Run, found: LatestDiagnosis, steps: Sequence[int]) -> None:
-    """K3 of the tokens concerned beside that of the others; read again with every diagnosis, not with every step."""
+    """Draw K3 of the tokens concerned beside that of the others; read again with every diagnosis, not with every
+    step."""
     seen = [step for step in steps if step <= found.step]
     proof = data.kept(
         ("culprit", run.name), run.news, lambda: culprit.read(data.reader(), run.name, found.document, seen)
@@ -185,7 +186,7 @@ def _value(value: object) -> str:
 
 
 def _without_alarm(found: LatestDiagnosis) -> None:
-    """Folded: what was found and needs no action, and what was looked for as well."""
+    """Draw, folded, the findings that need no action, and the causes without a sign."""
     document = found.document
     quiet = [finding for finding in document["findings"] if _quiet(finding)]
     if quiet:
@@ -219,7 +220,7 @@ def _not_measured(document: DiagnosisDocument) -> None:
 
 
 def _experiment(document: Mapping[str, Any] | None, run: str) -> None:
-    """The newest bisection of the run: verdict, noise floor and arms; how to run one where there is none."""
+    """Draw the newest bisection of the run: verdict, noise floor and arms. Without one, say how to run it."""
     ui.title("Proof by experiment", "one setting changed at a time, on a real engine")
     if document is None:
         ui.write(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (`docs/compare.md`).")
@@ -255,7 +256,7 @@ def _acceptances(run: Run) -> Acceptances:
 
 
 def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, accepting: Acceptances) -> None:
-    """A button to accept a finding, with the limit that another run or its own size suggests."""
+    """Draw a button to accept a finding, with the limit that another run or its own size suggests."""
     cause, now, told = finding["cause"], explained(document, finding["cause"]), accepting.expected
     suggested = MARGIN * told.k3 if told is not None else None if now is None else MARGIN * now
     why = "" if told is None else f" The limit is {MARGIN:g} times what was expected: {told.words}."

@@ -74,7 +74,7 @@ def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all
 
 
 def _open(cells: Sequence[Any], part: Sequence[Run], elsewhere: Elsewhere) -> None:
-    """A click on a row opens the run; one of another place is compared."""
+    """Open the run whose row was clicked; compare a run of another place."""
     chosen: tuple[int, str] | None = (int(cells[0][0]), str(cells[0][1])) if cells else None
     before, st.session_state[_OPENED] = st.session_state.get(_OPENED), chosen
     if chosen is None or chosen == before or chosen[0] >= len(part):
@@ -134,7 +134,7 @@ def decades(k3: Sequence[float]) -> list[float]:
 
 
 def _glances(runs: Sequence[Run]) -> Mapping[str, Glance]:
-    """Rows of `app_runs_glance` by run; read again for those that have news."""
+    """Return the rows of `app_runs_glance` by run; read again when one of the runs has news."""
     version = tuple(map(data.version_of, runs))
     names = [run.name for run in runs]
     if not names:

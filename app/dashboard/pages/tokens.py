@@ -103,7 +103,8 @@ def draw(run: Run) -> None:
 
 
 def _chosen_step(run: Run, steps: StepList) -> int | None:
-    """The step that is looked at; the worst recent one while none was chosen, and then it stays while others come."""
+    """Offer a choice of step and return it. Without a choice, take the worst recent step and keep it while others
+    arrive."""
     suggested = steps.suggested()
     if suggested is None:
         return None
@@ -139,7 +140,7 @@ def _sides(run: str, step: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _bars(run: Run, steps: StepList, chosen: int, pair: str) -> None:
-    """K3 by step, to choose one from."""
+    """Draw K3 by step, to choose a step from."""
     version = (data.version_of(run), chosen, ui.theme().mode, ui.window(steps.step.tolist()))
     chart = ui.made(
         ("bars", run.name, pair, ui.theme().mode),
@@ -177,7 +178,7 @@ def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, win
 
 
 def _sample(run: Run, step: int) -> str | None:
-    """The sequence that the address names; it stays while records that arrive late change the order."""
+    """Return the sequence that the address names; it stays while late records change the order."""
     asked: str | None = st.query_params.get("sequence")
     if st.session_state.get("step of the sequence") not in {None, (run.name, step)}:
         asked = None
@@ -187,7 +188,7 @@ def _sample(run: Run, step: int) -> str | None:
 
 
 def _sequences(run: Run, step: StepTokens) -> StepTokens:
-    """The step's worst sequences; the one that is selected."""
+    """Draw the step's worst sequences; return the step with the selected one chosen."""
     if not step.sequences:
         return step
     table = pl.DataFrame([listed(sequence) for sequence in step.sequences], infer_schema_length=None)
@@ -278,7 +279,8 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[tuple[str
 
 
 def _left_out(count: int, pair: PairTokens | None) -> str:
-    """Tokens under the mask that are in no value; statistics do not tell those that are broken from those missing."""
+    """Describe the tokens under the mask that are in no value. Statistics do not distinguish broken ones from missing
+    ones."""
     if pair is None:
         return f"{count:,} broken or missing" if count else ""
     missing = int(np.count_nonzero(pair.state_N == MISSING))
@@ -334,7 +336,7 @@ def _strip(run: Run, step: StepTokens) -> Strip | None:
 
 
 def _texts(run: str, ids: Collection[int]) -> tuple[dict[int, str], str]:
-    """Text by token id, and why there is none although a tokenizer was named."""
+    """Return text by token id, and the reason if a named tokenizer gives no text."""
     try:
         tokenizer = vocabulary(data.home(), run)
     except LogprobeError as error:
@@ -397,7 +399,7 @@ def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
 
 
 def _chosen_token(run: Run, step: StepTokens, strip: Strip) -> int:
-    """The token that the address names, or the worst."""
+    """Return the place of the token that was picked or that the address names, or of the worst one."""
     key = f"strip {run.name} {step.step} {(step.chosen or {}).get('sample_id') or 'sequence'} {step.pair}"
     sent = (st.session_state.get(key) or {}).get("token")
     asked = st.query_params.get("token", "")
@@ -528,14 +530,14 @@ def _logprob(strip: Strip, name: str, at: int) -> str:
 
 
 def _digits(value: float) -> str:
-    """Five digits: log-probs are compared with one another."""
+    """Return a number with five digits: log-probs are compared with one another."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else "+inf" if value > 0 else "−inf"
     return f"{value:.5g}".replace("-", "−", 1)
 
 
 def _broken(strip: Strip, pair: str, at: int) -> str:
-    """Short name of what is broken about a token."""
+    """Return a short name of the fault of a broken token."""
     state = states(pair)[int(strip.pair.state_N[at])]
     return str(state["short"] or _logprob(strip, state["side"], at))
 

@@ -110,7 +110,7 @@ def density(run: Run, frame: pl.DataFrame, pair: str, seen: Seen) -> tuple[Hasha
 
 
 def _profiled(run: Run) -> Hashable:
-    """Another value whenever a step of the run was profiled."""
+    """Return a value that changes whenever a step of the run is profiled."""
     rows = data.kept(
         ("profiled", run.name),
         data.version_of(run),
@@ -183,6 +183,6 @@ def _loaded(run: Run, seen: Seen) -> _Loaded:
 
 
 def _keys(pair: str) -> list[str]:
-    """Every metric of a pair, and of the step."""
+    """Return every metric of a pair, and of the step."""
     of_pair = [f"{pair}.{metric.key}" for metric in CATALOG if isinstance(metric, PairMetric) and pair in metric.pairs]
     return of_pair + [metric.key for metric in CATALOG if isinstance(metric, StepMetric)]

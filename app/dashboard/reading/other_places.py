@@ -31,7 +31,7 @@ Known = tuple[pa.Table, Mapping[str, Glance]]  # rows of `app_runs`; rows of `ap
 
 
 def read_place(where: str) -> Known:
-    """Reads a place. Raises `LogprobeError`."""
+    """Read a place. Raises `LogprobeError`."""
     source = _source(where)
     rows = queries.app_runs(source)
     names = [run.name for run in worst_first(runs_of(rows, datetime.now(UTC)))[:MOST]]
@@ -41,7 +41,7 @@ def read_place(where: str) -> Known:
 
 @cache
 def _source(where: str) -> Briefly:
-    """Its connection lasts as long as the process."""
+    """Return the source of a place; its connection lasts as long as the process."""
     return Briefly(where)
 
 
@@ -62,7 +62,7 @@ class OtherPlaces:
     """Homes besides the dashboard's own. Thread-safe."""
 
     def __init__(self, places: Sequence[str], *, read: Callable[[str], Known] | None = None) -> None:
-        """`read`: a place."""
+        """Begin without having read any place. `read`: reads one; by default `read_place`."""
         self._places = tuple(places)
         self._read = read or read_place
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class OtherPlaces:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> OtherPlaces:
-        """Those that `logprobe up --also` was given."""
+        """Return the places that `logprobe up --also` was given."""
         return cls(Access.of(environment).also)
 
     def look(self) -> Elsewhere:
@@ -121,5 +121,5 @@ class OtherPlaces:
 
 @cache
 def other_places() -> OtherPlaces:
-    """Those of this process's dashboard."""
+    """Return the other places of this process's dashboard."""
     return OtherPlaces.of(os.environ)

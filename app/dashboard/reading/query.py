@@ -38,7 +38,7 @@ class RunningQuery:
     """
 
     def __init__(self, sql: str, ask: Callable[[str, str], pa.Table]) -> None:
-        """Begins at once. `ask(sql, label)` returns the rows, or raises `LogprobeError`."""
+        """Begin at once. `ask(sql, label)` returns the rows, or raises `LogprobeError`."""
         self.sql = sql
         self.label = secrets.token_hex(8)
         self.table: pa.Table | None = None
@@ -60,7 +60,7 @@ class RunningQuery:
         return time.monotonic() - self._begun if self.seconds is None else self.seconds
 
     def wait(self, seconds: float) -> bool:
-        """Waits for its end, at most so long; whether it has ended."""
+        """Wait at most so many seconds for the end of the query; return true if it has ended."""
         return self._ended.wait(seconds)
 
     def _run(self) -> None:
@@ -93,7 +93,7 @@ def lines_of_schema(rows: Sequence[queries.AppDataSchema]) -> list[list[str]]:
 
 
 def _short(kind: str) -> str:
-    """A type's name without its insides.
+    """Return the name of a type without its details.
 
     >>> _short("STRUCT(a INTEGER)[]"), _short("TIMESTAMP WITH TIME ZONE")
     ('list of struct', 'timestamp')
@@ -119,7 +119,7 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    """A column as people read it; None where it is null."""
+    """Return a column as text for users; None where it is null."""
     if pa.types.is_list(column.type):  # a thousand sequences are millions of numbers
         starts = pc.list_slice(column, 0, _LIST_ITEMS).to_pylist(maps_as_pydicts="lossy")
         lengths = pc.list_value_length(column).to_pylist()

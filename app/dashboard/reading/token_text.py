@@ -36,7 +36,7 @@ _CONTROLS, _DELETE = 0x20, 0x7F
 
 
 def visible(text: str, *, spaces: bool = True) -> str:
-    r"""`text` with everything that would not be seen, or would move what is, as a sign or its code.
+    r"""Return `text` with a sign or a code for each character that is invisible or would move others.
 
     `spaces`: blanks and ends of lines have signs of their own.
 
@@ -84,7 +84,7 @@ def alignment(sequence: Mapping[str, Any]) -> str:
 
 
 def spans(sequence: Mapping[str, Any], most: int = 4) -> str:
-    """Weight versions that sampled a sequence, the first `most` of its spans; "" where no engine said so."""
+    """Return the weight versions that sampled a sequence, of its first `most` spans; "" if no engine reported them."""
     parts = sequence["spans"] or []
     words = [f"{_version(part['version'])} for {part['end'] - part['start']:,}" for part in parts[:most]]
     if len(parts) == 1:
@@ -97,7 +97,7 @@ def _version(version: str | None) -> str:
 
 
 def rules(config: CorrectionConfig) -> list[str]:
-    """Words for each `Rule` under `config`, in the order of their numbers."""
+    """Return words for each `Rule` under `config`, in the order of their numbers."""
     ratio = {"token": "ρ", "sequence": "ρ of the sequence", "geometric": "geometric ρ of the sequence"}
     weighed = ratio[config.is_level or "token"]
     measured = _measure(config)

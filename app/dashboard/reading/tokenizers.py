@@ -65,8 +65,8 @@ class Vocabulary:
         self._bytelevel = "ByteLevel" in _types(file.decoder)  # its pieces spell bytes as letters, as GPT-2's do
 
     def texts(self, ids: Collection[int]) -> dict[int, str]:
-        """Text of each id that the vocabulary has; bytes that are no character by themselves as Python's surrogate
-        escapes."""
+        """Return the text of each id that the vocabulary has. Bytes that are no character by themselves become Python's
+        surrogate escapes."""
         texts = {token: self._text(self._pieces[token]) for token in ids if token in self._pieces}
         return texts | {token: self._added[token] for token in ids if token in self._added}  # written as they are
 
@@ -116,12 +116,13 @@ def _loaded(path: Path, _: int) -> Vocabulary:
 
 
 def _types(decoder: _Decoder | None) -> set[str]:
-    """Types of a decoder and of those it is made of."""
+    """Return the types of a decoder and of the decoders that it is made of."""
     return set() if decoder is None else {decoder.type}.union(*map(_types, decoder.decoders))
 
 
 def _bytes_of_letters() -> dict[str, int]:
-    """GPT-2's spelling: printable bytes stand for themselves, the others follow from U+0100 on."""
+    """Return the byte of each letter in GPT-2's spelling: printable bytes stand for themselves, the others follow from
+    U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}

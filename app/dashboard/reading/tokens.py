@@ -31,10 +31,10 @@ class StepList:
     kept: NDArray[np.int64]  # sequences whose raw tokens are still there
 
     def suggested(self) -> int | None:
-        """The worst recent step with raw tokens: one with broken tokens before one with a large K3; None: there is no
-        step.
+        """Return the worst recent step with raw tokens, or None if there is no step. A step with broken tokens comes
+        before one with a large K3.
 
-        Among all recent steps where none has raw tokens.
+        Consider all recent steps if none has raw tokens.
         """
         if not len(self.step):
             return None
@@ -69,13 +69,14 @@ class StepTokens:
     correction: Stated | None
 
     def showing(self, sample: str) -> StepTokens | None:
-        """The same step with the sequence called `sample` chosen; None when it is not among those that are listed."""
+        """Return this step with the sequence called `sample` chosen, or None if that is not among those that are
+        listed."""
         named = next((sequence for sequence in self.sequences if sequence["sample_id"] == sample), None)
         return None if named is None else replace(self, chosen=named, asked=None)
 
 
 def read_steps(source: Source, run: str, pair: Pair) -> StepList:
-    """The steps of a run. Raises as `Reader.read` does."""
+    """Return the steps of a run. Raises as `Reader.read` does."""
     rows = queries.app_tokens_steps(source, run=run, pair=pair)
     return StepList(
         step=rows["step"].to_numpy().astype(np.int64),
@@ -86,7 +87,8 @@ def read_steps(source: Source, run: str, pair: Pair) -> StepList:
 
 
 def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | None = None) -> StepTokens:
-    """One step, its worst sequences, and the one called `sample` (None: the worst). Raises as `Reader.read` does."""
+    """Return one step, its worst sequences, and the one called `sample` (None: the worst). Raises as `Reader.read`
+    does."""
     ranked = worst.sequences(source, run, steps=(step, step), count=LISTED, pair=pair, sample=sample).to_pylist()
     others = queries.app_tokens_unmeasured(source, run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
     sequences = [*ranked, *others.to_pylist()]

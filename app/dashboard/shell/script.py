@@ -83,8 +83,8 @@ def main() -> None:
 
 
 def _redirected(places: dict[str, object], page: Page, look: Look) -> None:
-    """Links of messages and of earlier versions name the page in the query; without page and run, several runs are
-    listed."""
+    """Go to the page that a link names in its query, as messages and earlier versions do. Without page and run, go to
+    the list of runs if there are several."""
     query = {name: value for name, value in st.query_params.to_dict().items() if name != "page"}
     if (wanted := st.session_state.pop(ui.GO, None)) is not None:
         path, state = wanted
@@ -101,7 +101,7 @@ def _redirected(places: dict[str, object], page: Page, look: Look) -> None:
 
 
 def _run(look: Look, page: Page, asked: str | None) -> Run | None:
-    """The run that is looked at; the bar with what it is doing."""
+    """Draw the bar with what the run is doing; return the run that is looked at."""
     runs = look.runs or {}
     chosen: str | None = None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -152,7 +152,7 @@ def _heart(name: str | None) -> None:
 
 
 def _news(look: Look, run: Run | None) -> tuple[object, ...]:
-    """Another value when a page would show something else."""
+    """Return a value that changes when a page would show something else."""
     home = (look.away_since, look.problem, look.runs is None)
     if run is None:
         return (*home, tuple(map(data.version_of, (look.runs or {}).values())))
