@@ -85,10 +85,20 @@ def _figure(reader: Reader, home: str | PathLike[str], name: str, *, dark: bool)
     title = [f"<b>{plain(name)}</b>", *(plain(line) for words in (said, chart.note) for line in wrap(words, _LONGEST))]
     head = _LINE * (len(title) + 1)
     layout |= {
-        "title": {"text": "<br>".join(title), "font": {"size": 13, "color": theme.text}, "y": 1, "yanchor": "top", "pad": {"t": _LINE}},
-        "height": layout["height"] + head, "margin": {**layout["margin"], "t": layout["margin"]["t"] + head}, "paper_bgcolor": theme.page,
-        "plot_bgcolor": theme.page, "hovermode": "x", "showlegend": False,
-    }  # fmt: skip
+        "title": {
+            "text": "<br>".join(title),
+            "font": {"size": 13, "color": theme.text},
+            "y": 1,
+            "yanchor": "top",
+            "pad": {"t": _LINE},
+        },
+        "height": layout["height"] + head,
+        "margin": {**layout["margin"], "t": layout["margin"]["t"] + head},
+        "paper_bgcolor": theme.page,
+        "plot_bgcolor": theme.page,
+        "hovermode": "x",
+        "showlegend": False,
+    }
     made = go.Figure(
         [{key: _plain_values(value) for key, value in trace.items()} for trace in chart.figure["data"]], layout
     )

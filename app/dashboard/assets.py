@@ -80,8 +80,10 @@ async def _serve(request: Request) -> Response:
     if name not in _PLACES:
         return Response("there is no such file", status_code=404, media_type="text/plain")
     headers = {
-        "Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff",
-    }  # fmt: skip
+        "Cache-Control": "public, max-age=31536000, immutable",
+        "Vary": "Accept-Encoding",
+        "X-Content-Type-Options": "nosniff",
+    }
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(_PLACES[name].read_bytes(), media_type="text/javascript", headers=headers)
     return Response(_compressed(name), media_type="text/javascript", headers=headers | {"Content-Encoding": "gzip"})

@@ -215,11 +215,20 @@ def rows_chart(
     height = top + sum(row.height + HEADING for row in rows)
     margin = dict(_MARGIN, t=_MARGIN["t"] + (22 if legend else 0))
     layout = _layout(height + margin["t"] + margin["b"], margin, theme) | {
-        "uirevision": name, "dragmode": "zoom", "showlegend": legend,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "groupclick": "togglegroup", "font": {"size": 12, "color": theme.text}},
+        "uirevision": name,
+        "dragmode": "zoom",
+        "showlegend": legend,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1,
+            "yanchor": "bottom",
+            "groupclick": "togglegroup",
+            "font": {"size": 12, "color": theme.text},
+        },
         "xaxis": _x_axis(theme, axis) | {"tickformat": tickformat, "range": list(shown)},
         "yaxis": {"domain": [1 - max(top, 1) / height, 1], "range": [0, 1], "fixedrange": True, "visible": False},
-    }  # fmt: skip
+    }
     traces: list[Figure] = []
     headings: list[dict[str, Any]] = []
     named: set[str] = set()
@@ -280,9 +289,15 @@ def _x_axis(theme: Theme, title: str) -> Figure:
 def _y_axis(row: Row, shown: Window, theme: Theme) -> Figure:
     """Return the y axis around the values in view; a logarithmic axis leaves tiny outliers below its lower end."""
     axis = {
-        "fixedrange": True, "gridcolor": theme.line, "zeroline": not row.log, "zerolinecolor": theme.muted, "exponentformat": "e",
-        "zerolinewidth": 0.5, "nticks": 4 if row.height < _LOW else 6, "type": "log" if row.log else "linear",
-    }  # fmt: skip
+        "fixedrange": True,
+        "gridcolor": theme.line,
+        "zeroline": not row.log,
+        "zerolinecolor": theme.muted,
+        "exponentformat": "e",
+        "zerolinewidth": 0.5,
+        "nticks": 4 if row.height < _LOW else 6,
+        "type": "log" if row.log else "linear",
+    }
     parts = [curve.y[(curve.x >= shown[0]) & (curve.x <= shown[1])] for curve in row.curves]
     values = np.concatenate([*parts, np.array([value for _, value in row.limits], dtype=np.float64)])
     values = values[np.isfinite(values) & ((values > 0) | (not row.log))]
@@ -307,19 +322,35 @@ def log_ticks(decades: float) -> str | int | None:
 def _title(row: Row, y: float, theme: Theme) -> Figure:
     unit = f' <span style="color:{theme.muted};font-weight:400">{plain(row.unit)}</span>' if row.unit else ""
     return {
-        "text": f"<b>{plain(row.title)}</b>{unit}", "xref": "paper", "x": 0, "xshift": 6 - _MARGIN["l"], "xanchor": "left", "yref": "paper", "y": y,
-        "yanchor": "bottom", "yshift": 3, "showarrow": False, "font": {"size": 12, "color": theme.text},
-    }  # fmt: skip
+        "text": f"<b>{plain(row.title)}</b>{unit}",
+        "xref": "paper",
+        "x": 0,
+        "xshift": 6 - _MARGIN["l"],
+        "xanchor": "left",
+        "yref": "paper",
+        "y": y,
+        "yanchor": "bottom",
+        "yshift": 3,
+        "showarrow": False,
+        "font": {"size": 12, "color": theme.text},
+    }
 
 
 def _trace(row: Row, curve: Curve, axis: str, *, in_legend: bool, exact: bool) -> Figure:
     x, y = thin(curve.x, np.where(curve.y > 0, curve.y, np.nan) if row.log else curve.y)
     alone = np.isfinite(y) & ~np.isfinite(np.append(np.nan, y[:-1])) & ~np.isfinite(np.append(y[1:], np.nan))
     trace = {
-        "type": "scatter", "mode": "lines", "name": plain(curve.group or curve.name), "x": packed_places(x), "y": packed(y) if exact else packed_values(y), "yaxis": axis,
-        "hoverinfo": "skip", "line": {"color": curve.color, "width": 1.5, "dash": curve.dash}, "showlegend": in_legend,
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain(curve.group or curve.name),
+        "x": packed_places(x),
+        "y": packed(y) if exact else packed_values(y),
+        "yaxis": axis,
+        "hoverinfo": "skip",
+        "line": {"color": curve.color, "width": 1.5, "dash": curve.dash},
+        "showlegend": in_legend,
         "opacity": 0.28 if curve.faint else 1.0,
-    }  # fmt: skip
+    }
     trace |= {"legendgroup": plain(curve.group)} if curve.group else {}
     return trace | ({"mode": "lines+markers", "marker": {"size": (4 * alone).tolist()}} if alone.any() else {})
 
@@ -350,13 +381,31 @@ def _limits(row: Row, axis: str, theme: Theme) -> list[Figure]:
 
 def _limit_words(words: str, value: float, axis: str, theme: Theme, *, log: bool) -> Figure:
     return {
-        "text": f"{plain(words)} {number(value)}", "xref": "x domain", "x": 0.01, "yref": axis, "y": np.log10(value) if log else value,
-        "xanchor": "left", "yanchor": "middle", "showarrow": False, "font": {"size": 11, "color": theme.muted}, "bgcolor": theme.page,
-    }  # fmt: skip
+        "text": f"{plain(words)} {number(value)}",
+        "xref": "x domain",
+        "x": 0.01,
+        "yref": axis,
+        "y": np.log10(value) if log else value,
+        "xanchor": "left",
+        "yanchor": "middle",
+        "showarrow": False,
+        "font": {"size": 11, "color": theme.muted},
+        "bgcolor": theme.page,
+    }
 
 
 def _upright(at: float, line: Figure) -> Figure:
-    return {"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1, "layer": "below", "line": line}  # fmt: skip
+    return {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": at,
+        "x1": at,
+        "y0": 0,
+        "y1": 1,
+        "layer": "below",
+        "line": line,
+    }
 
 
 def _lines(marks: Sequence[Mark], theme: Theme) -> list[Figure]:
@@ -371,19 +420,37 @@ def _lines(marks: Sequence[Mark], theme: Theme) -> list[Figure]:
 def _beside(words: str, at: float, shown: Window, theme: Theme) -> Figure:
     late = at > shown[0] + _LATE * (shown[1] - shown[0])
     return {
-        "text": words, "xref": "x", "x": at, "yref": "paper", "y": 1, "xanchor": "right" if late else "left", "yanchor": "top", "yshift": 2,
-        "showarrow": False, "visible": shown[0] <= at <= shown[1], "font": {"size": 11, "color": theme.alarm}, "bgcolor": theme.page,
-    }  # fmt: skip
+        "text": words,
+        "xref": "x",
+        "x": at,
+        "yref": "paper",
+        "y": 1,
+        "xanchor": "right" if late else "left",
+        "yanchor": "top",
+        "yshift": 2,
+        "showarrow": False,
+        "visible": shown[0] <= at <= shown[1],
+        "font": {"size": 11, "color": theme.alarm},
+        "bgcolor": theme.page,
+    }
 
 
 def _symbols(kind: str, marks: Sequence[Mark], theme: Theme) -> Figure:
     drawn = [mark for mark in marks if mark.kind == kind and np.isfinite(mark.at)][-MOST_SYMBOLS:]
     color = KINDS[kind].color(theme)
     return {
-        "type": "scatter", "mode": "markers", "name": KINDS[kind].name, "x": [mark.at for mark in drawn], "y": [0.5] * len(drawn), "yaxis": "y",
-        "text": [plain(mark.words) for mark in drawn], "hoverinfo": "text", "cliponaxis": False, "showlegend": True,
+        "type": "scatter",
+        "mode": "markers",
+        "name": KINDS[kind].name,
+        "x": [mark.at for mark in drawn],
+        "y": [0.5] * len(drawn),
+        "yaxis": "y",
+        "text": [plain(mark.words) for mark in drawn],
+        "hoverinfo": "text",
+        "cliponaxis": False,
+        "showlegend": True,
         "marker": {"symbol": KINDS[kind].symbol, "size": 8, "color": color, "line": {"width": 1, "color": color}},
-    }  # fmt: skip
+    }
 
 
 # --- Single pictures ---
@@ -413,8 +480,13 @@ def points_chart(
     layout = _layout(260, dict(_MARGIN, t=12), theme)
     layout["xaxis"] = _x_axis(theme, axis) | {"fixedrange": True}
     layout["yaxis"] = {
-        "gridcolor": theme.line, "zeroline": False, "fixedrange": True, "nticks": 5, "exponentformat": "e", "rangemode": "tozero",
-    }  # fmt: skip
+        "gridcolor": theme.line,
+        "zeroline": False,
+        "fixedrange": True,
+        "nticks": 5,
+        "exponentformat": "e",
+        "rangemode": "tozero",
+    }
     if reference is not None:
         reach = 2 * (reference.error or 0.0)
         across = {"xref": "x domain", "yref": "y", "x0": 0, "x1": 1, "layer": "below"}
@@ -424,18 +496,34 @@ def points_chart(
     if split is not None:
         layout["shapes"].append(_upright(split, {"width": 1, "dash": "dash", "color": theme.neutral}))
     trace = {
-        "type": "scatter", "mode": "markers", "x": [point.x for point in points], "y": [point.y for point in points],
-        "text": [plain(point.words) for point in points], "hoverinfo": "text", "marker": {"size": 6, "color": theme.accent},
-        "error_y": {"type": "data", "array": bars, "visible": any(bars), "color": theme.accent, "thickness": 1, "width": 0},
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "markers",
+        "x": [point.x for point in points],
+        "y": [point.y for point in points],
+        "text": [plain(point.words) for point in points],
+        "hoverinfo": "text",
+        "marker": {"size": 6, "color": theme.accent},
+        "error_y": {
+            "type": "data",
+            "array": bars,
+            "visible": any(bars),
+            "color": theme.accent,
+            "thickness": 1,
+            "width": 0,
+        },
+    }
     said = {_key(point.x): point.words for point in points}
     alt = f"{name}: {len(points)} points{'' if reference is None else f'; {reference.words}'}"
     return Chart({"data": [trace], "layout": layout}, name, alt, words=said, zooms=False)
 
 
 def bars_chart(
-    name: str, labels: Sequence[str], measures: Sequence[tuple[str, Sequence[Sequence[float | None]]]], color: str, theme: Theme
-) -> Chart:  # fmt: skip
+    name: str,
+    labels: Sequence[str],
+    measures: Sequence[tuple[str, Sequence[Sequence[float | None]]]],
+    color: str,
+    theme: Theme,
+) -> Chart:
     """Return bars over labelled buckets, a row per measure: its title, and values per range of steps; those of the
     second range are marks over the bars of the first."""
     high, head = 58, 24
@@ -444,22 +532,36 @@ def bars_chart(
     every = math.ceil(len(labels) / 6)
     layout["bargap"] = 0.04
     layout["xaxis"] = _x_axis(theme, "") | {
-        "fixedrange": True, "showgrid": False, "range": [-0.5, len(labels) - 0.5], "tickvals": list(range(0, len(labels), every)),
+        "fixedrange": True,
+        "showgrid": False,
+        "range": [-0.5, len(labels) - 0.5],
+        "tickvals": list(range(0, len(labels), every)),
         "ticktext": [plain(label) for label in labels[::every]],
-    }  # fmt: skip
+    }
     traces, said = [], []
     for at, (title, sides) in enumerate(measures):
         key, top = "" if at == 0 else str(at + 1), at * (high + head) + head
         layout[f"yaxis{key}"] = {
-            "domain": [max(0.0, 1 - (top + high) / height), 1 - top / height], "anchor": "x", "fixedrange": True, "showticklabels": False,
-            "showgrid": False, "zeroline": True, "zerolinecolor": theme.muted,
-        }  # fmt: skip
+            "domain": [max(0.0, 1 - (top + high) / height), 1 - top / height],
+            "anchor": "x",
+            "fixedrange": True,
+            "showticklabels": False,
+            "showgrid": False,
+            "zeroline": True,
+            "zerolinecolor": theme.muted,
+        }
         furthest = max((value for value in sides[0] if value is not None), key=abs, default=None)
         words = f"<b>{plain(title)}</b>  {number(furthest)}"
         layout["annotations"].append(_title(Row("", []), 1 - top / height, theme) | {"text": words, "xshift": 0})
         for side, values in enumerate(sides):
             text = [f"{plain(label)}: {number(value)}" for label, value in zip(labels, values, strict=True)]
-            base = {"x": list(range(len(values))), "y": list(values), "yaxis": f"y{key}", "text": text, "hoverinfo": "text"}  # fmt: skip
+            base = {
+                "x": list(range(len(values))),
+                "y": list(values),
+                "yaxis": f"y{key}",
+                "text": text,
+                "hoverinfo": "text",
+            }
             line = {"width": 2, "color": theme.text}
             marks = {
                 "type": "scatter",

@@ -45,17 +45,47 @@ def heat_chart(
     shade = darkest(tokens)
     even = axis.title == STEPS
     layout = {
-        "height": _HEIGHT, "margin": {"l": 54, "r": 40, "t": 8, "b": 40, "pad": 0}, "showlegend": False, "uirevision": f"{run} {pair}",
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"size": 11, "color": theme.muted}, "hovermode": "closest", "dragmode": "zoom",
-        "xaxis": {"range": [low, high], "showgrid": False, "zeroline": False, "tickformat": axis.tickformat, "nticks": 12, "title": {"text": axis.title, "standoff": 4, "font": {"size": 11}}},
-        "yaxis": {"range": [0, rows], "fixedrange": True, "showgrid": False, "zeroline": False, "tickvals": [at for at, _ in ticks(density)], "ticktext": [text for _, text in ticks(density)]},
-        "images": [{
-            "source": _picture(tokens, edges, ramp(theme, theme.color(pair)), shade, even=even), "xref": "x", "yref": "y", "x": low, "y": rows,
-            "sizex": high - low, "sizey": rows, "sizing": "stretch", "layer": "below",
-        }],
+        "height": _HEIGHT,
+        "margin": {"l": 54, "r": 40, "t": 8, "b": 40, "pad": 0},
+        "showlegend": False,
+        "uirevision": f"{run} {pair}",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 11, "color": theme.muted},
+        "hovermode": "closest",
+        "dragmode": "zoom",
+        "xaxis": {
+            "range": [low, high],
+            "showgrid": False,
+            "zeroline": False,
+            "tickformat": axis.tickformat,
+            "nticks": 12,
+            "title": {"text": axis.title, "standoff": 4, "font": {"size": 11}},
+        },
+        "yaxis": {
+            "range": [0, rows],
+            "fixedrange": True,
+            "showgrid": False,
+            "zeroline": False,
+            "tickvals": [at for at, _ in ticks(density)],
+            "ticktext": [text for _, text in ticks(density)],
+        },
+        "images": [
+            {
+                "source": _picture(tokens, edges, ramp(theme, theme.color(pair)), shade, even=even),
+                "xref": "x",
+                "yref": "y",
+                "x": low,
+                "y": rows,
+                "sizex": high - low,
+                "sizey": rows,
+                "sizing": "stretch",
+                "layer": "below",
+            }
+        ],
         "shapes": [_gap(edges[begin], edges[end], rows, theme) for begin, end, _ in gaps],
         "annotations": [*_reasons(gaps, edges, rows, theme), *_names(lines, theme)],
-    }  # fmt: skip
+    }
     ends = density.edges()
     words = {}
     for at in range(len(tokens)):
@@ -162,10 +192,15 @@ def _lines(lines: Floats, middles: Floats, theme: Theme) -> list[dict[str, Any]]
     base = {"type": "scatter", "mode": "lines", "x": middles.tolist(), "hoverinfo": "skip"}
     dashes = {"p1": "dash", "p50": "solid", "p99": "dash"}
     return [
-        base | {"y": [None if np.isnan(y) else round(float(y), 2) for y in lines[:, at]], "name": name, "line": {"width": width, "color": color, "dash": dash}}
+        base
+        | {
+            "y": [None if np.isnan(y) else round(float(y), 2) for y in lines[:, at]],
+            "name": name,
+            "line": {"width": width, "color": color, "dash": dash},
+        }
         for at, name in enumerate(QUANTILES)
         for width, color, dash in ((3.6, theme.page, "solid"), (1.2, theme.text, dashes[name]))
-    ]  # fmt: skip
+    ]
 
 
 def _names(lines: Floats, theme: Theme) -> list[dict[str, Any]]:

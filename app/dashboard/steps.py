@@ -156,12 +156,22 @@ def steps_chart(
     window = None if look.window is None else tuple(axis.place(np.array(look.window, dtype=np.float64)).tolist())
     places = axis.place(np.array([mark.at for mark in marks], dtype=np.float64)).tolist()
     return rows_chart(
-        f"{name} {look.x} {look.window}", rows, theme,
+        f"{name} {look.x} {look.window}",
+        rows,
+        theme,
         alt=" ".join(filter(None, [said, alt_text(name, frame, shown)])),
-        marks=[replace(mark, at=place, words=f"step {mark.at:,}: {mark.words}") for mark, place in zip(marks, places, strict=True)],
+        marks=[
+            replace(mark, at=place, words=f"step {mark.at:,}: {mark.words}")
+            for mark, place in zip(marks, places, strict=True)
+        ],
         since=None if since is None else float(axis.place(np.array([since], dtype=np.float64))[0]),
-        window=window, axis=axis.title, tickformat=axis.tickformat, legend=True, note=" · ".join(filter(None, note)), exact=exact,
-    )  # fmt: skip
+        window=window,
+        axis=axis.title,
+        tickformat=axis.tickformat,
+        legend=True,
+        note=" · ".join(filter(None, note)),
+        exact=exact,
+    )
 
 
 def _row(frame: pl.DataFrame, panel: Panel, *, axis: Axis, look: Look, theme: Theme, baseline: float | None) -> Row:
@@ -181,8 +191,15 @@ def _row(frame: pl.DataFrame, panel: Panel, *, axis: Axis, look: Look, theme: Th
         curves.append(base)
     around = (baseline, RULE.growing.short_ratio) if baseline is not None and panel.metric == K3 else None
     return Row(
-        panel.title, curves, unit_beside_label(panel.metric), panel.words, log, panel.from_zero, around=around, height=panel.height
-    )  # fmt: skip
+        panel.title,
+        curves,
+        unit_beside_label(panel.metric),
+        panel.words,
+        log,
+        panel.from_zero,
+        around=around,
+        height=panel.height,
+    )
 
 
 def unit_beside_label(key: str) -> str:

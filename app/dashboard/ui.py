@@ -194,8 +194,15 @@ def choice(label: str, options: Sequence[str], key: str, **more: Any) -> str:
         st.session_state[key] = options[0]
     more = {"label_visibility": "collapsed", **more}
     chosen = st.segmented_control(
-        label, list(options), default=options[0], required=True, key=key, bind="query-params", persist_state="session", **more
-    )  # fmt: skip
+        label,
+        list(options),
+        default=options[0],
+        required=True,
+        key=key,
+        bind="query-params",
+        persist_state="session",
+        **more,
+    )
     return str(chosen if chosen in options else options[0])
 
 
@@ -287,9 +294,12 @@ def steps_chart(
                 "smoothing: median of so many steps", [str(n) for n in SMOOTHINGS], "smooth", label_visibility="visible"
             )
             switched = st.pills(
-                "other scale: linear instead of logarithmic, or the reverse", [panel.title for panel in panels], selection_mode="multi",
-                key=f"{key} scale", persist_state="session",
-            )  # fmt: skip
+                "other scale: linear instead of logarithmic, or the reverse",
+                [panel.title for panel in panels],
+                selection_mode="multi",
+                key=f"{key} scale",
+                persist_state="session",
+            )
         download("CSV", lambda: _csv(run, frame, panels), f"{run.name} {key}.csv")
     onset = steps.onset_of(diagnosis)
     axis = steps.axis_of(frame, x)
@@ -302,8 +312,18 @@ def steps_chart(
 
     def make() -> Chart:
         return steps.steps_chart(
-            run.name, frame, panels, colors, axis=axis, look=look, marks=marks, baseline=baseline, since=onset, awaited=awaited, said=said
-        )  # fmt: skip
+            run.name,
+            frame,
+            panels,
+            colors,
+            axis=axis,
+            look=look,
+            marks=marks,
+            baseline=baseline,
+            since=onset,
+            awaited=awaited,
+            said=said,
+        )
 
     chart = made((key, run.name, colors.mode, look), version, make)
     plot(key, chart, lambda seen: show_steps("" if seen is None else axis.steps_in(seen)))

@@ -69,9 +69,17 @@ def plot(
             picked(float(place))
 
     about = {
-        "figure": chart.text, "alt": chart.alt, "rows": chart.rows, "words": chart.words, "axis": chart.axis, "note": chart.note,
-        "zooms": chart.zooms, "whole": chart.whole, "picks": picked is not None, "library": f"{base_url()}/{PLOTLY}",
-    }  # fmt: skip
+        "figure": chart.text,
+        "alt": chart.alt,
+        "rows": chart.rows,
+        "words": chart.words,
+        "axis": chart.axis,
+        "note": chart.note,
+        "zooms": chart.zooms,
+        "whole": chart.whole,
+        "picks": picked is not None,
+        "library": f"{base_url()}/{PLOTLY}",
+    }
     version = sha256(repr(about).encode()).hexdigest()[:16]
     _mount(
         "plot",

@@ -92,8 +92,12 @@ def _silences(run: str) -> None:
             words = f"{what[at]} sends notifications again."
             acting.act("End", words, lambda given: _unsilence(rows[at]["id"], given), key="unsilence")
         fields = (
-            Field("rule", "rule; * and ? are wildcards", required=False), Field("run", "run", run, required=False), _FOR, BY, REASON,
-        )  # fmt: skip
+            Field("rule", "rule; * and ? are wildcards", required=False),
+            Field("run", "run", run, required=False),
+            _FOR,
+            BY,
+            REASON,
+        )
         words = "Alerts that match both patterns send no notifications. An empty field matches anything."
         acting.act("New silence", words, _silence, key="new silence", fields=fields)
 

@@ -30,8 +30,13 @@ from logprobe.monitor.metrics.catalog import metric as declared
 MOST: Final = 5  # runs beside the baseline: more lines cannot be distinguished
 MOST_CHARTS: Final = 12
 SHOWN: Final = (
-    "backend.k3_kl", "total.clamp_log_ratio_new_old_indicator", "total.kl_new_old", "entropy", "reward", "weight_lag_mean",
-)  # fmt: skip
+    "backend.k3_kl",
+    "total.clamp_log_ratio_new_old_indicator",
+    "total.kl_new_old",
+    "entropy",
+    "reward",
+    "weight_lag_mean",
+)
 PACE: Final = 10.0  # times what it took: a run that is live is compared again a little less often than it grows
 _DASHES: Final = ("solid", "solid", "dash", "dot", "dashdot", "longdash")  # no two of neighbouring colour have the same
 _ELSEWHERE: Final = (
@@ -79,15 +84,26 @@ def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[s
             ui.write(f"There is no run called {name} here.", "info")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         baseline = st.selectbox(
-            "baseline", runs, runs.index(usual) if usual else None, key="baseline", bind="query-params", persist_state="session",
-            placeholder="choose a baseline", width=300,
-        )  # fmt: skip
+            "baseline",
+            runs,
+            runs.index(usual) if usual else None,
+            key="baseline",
+            bind="query-params",
+            persist_state="session",
+            placeholder="choose a baseline",
+            width=300,
+        )
         if not st.session_state.get("runs") and "runs" not in st.query_params and baseline != run.name:
             st.session_state["runs"] = [run.name]
         names = st.multiselect(
-            "runs", [name for name in runs if name != baseline], key="runs", bind="query-params", persist_state="session",
-            max_selections=MOST, width=420,
-        )  # fmt: skip
+            "runs",
+            [name for name in runs if name != baseline],
+            key="runs",
+            bind="query-params",
+            persist_state="session",
+            max_selections=MOST,
+            width=420,
+        )
         axis = ui.choice("align by", tuple(AXES), "align", label_visibility="visible")
     shown = st.multiselect("charts", list(KEYS), list(SHOWN), key="compared metrics", max_selections=MOST_CHARTS)
     return baseline or "", [name for name in names if name != baseline], cast("Axis", axis), shown or list(SHOWN)

@@ -202,9 +202,15 @@ def trend_chart(
     deeds = [deed for deed in document["actions"] if deed["step"] is not None]
     said = " ".join(f"Step {deed['step']:,}: {deed['name'].replace('_', ' ')}." for deed in deeds)
     return rows_chart(
-        f"{document['run']} {window}", rows, theme, alt=f"Trend of run {document['run']}. {said}", window=window,
-        marks=[Mark("correction", deed["step"], f"{deed['name'].replace('_', ' ')}: {deed['words']}") for deed in deeds],
-    )  # fmt: skip
+        f"{document['run']} {window}",
+        rows,
+        theme,
+        alt=f"Trend of run {document['run']}. {said}",
+        window=window,
+        marks=[
+            Mark("correction", deed["step"], f"{deed['name'].replace('_', ' ')}: {deed['words']}") for deed in deeds
+        ],
+    )
 
 
 def _effect(document: Mapping[str, Any]) -> None:

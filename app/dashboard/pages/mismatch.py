@@ -183,12 +183,20 @@ def _table(at: At) -> None:
         ("metrics", at.run.name, at.pair), version, lambda: metric_rows(at.frame, at.pair, at.seen, at.absent)
     )
     st.dataframe(
-        rows, hide_index=True, placeholder="–", height=420, alt="all metrics", key="all metrics",
+        rows,
+        hide_index=True,
+        placeholder="–",
+        height=420,
+        alt="all metrics",
+        key="all metrics",
         column_config={
-            "trend": st.column_config.LineChartColumn("trend"), "what it is": st.column_config.TextColumn("what it is", width="large"),
-            "group": st.column_config.TextColumn("group", help="; ".join(f"{name}: {words}" for name, words in _GROUPS.values())),
+            "trend": st.column_config.LineChartColumn("trend"),
+            "what it is": st.column_config.TextColumn("what it is", width="large"),
+            "group": st.column_config.TextColumn(
+                "group", help="; ".join(f"{name}: {words}" for name, words in _GROUPS.values())
+            ),
         },
-    )  # fmt: skip
+    )
 
 
 def metric_rows(frame: pl.DataFrame, pair: str, seen: Seen, absent: str) -> pl.DataFrame:
@@ -265,8 +273,10 @@ def _density(at: At) -> None:
     axis = axis_of(at.frame, str(st.session_state.get("x") or "step"))
     version = (of, axis.title, at.absent)
     chart, shade = ui.made(
-        ("heat", at.run.name, at.pair, ui.theme().mode, at.seen.key), version, lambda: heat_chart(at.run.name, density, at.pair, axis=axis, theme=ui.theme(), why_absent=at.absent)
-    )  # fmt: skip
+        ("heat", at.run.name, at.pair, ui.theme().mode, at.seen.key),
+        version,
+        lambda: heat_chart(at.run.name, density, at.pair, axis=axis, theme=ui.theme(), why_absent=at.absent),
+    )
     note = f"d = log π ({PAIR_WORDS[at.pair].partition(':')[0]})"
     ui.title(
         "Log-ratio density", note + (f"; darkest: {number(100 * shade)} % of a step's tokens per bin" if shade else "")
@@ -361,13 +371,22 @@ def _slices(at: At) -> None:
     _older(old)
     chosen = [metric for metric in CATALOG if metric.key in names]
     st.dataframe(
-        slice_rows(sliced, at.pair, chosen), hide_index=True, placeholder="–", alt="slices", key="slices",
+        slice_rows(sliced, at.pair, chosen),
+        hide_index=True,
+        placeholder="–",
+        alt="slices",
+        key="slices",
         column_config={
             "share of K3": st.column_config.ProgressColumn("share of K3", format="percent", min_value=0, max_value=1),
             "K3 over steps": st.column_config.LineChartColumn("K3 over steps"),
-            **{metric.label: st.column_config.NumberColumn(metric.label, help=f"{metric.words} {metric.formula}", format="%.3g") for metric in chosen},
+            **{
+                metric.label: st.column_config.NumberColumn(
+                    metric.label, help=f"{metric.words} {metric.formula}", format="%.3g"
+                )
+                for metric in chosen
+            },
         },
-    )  # fmt: skip
+    )
 
 
 def slice_rows(sliced: Sliced, pair: str, columns: Sequence[Declared]) -> pl.DataFrame:

@@ -37,8 +37,12 @@ def draw(run: Run) -> None:
     onward(run, found)
     with st.popover("Metrics", type="tertiary"):
         names = st.multiselect(
-            "rows and tiles; none: the usual ones", list(OFFERED), key="charts", bind="query-params", persist_state="session",
-        )  # fmt: skip
+            "rows and tiles; none: the usual ones",
+            list(OFFERED),
+            key="charts",
+            bind="query-params",
+            persist_state="session",
+        )
     panels = tuple(OFFERED[name] for name in OFFERED if name in names) or OVERVIEW
     if not set(metrics_of(panels)) <= set(data.METRICS):
         frame = data.catalog_of(run)

@@ -25,9 +25,19 @@ MOST: Final = 100  # rows of a page
 _OPENED: Final = "run that was opened"
 _STATES: Final = ("all", "running", "ended")
 _COLUMNS: Final = {
-    "severity": pl.String, "run": pl.String, "cause": pl.String, "since": pl.Int64, "K3 over the run": pl.List(pl.Float64), "K3": pl.String,
-    "alerts": pl.List(pl.String), "acknowledged by": pl.String, "lag": pl.String, "correction": pl.String, "state": pl.String, "step": pl.Int64,
-}  # fmt: skip
+    "severity": pl.String,
+    "run": pl.String,
+    "cause": pl.String,
+    "since": pl.Int64,
+    "K3 over the run": pl.List(pl.Float64),
+    "K3": pl.String,
+    "alerts": pl.List(pl.String),
+    "acknowledged by": pl.String,
+    "lag": pl.String,
+    "correction": pl.String,
+    "state": pl.String,
+    "step": pl.Int64,
+}
 
 
 def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all of them
@@ -61,15 +71,25 @@ def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all
     rows = [row(each, glances.get(each.name), grouped=grouped) for each in part]
     schema: dict[str, Any] = {**({"group": pl.String} if grouped else {}), **_COLUMNS}
     picked = st.dataframe(
-        pl.DataFrame(rows, schema=schema), hide_index=True, placeholder="–", on_select="rerun", selection_mode="single-cell",
-        key="runs", height="content" if len(rows) <= 25 else 900, alt="runs, the worst first",  # noqa: PLR2004 - what a screen shows
+        pl.DataFrame(rows, schema=schema),
+        hide_index=True,
+        placeholder="–",
+        on_select="rerun",
+        selection_mode="single-cell",
+        key="runs",
+        height="content" if len(rows) <= 25 else 900,  # noqa: PLR2004 - what a screen shows
+        alt="runs, the worst first",
         column_config={
-            "K3 over the run": st.column_config.LineChartColumn("K3 over the run", help="logarithmic; each run on an axis of its own, of at least two decades"),
-            "alerts": st.column_config.ListColumn("alerts"), "since": st.column_config.NumberColumn("since", format="localized"),
-            "step": st.column_config.NumberColumn("step", format="localized"), "cause": st.column_config.TextColumn("cause", width="medium"),
+            "K3 over the run": st.column_config.LineChartColumn(
+                "K3 over the run", help="logarithmic; each run on an axis of its own, of at least two decades"
+            ),
+            "alerts": st.column_config.ListColumn("alerts"),
+            "since": st.column_config.NumberColumn("since", format="localized"),
+            "step": st.column_config.NumberColumn("step", format="localized"),
+            "cause": st.column_config.TextColumn("cause", width="medium"),
             "run": st.column_config.TextColumn("run", width="medium", help="click a row to open it"),
         },
-    )  # fmt: skip
+    )
     _open(picked.selection.cells, part, elsewhere)
 
 

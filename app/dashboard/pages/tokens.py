@@ -83,8 +83,10 @@ def draw(run: Run) -> None:
     _bars(run, steps, number_of, pair)
     sample = _sample(run, number_of)
     step = data.kept(
-        ("step", run.name, number_of, pair, sample), data.version_of(run), lambda: read_step(data.reader(), run.name, number_of, pair, sample)
-    )  # fmt: skip
+        ("step", run.name, number_of, pair, sample),
+        data.version_of(run),
+        lambda: read_step(data.reader(), run.name, number_of, pair, sample),
+    )
     left, right = st.columns([1, 3], gap="medium")
     with left:
         step = _sequences(run, step)
@@ -165,11 +167,14 @@ def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, win
     broken = np.flatnonzero(steps.broken > 0)
     marks = [Mark("broken", float(place[at]), f"{steps.broken[at]:,.0f} broken tokens") for at in broken]
     chart = rows_chart(
-        f"{run} {pair} {window}", [Row("K3", curves, unit="nats", log=wants_log(known), height=64)], theme, window=window,
+        f"{run} {pair} {window}",
+        [Row("K3", curves, unit="nats", log=wants_log(known), height=64)],
+        theme,
+        window=window,
         alt=f"K3 ({pair}) over {len(steps.step):,} steps; step {chosen:,} is chosen.",
         marks=[*marks, Mark("chosen", chosen, "chosen step")],
         note="Click to open a step; a cross: broken tokens; pale: raw tokens are not kept.",
-    )  # fmt: skip
+    )
     chart.figure["layout"]["dragmode"] = False
     return replace(chart, zooms=False)
 
@@ -193,10 +198,20 @@ def _sequences(run: Run, step: StepTokens) -> StepTokens:
         return step
     table = pl.DataFrame([listed(sequence) for sequence in step.sequences], infer_schema_length=None)
     picked = st.dataframe(
-        table, hide_index=True, placeholder="–", on_select="rerun", selection_mode="single-row", key=f"sequences {run.name} {step.step} {step.pair}",
-        row_height=34, height=34 * min(12, len(table)) + 40, alt="worst sequences of the step",
-        column_config={"share of K3": st.column_config.ProgressColumn("share of K3", format="percent", min_value=0, max_value=1), "sequence": st.column_config.TextColumn("sequence", width="small")},
-    )  # fmt: skip
+        table,
+        hide_index=True,
+        placeholder="–",
+        on_select="rerun",
+        selection_mode="single-row",
+        key=f"sequences {run.name} {step.step} {step.pair}",
+        row_height=34,
+        height=34 * min(12, len(table)) + 40,
+        alt="worst sequences of the step",
+        column_config={
+            "share of K3": st.column_config.ProgressColumn("share of K3", format="percent", min_value=0, max_value=1),
+            "sequence": st.column_config.TextColumn("sequence", width="small"),
+        },
+    )
     rows = picked.selection.rows
     if rows and rows[0] < len(step.sequences):
         sample = str(step.sequences[rows[0]]["sample_id"])
@@ -453,9 +468,14 @@ def cells(
         )
     names = ("page", "text")
     return {
-        "cells": shown, "first": first, "chosen": chosen, "worst": pair.worst[:WORST].tolist(), "squares": mode == "squares",
-        "alt": alt_text(strip, step), "colors": {**{name: getattr(theme, name) for name in names}, "below": theme.backend, "above": theme.update},
-    }  # fmt: skip
+        "cells": shown,
+        "first": first,
+        "chosen": chosen,
+        "worst": pair.worst[:WORST].tolist(),
+        "squares": mode == "squares",
+        "alt": alt_text(strip, step),
+        "colors": {**{name: getattr(theme, name) for name in names}, "below": theme.backend, "above": theme.update},
+    }
 
 
 def _label(strip: Strip, at: int, mode: str) -> str:

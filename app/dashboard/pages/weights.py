@@ -43,11 +43,15 @@ PANELS: Final = (
     _two("Weight lag", "weight_lag", from_zero=True, height=110),
     _two("Weight lag in steps", "weight_lag_steps", from_zero=True),
     _two("Weight lag in seconds", "weight_lag_seconds", from_zero=True),
-    Panel((Series("mixed_version_frac", "neutral", "mixed"), Series("unknown_version_frac", "backend", "unknown", "dot")), "Mixed versions", from_zero=True),
+    Panel(
+        (Series("mixed_version_frac", "neutral", "mixed"), Series("unknown_version_frac", "backend", "unknown", "dot")),
+        "Mixed versions",
+        from_zero=True,
+    ),
     _two("Publish delay", "publish_delay_seconds", scale="auto"),
     _two("Pause for an update", "update_pause_seconds", scale="auto"),
     Panel((Series("publish_replicas", "neutral", "replicas"),), "Updated", from_zero=True),
-)  # fmt: skip
+)
 _QUESTIONS: Final[Mapping[Question, tuple[str, str]]] = {
     "after_switch": ("first tokens of new weights", "sequences without a switch"),
     "before_switch": ("last tokens of old weights", "first tokens of new ones"),

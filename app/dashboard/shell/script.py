@@ -118,9 +118,17 @@ def _run(look: Look, page: Page, asked: str | None) -> Run | None:
                 before = st.session_state.get(_SHOWN)  # Escape clears the selector: that chooses no other run
                 st.session_state["run"] = before if before in runs else worst if asked is None else names[0]
             chosen = st.selectbox(
-                "run", names, index=None, key="run", bind="query-params", persist_state="session", label_visibility="collapsed",
-                width=330, placeholder="choose a run", on_change=_chosen,
-            )  # fmt: skip
+                "run",
+                names,
+                index=None,
+                key="run",
+                bind="query-params",
+                persist_state="session",
+                label_visibility="collapsed",
+                width=330,
+                placeholder="choose a run",
+                on_change=_chosen,
+            )
         run = runs.get(chosen or "")
         st.session_state[_SHOWN] = chosen or st.session_state.get(_SHOWN)
         # This run shows the news in any case; begun again, it would not hear which button was pressed.
