@@ -11,7 +11,7 @@ UNKNOWN_AUTHOR = "somebody"
 
 
 def note(store: Store, cursor: Any, now: datetime, *, author: str, action: str, subject: str, words: str) -> None:
-    """Notes it, inside a `Store.transaction` whose cursor is `cursor`.
+    """Note an action, inside a `Store.transaction` whose cursor is `cursor`.
 
     Args:
         store: whose transaction it is.

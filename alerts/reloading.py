@@ -24,8 +24,8 @@ class Reloaded(Generic[T]):
     def __init__(
         self, home: Path, section: str, read: Callable[[], T], others: Callable[[], Iterable[Path]] = tuple
     ) -> None:
-        """Reads it. Raises what `read` raises: nothing is known yet that could be kept. `others`: files read with it,
-        as they are now."""
+        """Read the content. Raise what `read` raises: nothing is known yet that could be kept. `others`: files read
+        with it, as they are now."""
         self._section = section
         self._files = [home / settings_file.FILE]
         self._others = others
@@ -49,7 +49,7 @@ class Reloaded(Generic[T]):
         return {} if self.problem is None else {"problem": self.problem}
 
     def _look(self) -> object:
-        """Another value whenever one of the files was written, replaced, added or removed."""
+        """Return another value whenever one of the files was written, replaced, added or removed."""
         try:
             return [(file, stamp_of(file)) for file in (*self._files, *self._others())]
         except LogprobeError:

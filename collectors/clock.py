@@ -42,8 +42,8 @@ TIME: Final = Time()
 
 @functools.cache
 def machine() -> str | None:
-    """Name of this boot and of the process's time namespace: equal names have one monotonic clock. None: not known, and
-    equal to none."""
+    """Return the name of this boot and of the process's time namespace: equal names have one monotonic clock. None
+    if it is not known, and equal to none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -65,7 +65,7 @@ class Clock:
         self.jumped_at: float | None = None  # when the wall clock was last seen to be set
 
     def jump(self) -> float:
-        """Compares the clocks; → by how much the wall clock was set since the last look, 0 where it was not."""
+        """Compare the clocks; return by how much the wall clock was set since the last look, 0 if it was not."""
         offset = offset_now()
         jump, self.offset = offset - self.offset, offset
         if abs(jump) < LARGEST_DRIFT:
@@ -74,17 +74,17 @@ class Clock:
         return jump
 
     def wall(self, moment: float) -> float:
-        """Epoch seconds of a moment of the monotonic clock, as the wall clock goes now."""
+        """Return the epoch seconds of a moment of the monotonic clock, as the wall clock goes now."""
         return moment + self.offset
 
     def moment(self, wall: float) -> float:
-        """The moment of the monotonic clock at which the wall clock, as it goes now, showed `wall`."""
+        """Return the moment of the monotonic clock at which the wall clock, as it goes now, showed `wall`."""
         return wall - self.offset
 
 
 def offset_now() -> float:
-    """Wall clock − monotonic clock: of several looks the one with the least time between the two, which others may have
-    taken."""
+    """Return wall clock − monotonic clock: of several looks the one with the least time between the two, which others
+    may have taken."""
     looks = []
     for _ in range(_LOOKS):
         before, wall, after = time.monotonic(), time.time(), time.monotonic()

@@ -57,8 +57,8 @@ class Entry:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Raises `DirectiveError`, `ConfigurationError` (the configuration), `KeyError`, `TypeError` or
-        `ValueError`."""
+        """Return the entry that a document states. Raise `DirectiveError`, `ConfigurationError` (the configuration),
+        `KeyError`, `TypeError` or `ValueError`."""
         config = document["config"]
         return cls(
             version=_whole(document["version"]),
@@ -82,7 +82,7 @@ class Directives:
         return self.entries[-1].version if self.entries else 0
 
     def at(self, step: int) -> Entry | None:
-        """The entry that counts in `step`; None: none does, or the kill switch is set.
+        """Return the entry that counts in `step`, or None if none does or the kill switch is set.
 
         >>> Directives("r").issue(10, None, "off").at(9) is None
         True
@@ -111,18 +111,19 @@ class Directives:
 
 
 def signed(directives: Directives, key: bytes | None) -> Mapping[str, Any]:
-    """The document; with a signature (HMAC-SHA-256 over the canonical JSON of everything else) when there is a key."""
+    """Return the document; with a signature (HMAC-SHA-256 over the canonical JSON of everything else) if there is a
+    key."""
     document = directives.document()
     return document if key is None else {**document, "signature": _sign(document, key)}
 
 
 def encode(directives: Directives, key: bytes | None) -> bytes:
-    """The file's content."""
+    """Return the file's content."""
     return _bytes(canonical_json(signed(directives, key)))
 
 
 def decode(data: bytes, run: str, key: bytes | None) -> Directives:
-    """The opposite of `encode`.
+    """Return the directives that `encode` encoded.
 
     Raises:
         DirectiveError: not a document of this run, of a newer format, or, where there is a key, not signed with it.
@@ -166,7 +167,7 @@ class DirectiveFile:
         self.stop_path = self._folder / f"{name}{STOP}"
 
     def read(self, key: bytes | None) -> Directives:
-        """The directives on disk; no file: no directives. Raises `DirectiveError` or `OSError`.
+        """Return the directives on disk; without a file there are none. Raise `DirectiveError` or `OSError`.
 
         With the kill switch set nothing else is looked at: it has to work whatever the file says.
         """
@@ -178,7 +179,7 @@ class DirectiveFile:
         return Directives(self._run) if data is None else decode(data, self._run, key)
 
     def content(self) -> bytes | None:
-        """The file as it is; None: there is none. Raises `OSError`."""
+        """Return the file as it is, or None if there is none. Raise `OSError`."""
         try:
             return self._bytes_and_owner()[0]
         except FileNotFoundError:
@@ -201,7 +202,8 @@ class DirectiveFile:
         return data
 
     def _bytes_and_owner(self) -> tuple[bytes, os.stat_result]:
-        """Never through a link, never waiting for a pipe, never more than a document can have."""
+        """Read the file with its status: never through a link, never waiting for a pipe, never more than a document can
+        have."""
         with open_no_follow(self.path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -209,26 +211,26 @@ class DirectiveFile:
             return file.read(_MOST_BYTES), status
 
     def write(self, directives: Directives, key: bytes | None) -> None:
-        """Replaces the file; a reader sees the old or the new one, also after a crash. Raises `OSError`."""
+        """Replace the file; a reader sees the old or the new one, also after a crash. Raise `OSError`."""
         replace_file(self.path, encode(directives, key), mode=READABLE)
 
     def stop(self, words: str) -> None:
-        """Sets the kill switch; `words` say who and why. Raises `OSError`."""
+        """Set the kill switch; `words` say who and why. Raise `OSError`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(self.stop_path, flags, 0o644), "w", encoding="utf-8") as file:
             file.write(f"{words}\n")
 
     def release(self) -> bool:
-        """Takes the kill switch back; says whether it was set. Raises `OSError`."""
+        """Take the kill switch back; return whether it was set. Raise `OSError`."""
         was_set = self.stop_path.exists()
         self.stop_path.unlink(missing_ok=True)
         return was_set
 
 
 def directive_key(home: Path | None, environment: Mapping[str, str] = os.environ) -> bytes | None:
-    """The key that directives are signed with: ``LOGPROBE_DIRECTIVE_KEY``, else ``<home>/directive.key``; None: there
-    is none.
+    """Return the key that directives are signed with: ``LOGPROBE_DIRECTIVE_KEY``, else ``<home>/directive.key``, or
+    None if there is none.
 
     Raises:
         ConfigurationError: the key is too short or cannot be read.
@@ -262,7 +264,7 @@ def _is_signed(document: Mapping[str, Any], signature: object, key: bytes) -> bo
 
 
 def _bytes(text: str) -> bytes:
-    """UTF-8; JSON can hold halves of surrogate pairs, which must not raise."""
+    """Encode as UTF-8; JSON can hold halves of surrogate pairs, which must not raise."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -54,7 +54,7 @@ def wanted(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def unknown(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Variables that are named like ours and are none, each with what may have been meant.
+    """Return the variables that are named like ours and are none, each with what may have been meant.
 
     >>> unknown({"LOGPROBE_RUN_NAME": "a", "LOGPROBE_HOME": "b"})
     ['LOGPROBE_RUN_NAME is not a variable of logprobe: did you mean LOGPROBE_RUN?']

@@ -26,7 +26,7 @@ Stamp = tuple[int, int, int]  # of a file, see `Disk.stamp`
 
 
 def open_no_follow(path: Path) -> BinaryIO:
-    """Opens a file for reading, never through a link and never waiting for a pipe. Raises `OSError`."""
+    """Open a file for reading, never through a link and never waiting for a pipe. Raise `OSError`."""
     return open(path, "rb", opener=lambda name, _: os.open(name, READ_FLAGS))
 
 
@@ -152,7 +152,7 @@ def _write_all(descriptor: int, content: bytes | memoryview, path: Path) -> None
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o600, disk: Disk = DISK) -> None:
-    """Writes the whole of a file, durably: readers see the old content or the new, also after a crash.
+    """Write the whole of a file, durably: readers see the old content or the new, also after a crash.
 
     Raises `OSError`; the old content is then untouched, unless it was the folder's entry that could not be synced.
     """
@@ -180,7 +180,7 @@ def remove_tree(path: Path, disk: Disk = DISK) -> int:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Another one whenever the file was written or replaced; None: there is none."""
+    """Return another value whenever the file was written or replaced, or None if there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -214,7 +214,7 @@ def is_gone(path: Path) -> bool:
 
 
 def make_durable(folder: Path, disk: Disk = DISK) -> None:
-    """Creates a folder and what is missing above it, so that a crash of the machine cannot take it away again.
+    """Create a folder and what is missing above it, so that a crash of the machine cannot take it away again.
 
     Raises `OSError`.
     """
@@ -229,7 +229,7 @@ def make_durable(folder: Path, disk: Disk = DISK) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable. Raises `OSError`."""
+    """Make the names in a folder durable. Raise `OSError`."""
     _fsync(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 

@@ -57,7 +57,7 @@ class Fingerprint:
 
 
 def fingerprint(state: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Fingerprint:
-    """The fingerprint of a trainer's weights, in every dtype that an engine may have them in.
+    """Return the fingerprint of a trainer's weights, in every dtype that an engine may have them in.
 
     Of tensors on an accelerator the sampled values are copied to the host, and the call waits for them: milliseconds.
 
@@ -74,7 +74,7 @@ def fingerprint(state: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Fingerp
 
 
 def own_name(name: str) -> str:
-    """A parameter's name without what wrappers put into it.
+    """Return a parameter's name without what wrappers put into it.
 
     >>> own_name("module._orig_mod.model.norm.weight")
     'model.norm.weight'
@@ -107,8 +107,8 @@ def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
-    """Values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count; what is short ends
-    with zeros."""
+    """Return values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count; what is short
+    ends with zeros."""
     sampled = np.zeros((len(wanted), VALUES), np.float32)
     on_device = [index for index, (tensor, *_) in enumerate(wanted) if torch_bridge.on_device(tensor)]
     for index, (tensor, start, step, count) in enumerate(wanted):
@@ -123,13 +123,13 @@ def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
 
 
 def sampled_together(wanted: Sequence[tuple[Any, int, int, int]]) -> Any:
-    """The wanted values of tensors on a device, one after the other in one new float32 tensor there; nothing waits for
-    it."""
+    """Return the wanted values of tensors on a device, one after the other in one new float32 tensor there; nothing
+    waits for it."""
     return torch_bridge.joined([_strided(*piece) for piece in wanted])
 
 
 def place(sampled: Floats, rows: Sequence[int], counts: Sequence[int], values: NDArray[Any]) -> None:
-    """Puts values that came one after the other into their rows."""
+    """Put values that came one after the other into their rows."""
     start = 0
     for row, count in zip(rows, counts, strict=True):
         sampled[row, :count] = values[start : start + count]
@@ -141,7 +141,7 @@ def _strided(tensor: Any, start: int, step: int, count: int) -> Any:
 
 
 def rounded(values: Floats, dtype: str) -> Bits:
-    """The bits of float32 values after rounding to `dtype`, to nearest, ties to even."""
+    """Return the bits of float32 values after rounding to `dtype`, to nearest, ties to even."""
     if dtype == "float32":
         return values.view(np.uint32)
     if dtype == "float16":
@@ -154,7 +154,7 @@ def rounded(values: Floats, dtype: str) -> Bits:
 
 
 def hashes(bits: Bits) -> Bits:
-    """A hash per row [tensors, VALUES]."""
+    """Return a hash per row [tensors, VALUES]."""
     mixed: NDArray[np.uint64] = (bits.astype(np.uint64) * _FACTORS).sum(axis=1, dtype=np.uint64)
     hashed: Bits = (mixed >> np.uint64(32)).astype(np.uint32)
     return hashed

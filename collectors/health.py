@@ -22,7 +22,7 @@ LOGGER: Final = logging.getLogger("logprobe")
 
 
 def _named(record: logging.LogRecord) -> bool:
-    """Most hosts print a warning without its logger's name: readers must see whose it is."""
+    """Name the logger: most hosts print a warning without its logger's name, and readers must see whose it is."""
     record.msg = f"logprobe: {record.msg}"
     return True
 
@@ -80,7 +80,7 @@ class Problem:
     time_us: int = 0
 
     def row(self, component: str, details: object = None) -> dict[str, Any]:
-        """The `health` record; `component` is used where the problem names none."""
+        """Return the `health` record; `component` is used where the problem names none."""
         return {
             "time": self.time_us or time.time_ns() // 1000,
             "component": self.component or component,
@@ -96,7 +96,8 @@ class Problem:
 
 
 def _storable(number: object) -> int | None:
-    """A number that a host gave, if a record can hold it: one that cannot must not cost the records beside it."""
+    """Return a number that a host gave, if a record can hold it: one that cannot must not cost the records beside
+    it."""
     whole = number if isinstance(number, int) else None
     return whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None
 
@@ -124,8 +125,8 @@ class Health:
         self.calls = 0
 
     def _kind(self, event: str, severity: str, component: str | None) -> _Kind:
-        """The kind that an occurrence counts as: a warning that follows an info of the same event is not one more
-        info."""
+        """Return the kind that an occurrence counts as: a warning that follows an info of the same event is not one
+        more info."""
         kind = (event, severity, component)
         if kind in self._seen or len(self._seen) < _MOST_KINDS:
             return kind
@@ -190,7 +191,7 @@ class Health:
         )
 
     def due(self, *, everything: bool = False) -> list[Problem]:
-        """Problems to report now: the first occurrence at once, repetitions after `REPEAT_SECONDS`."""
+        """Return the problems to report now: the first occurrence at once, repetitions after `REPEAT_SECONDS`."""
         now = time.monotonic()
         ready: list[Problem] = []
         with self._lock:
@@ -212,7 +213,7 @@ class Health:
         LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", harmless(problem.message), times)
 
     def counts(self) -> Counts:
-        """Snapshot for `Recorder.health`."""
+        """Return a snapshot for `Recorder.health`."""
         with self._lock:
             return {
                 "dropped": {reason: loss.copy() for reason, loss in self._dropped.items()},

@@ -34,7 +34,7 @@ class JsonLines:
             raise OSError(f"{self.path}: only {written} of {len(line)} bytes written; is the disk full?")
 
     def read_new(self) -> list[dict[str, Any]]:
-        """Documents appended since the last call; lines that are none are skipped. Raises `OSError`."""
+        """Return the documents appended since the last call; skip lines that are none. Raise `OSError`."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:

@@ -40,14 +40,14 @@ class FileLock:
         return True
 
     def write(self, content: bytes) -> None:
-        """Replaces what the file says, durably, for others to read; nothing happens when the lock is not held."""
+        """Replace what the file says, durably, for others to read; do nothing if the lock is not held."""
         if self._descriptor is not None:
             os.pwrite(self._descriptor, content, 0)
             os.ftruncate(self._descriptor, len(content))
             os.fsync(self._descriptor)
 
     def release(self) -> None:
-        """Gives it back. The file stays: removing it would let two processes lock two files of one name."""
+        """Release the lock. The file stays: removing it would let two processes lock two files of one name."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -21,7 +21,7 @@ class _Formatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Logging of a process of ours: one line a message, whatever names are in it."""
+    """Log to stderr in a process of ours: one line a message, whatever names are in it."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter(_FORMAT))
     logging.basicConfig(handlers=[handler], level=logging.INFO)

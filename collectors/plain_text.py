@@ -23,12 +23,12 @@ INSTEAD: Final = "\ufffd"
 
 
 def steerless(text: str) -> str:
-    """`text` without control characters but tabs and line ends, so that it cannot steer a terminal."""
+    """Return `text` without control characters but tabs and line ends, so that it cannot steer a terminal."""
     return _STEERING.sub(INSTEAD, text)
 
 
 def harmless(text: str) -> str:
-    r"""`text` as a part of one line: without tabs and line ends, too.
+    r"""Return `text` as a part of one line: without tabs and line ends, too.
 
     >>> harmless("run\n2026-01-01 forged\x1b[2J")
     'run�2026-01-01 forged�[2J'
@@ -37,6 +37,6 @@ def harmless(text: str) -> str:
 
 
 def complain(message: str) -> None:
-    """One line on stderr, whatever names are in it."""
+    """Write one line on stderr, whatever names are in it."""
     sys.stderr.write(f"logprobe: {harmless(' '.join(message.split()))}\n")
     sys.stderr.flush()

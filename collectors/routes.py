@@ -32,7 +32,7 @@ _CHUNK: Final = 1 << 15  # (token, layer) pairs at a time: their sums stay in th
 
 
 def fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
-    """One number for the set of experts of each token and layer.
+    """Return one number for the set of experts of each token and layer.
 
     Args:
         experts_NLK: ids of experts [tokens, layers, experts per token], whole numbers below 65,536, in any order.
@@ -59,7 +59,8 @@ def fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
 
 
 def _fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
-    """A sum of mixed ids does not depend on their order; mixed once more, it does not show which id was exchanged."""
+    """Return a number per set of ids. A sum of mixed ids does not depend on their order; mixed once more, it does not
+    show which id was exchanged."""
     experts_KNL = np.ascontiguousarray(np.moveaxis(experts_NLK, -1, 0))
     lowest, highest = experts_KNL.min(axis=0), experts_KNL.max(axis=0)
     total = np.zeros(lowest.shape, np.int64)
@@ -82,7 +83,7 @@ def _mixed_ids() -> NDArray[np.int64]:
 
 
 def add_to(call: Call, value: Any) -> None:
-    """Takes the argument `routes` of a recorder's call: looks at shapes only. None: absent.
+    """Take the argument `routes` of a recorder's call: look at shapes only. None: absent.
 
     Args:
         call: with its token ids.
@@ -133,8 +134,8 @@ def _check(pieces: Sequence[arrays.Piece], tokens: Sequence[tuple[int, ...]]) ->
 def decode(
     selected: NDArray[Any], trailing: tuple[int, ...], given_S: list[bool] | None, lengths_S: NDArray[np.int64]
 ) -> NDArray[np.uint16] | None:
-    """Fingerprints [tokens, layers] of what a call copied, without the layers that have no experts; None: nothing is
-    left.
+    """Return fingerprints [tokens, layers] of what a call copied, without the layers that have no experts, or None if
+    nothing is left.
 
     Args:
         selected: the copy, cut to the tokens of the call's sequences.

@@ -79,7 +79,7 @@ class CorrectionSwitch:
             raise self._watch.unusable
 
     def current(self, step: int) -> CorrectionConfig | None:
-        """The correction to apply in `step`; None: none. Never raises and never waits."""
+        """Return the correction to apply in `step`, or None if there is none. Never raise and never wait."""
         watch = self._watch
         if watch.pid != os.getpid():  # the thread did not survive a fork
             watch.start()
@@ -102,7 +102,7 @@ class CorrectionSwitch:
         return self._watch.problems.health.counts()
 
     def close(self) -> None:
-        """Ends the thread. What was known stays in effect."""
+        """End the thread. What was known stays in effect."""
         self._watch.stop()
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ class _Watch:
         self._looked = self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Starts the thread; the first time it waits for the first look, for so long as is decent."""
+        """Start the thread; the first time, wait for the first look, at most `_FIRST_SECONDS`."""
         first = self.pid == -1
         self.pid = os.getpid()
         self._looked, self._stopping = threading.Event(), threading.Event()  # a fork may have copied them locked

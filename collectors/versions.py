@@ -85,7 +85,7 @@ class MarkFile:
         self._lines.append(asdict(mark))
 
     def read_new(self) -> list[Mark]:
-        """Marks appended since the last call; lines that are no marks are skipped. Raises `OSError`."""
+        """Return the marks appended since the last call; skip lines that are no marks. Raise `OSError`."""
         marks: list[Mark] = []
         for document in self._lines.read_new():
             with suppress(ValueError, KeyError, TypeError):
@@ -94,7 +94,7 @@ class MarkFile:
 
 
 def _mark(document: Mapping[str, Any]) -> Mark:
-    """Raises `ValueError`, `KeyError` or `TypeError`."""
+    """Return the mark that a document states. Raise `ValueError`, `KeyError` or `TypeError`."""
     step, moment = document.get("step"), document.get("moment")
     return Mark(
         str(document["version"]),
@@ -125,7 +125,7 @@ class Timeline:
                 del self._times[0], self._versions[0]
 
     def at(self, time: float) -> str | None:
-        """The version at `time`, None where it is unknown."""
+        """Return the version at `time`, or None if it is unknown."""
         with self._lock:
             index = bisect_right(self._times, time)
             return self._versions[index - 1] if index else None
@@ -137,8 +137,8 @@ class Timeline:
             return bisect_left(self._times, since) == bisect_right(self._times, until)
 
     def runs(self, times: Sequence[float]) -> list[Run]:
-        """Runs of tokens whose steps began at `times` (ascending), a new one for each change. A token belongs to the
-        new version when its step began at the moment of the change or later.
+        """Return runs of tokens whose steps began at `times` (ascending), a new one for each change. A token belongs to
+        the new version when its step began at the moment of the change or later.
 
         >>> timeline = Timeline()
         >>> timeline.set(10.0, "4")

@@ -66,7 +66,8 @@ def mark(
     home: str | os.PathLike[str] | None = None,
     run: str | None = None,
 ) -> bool:
-    """The engines of a run have weights `version` from now on; also writes a `weights` record (source "trainer").
+    """Mark that the engines of a run have weights `version` from now on; also write a `weights` record (source
+    "trainer").
 
     Args:
         version: any name; the trainer's records should use the same in `weight_version`. Whole numbers make lag

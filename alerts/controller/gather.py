@@ -82,7 +82,7 @@ def gather(
     seen: Known | None = None,
     directives: Directives | None = None,
 ) -> Situation:
-    """The situation of `run` whose newest step with metrics is `step`. Raises `QueryError`.
+    """Return the situation of `run` whose newest step with metrics is `step`. Raise `QueryError`.
 
     `previewing`: read raw tokens although nothing depends on them. `seen`: what `look` found; None: it is read here.
     `directives`: what the trainer was told; None: whether the run went back to a checkpoint is not looked at.
@@ -154,7 +154,7 @@ def trials(
 
 
 def _first_previewed(store: Reading, run: str, step: int) -> int:
-    """The step that a preview begins with: a few back, fewer where these have very many tokens."""
+    """Return the step that a preview begins with: a few back, fewer where these have very many tokens."""
     rows = queries.cli_steps(store, run=run, first=step - _PREVIEW_STEPS + 1, last=step).to_pylist()
     newest_first = sorted(rows, key=lambda row: -row["step"])
     before = accumulate((row["tokens"] for row in newest_first), initial=0)
@@ -222,7 +222,7 @@ def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of sequences, shortest first, in batches that take no more than so many cells when padded."""
+    """Yield indices of sequences, shortest first, in batches that take at most `_MOST_CELLS` cells when padded."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (len(batch) + 1) * lengths[index] > _MOST_CELLS:

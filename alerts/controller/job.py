@@ -57,7 +57,7 @@ def records(store: Store, runs: Sequence[str]) -> dict[str, queries.ControllerRe
 
 
 def understood(home: Home, run: str, row: Mapping[str, Any] | None) -> Memory:
-    """Return the memory of one of `records`; None: nothing is remembered. Raise `StoreError` if it cannot be
+    """Return the memory of one of `records`, or None if nothing is remembered. Raise `StoreError` if it cannot be
     understood.
 
     A fresh one goes on from what trainers of the run were told before the store was lost: a correction that they apply
@@ -90,7 +90,7 @@ def remember(
     step: int | None,
     now: datetime,
 ) -> None:
-    """Stores the state and appends `actions` to the audit, inside a transaction. `memory.actions`: number of the last
+    """Store the state and append `actions` to the audit, inside a transaction. `memory.actions`: number of the last
     one before."""
     run = memory.directives.run
     store.execute(
@@ -198,24 +198,24 @@ class Controller:
         self._records: dict[str, queries.ControllerRead | None] = {}
 
     def run_once(self) -> Progress:
-        """Gives the runs that moved on their turns; see `Turns.run_once`."""
+        """Give the runs that moved on their turns; see `Turns.run_once`."""
         return self._turns.run_once()
 
     def rows(self) -> Sequence[Row]:
-        """Runs with steps, each with its `mark`: what there is to see of it now."""
+        """Return runs with steps, each with its `mark`: what there is to see of it now."""
         rows = as_of(queries.controller_runs(self._store.kept), self._clock())
         return [{**row, "mark": self._mark(row)} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
-        """Runs that moved on since they were looked at last, unless they ended so long ago that no trainer is there to
-        tell."""
+        """Return the priority of a run that moved on since the last look, or None. A run that ended so long ago that no
+        trainer is there to tell has none."""
         ended = self._clock() - row["made_at"] > _LIVE
         if ended or self._seen.get(row["run"]) == row["mark"]:
             return None
         return priority(live=row["live"], armed=self.armed(row["run"]), first=row["run"] not in self._seen)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Looks, decides and tells; → how many actions there were. Raises `LogprobeError` or `OSError`; what failed is
+        """Look, decide and tell; return how many actions there were. Raise `LogprobeError` or `OSError`; what failed is
         tried again."""
         seen = self._look({row["run"]: row["step"] for row in rows})
         done = 0
@@ -307,7 +307,7 @@ class Controller:
         ]
 
     def _publish(self, directives: Directives) -> None:
-        """Writes the file unless it says so already; one that was lost or changed is put right."""
+        """Write the file unless it has this content already; replace one that was lost or changed."""
         if not directives.entries:
             return
         file, key = self._file(directives.run), directive_key(self._store.home.path)
@@ -328,7 +328,7 @@ def _says(file: DirectiveFile, content: bytes) -> bool:
 
 
 def controller_part(store: Store, stopping: threading.Event) -> Part:
-    """The controller as a part of the service. Raises `ConfigurationError` when the home's `correction` is wrong.
+    """Return the controller as a part of the service. Raise `ConfigurationError` when the home's `correction` is wrong.
 
     The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
@@ -387,7 +387,8 @@ def notification(
 
 
 def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, off_from: int) -> Directives:
-    """The directives after `actions`: one entry for each that changes what the trainer does. Off also needs notice."""
+    """Return the directives after `actions`: one entry for each that changes what the trainer does. Off also needs
+    notice."""
     directives = memory.directives
     for action in actions:
         if action.name == "switched_on" and control.from_step is not None:
@@ -416,7 +417,7 @@ def _decision(command: str, by: str, *, force: bool) -> Decide:
 
 
 def _naming(run: str, control: Control, actions: Sequence[Action]) -> decide.Decision:
-    """Commands in sentences can be pasted: the run's name where they say RUN."""
+    """Replace RUN by the run's name, so that commands in sentences can be pasted."""
     waiting = None if control.waiting is None else _RUN.sub(lambda _: run, control.waiting)
     named = tuple(replace(action, words=_RUN.sub(lambda _: run, action.words)) for action in actions)
     return replace(control, waiting=waiting), named
@@ -431,7 +432,7 @@ def _by(action: Action, by: str) -> Action:
 
 
 def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
-    """`Controller.command`, through the service if one runs, else with the home to ourselves.
+    """Perform `Controller.command`, through the service if one runs, else with the home to ourselves.
 
     The kill switch is set before the service is asked: it works whatever state service and store are in.
 

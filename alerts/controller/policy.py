@@ -105,18 +105,18 @@ class Policies:
     runs: tuple[tuple[str, Policy], ...] = ()  # pattern of the run's name, policy
 
     def __call__(self, run: str) -> Policy:
-        """The policy of `run`."""
+        """Return the policy of `run`."""
         return next((policy for match, policy in reversed(self.runs) if fnmatchcase(run, match)), self.default)
 
 
 def load(home: Path) -> Policies:
-    """The policies of a home. Raises `ConfigurationError` that names file and line."""
+    """Return the policies of a home. Raise `ConfigurationError` that names file and line."""
     section = settings_file.section(home, SECTION)
     return Policies() if section is None else of_section(section)
 
 
 def of_section(section: Table | Entries) -> Policies:
-    """Policies as a section says. Raises `ConfigurationError`."""
+    """Return the policies that a section states. Raise `ConfigurationError`."""
     if isinstance(section, Entries):
         raise ConfigurationError(f"{section.place}: `{SECTION}` must be a mapping, such as `mode: suggest`")
     common = _without(section, "runs")

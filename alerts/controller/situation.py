@@ -139,7 +139,7 @@ class Control:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """The opposite of `document`. Raises `KeyError`, `TypeError` or `ValueError`."""
+        """Return the control that `document` described. Raise `KeyError`, `TypeError` or `ValueError`."""
         config, mode = document["config"], document["mode"]
         control = cls(**{name: value for name, value in document.items() if name not in {"config", "mode", "phase"}})
         return replace(

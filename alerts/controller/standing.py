@@ -80,8 +80,8 @@ class Standing:
 
 
 def judgement(actions: Sequence[Mapping[str, Any]], first: int | None) -> Mapping[str, Any] | None:
-    """The action that says whether the correction from step `first` on helped; None: not judged yet. `actions`: the
-    audit."""
+    """Return the action that says whether the correction from step `first` on helped, or None if it is not judged yet.
+    `actions`: the audit."""
     return next((action for action in reversed(actions) if action["name"] == "effect" and _since(action, first)), None)
 
 

@@ -39,14 +39,14 @@ SECTION: Final = "accepted"
 
 
 def known_cause(name: str) -> str:
-    """`name`, where the diagnosis knows such a cause. Raises `ConfigurationError`."""
+    """Return `name` if the diagnosis knows such a cause. Raise `ConfigurationError` otherwise."""
     if name not in SIGNATURES:
         raise ConfigurationError(f"unknown cause {name!r}; {located.instead(name, tuple(SIGNATURES))}")
     return name
 
 
 def limit(value: Any) -> float | None:
-    """K3 as a number, which YAML may have read as text (3e-3 has no point). Raises `ConfigurationError`."""
+    """Return K3 as a number, which YAML may have read as text (3e-3 has no point). Raise `ConfigurationError`."""
     if value is None or value == "":
         return None
     try:
@@ -83,7 +83,7 @@ def of_run(entries: tuple[Accepted, ...], run: str) -> dict[str, Accepted]:
 
 
 def load(home: Path) -> tuple[Accepted, ...]:
-    """The entries of a home. Raises `ConfigurationError` that names file and line."""
+    """Return the entries of a home. Raise `ConfigurationError` that names file and line."""
     return settings_file.read(home, SECTION, _KIND, ())
 
 
@@ -95,7 +95,7 @@ _SOURCES: Final = ("command", "page")
 
 
 def acceptance_part(store: Store, _: threading.Event) -> Part:
-    """Acceptances as a part of the service. Raises `ConfigurationError` when the home's `accepted` is wrong.
+    """Return acceptances as a part of the service. Raise `ConfigurationError` when the home's `accepted` is wrong.
 
     The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
@@ -109,7 +109,7 @@ def acceptance_part(store: Store, _: threading.Event) -> Part:
 
 
 def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[str, int]:
-    """Brings what is stored of the policy in line with `entries`, for all runs; counts of what was changed. Raises
+    """Bring what is stored of the policy in line with `entries`, for all runs; return counts of what was changed. Raise
     `StoreError`."""
     stored: dict[tuple[str, str], Mapping[str, Any]] = {
         (row["run"], row["cause"]): row for row in queries.acceptances_policy(store.kept).to_pylist()
@@ -148,7 +148,8 @@ class Accepting(TypedDict):
 
 
 def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> Accepting:
-    """``{"run", "cause", "because", "up_to": K3 or null, "author", "source": "command" | "page"}``."""
+    """Accept a cause in a run: ``{"run", "cause", "because", "up_to": K3 or null, "author", "source": "command" |
+    "page"}``."""
     run, because, author = (actions.text(document, name) for name in ("run", "because", "author"))
     cause, up_to = known_cause(actions.text(document, "cause")), limit(document.get("up_to"))
     source = document.get("source") if document.get("source") in _SOURCES else "command"
@@ -173,7 +174,7 @@ def _stands(store: Store, run: str, cause: str, facts: Mapping[str, Any]) -> boo
 
 
 def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """``{"run", "cause", "author"}``."""
+    """Withdraw an acceptance: ``{"run", "cause", "author"}``."""
     run, cause, author = (actions.text(document, name) for name in ("run", "cause", "author"))
     rows = [row for row in queries.acceptances_read(store, run=run).to_pylist() if row["cause"] == cause]
     if not rows:
@@ -188,7 +189,7 @@ def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[
 
 
 def _explained(store: Store, run: str, cause: str) -> float | None:
-    """K3 that the newest diagnosis says that the cause explains. Raises `ConfigurationError` for an unknown run."""
+    """Return the K3 that the cause explains by the newest diagnosis. Raise `ConfigurationError` for an unknown run."""
     if run not in queries.app_runs(store)["run"].to_pylist():
         raise ConfigurationError(f"no run {run!r} in this home; `logprobe runs` lists them")
     rows = queries.diagnosis_latest(store, run=run).to_pylist()

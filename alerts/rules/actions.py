@@ -46,7 +46,8 @@ def span(text: str) -> timedelta:
 
 
 def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """``{"episode": …, "author": …, "reason": …, "for": "1h"}``; without ``for``, for as long as the episode lasts.
+    """Acknowledge episodes: ``{"episode": …, "author": …, "reason": …, "for": "1h"}``; without ``for``, for as long as
+    the episode lasts.
 
     The episode may be named by run, or run and rule, if that says which.
     """
@@ -89,7 +90,8 @@ def _until(document: Mapping[str, Any], now: datetime) -> datetime:
 
 
 def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """``{"id": …, "run": pattern, "rule": pattern, "for": "2h", "author": …, "reason": …}``; one pattern is enough."""
+    """Silence alerts: ``{"id": …, "run": pattern, "rule": pattern, "for": "2h", "author": …, "reason": …}``; one
+    pattern is enough."""
     patterns = {name: str(document.get(name) or "").strip() for name in FIELDS}
     if not any(patterns.values()):
         raise ConfigurationError("a silence needs a pattern of run or rule, such as run=ablation-*")
@@ -106,7 +108,7 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
 
 
 def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """``{"id": …, "author": …}``."""
+    """End a silence: ``{"id": …, "author": …}``."""
     wanted = actions.text(document, "id")
     silences = {row["id"]: row for row in queries.alert_silences(store, now=now.isoformat()).to_pylist()}
     if wanted not in silences:

@@ -105,7 +105,7 @@ class _Work:
         self.messages += due
 
     def changed(self) -> list[Alert]:
-        """Alerts that are not as they are stored; words alone, which name spans of time, are no change."""
+        """Return alerts that are not as they are stored; words alone, which name spans of time, are no change."""
         return [
             alert
             for rule, alert in self.alerts.items()
@@ -178,7 +178,7 @@ class Watch:
         return priority(live=row["live"], armed=False, first=row["rules"] is None)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Look at some runs, and write what became of their alerts; counts of that.
+        """Look at some runs, and write what became of their alerts; return counts of that.
 
         Raises:
             QueryError, StoreError: the store refused.

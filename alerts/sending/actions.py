@@ -138,7 +138,8 @@ def delivery_part(store: Store, stopping: threading.Event) -> Part:
         }
 
     def test(document: Document) -> Tested:
-        """``{"channel", "author"}``. Through a separate channel: the sender's belongs to the sender's thread."""
+        """Test a channel: ``{"channel", "author"}``. Through a separate channel: the sender's belongs to the sender's
+        thread."""
         wanted, author = text(document, "channel"), text(document, "author")
         tested = ping(read(), wanted, clock())
         with store.transaction() as cursor:
@@ -147,7 +148,8 @@ def delivery_part(store: Store, stopping: threading.Event) -> Part:
         return tested
 
     def handled(statement: str, done: str) -> Callable[[Document], Document]:
-        """``{"key", "channel", "author"}``. A message that is in flight or has arrived stays so."""
+        """Return an action on an abandoned message: ``{"key", "channel", "author"}``. A message that is in flight or
+        has arrived stays so."""
 
         def handle(document: Document) -> Document:
             key, channel, author = (text(document, name) for name in ("key", "channel", "author"))

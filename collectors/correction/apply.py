@@ -77,7 +77,7 @@ def correct(
     advantages: Any = None,
     group: Any = None,
 ) -> Correction:
-    """The weights and the response mask of a batch under `config`.
+    """Return the weights and the response mask of a batch under `config`.
 
     All arrays are padded [batch, time], or lists of 1-D arrays; numpy or torch, on any device, in any float type. No
     device is waited for. What stands where the mask is 0 has no effect, NaN included. A broken token under the mask
@@ -140,7 +140,7 @@ def outcome_of(config: CorrectionConfig, tokens: Tokens, group: Any = None) -> O
 
 
 def _weights(config: CorrectionConfig, tokens: Tokens, ratio: Array, beyond: Array, group: Any) -> tuple[Array, Array]:
-    """Weights within their bounds, [B, T] or [B, 1], and what they are to be divided by (0-d)."""
+    """Return the weights within their bounds, [B, T] or [B, 1], and what they are to be divided by (0-d)."""
     xp = tokens.xp
     one = arithmetic.constant(xp, 1.0, ratio)
     if config.is_level is None:
@@ -204,7 +204,7 @@ def _measure(config: CorrectionConfig, tokens: Tokens) -> Array:
 
 
 def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
-    """Sequences with a token whose ρ is below the veto [B, 1]. A trainer side of −inf or −9999 is ρ = 0."""
+    """Return the sequences with a token whose ρ is below the veto [B, 1]. A trainer side of −inf or −9999 is ρ = 0."""
     if config.veto is None:
         return None
     impossible = tokens.mask & ~tokens.valid & (tokens.trainer <= SENTINEL) & (tokens.rollout > SENTINEL)
@@ -213,7 +213,7 @@ def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
 
 
 def _summed(values: Array, group: Any) -> Array:
-    """`values` summed over the ranks of `group`, in place; None: this process alone. Every rank of the group must come
+    """Sum `values` over the ranks of `group`, in place; None: this process alone. Every rank of the group must come
     here.
 
     torch is not imported: a caller with a group has imported it. Raises `InputError` for a group with arrays that are

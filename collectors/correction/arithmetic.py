@@ -19,24 +19,26 @@ Namespace: TypeAlias = Any  # of the array API
 
 
 def detached(values: Array) -> Array:
-    """`values` without a gradient: a tensor cut off from its graph, a numpy array as it is."""
+    """Return `values` without a gradient: a tensor cut off from its graph, a numpy array as it is."""
     detach = getattr(values, "detach", None)
     return values if detach is None else detach()
 
 
 def constant(xp: Namespace, value: float, like: Array) -> Array:
-    """A 0-d array of the type and on the device of `like`, filled there: a copy from the host would wait for the
+    """Return a 0-d array of the type and on the device of `like`, filled there: a copy from the host would wait for the
     device."""
     return xp.full((), value, dtype=like.dtype, device=array_api_compat.device(like))
 
 
 def where(xp: Namespace, condition: Array, values: Array, otherwise: float = 0.0) -> Array:
-    """`values` where the condition holds, else a constant; no gradient and no NaN comes through from elsewhere."""
+    """Return `values` where the condition holds, else a constant; no gradient and no NaN comes through from
+    elsewhere."""
     return xp.where(condition, values, constant(xp, otherwise, values))
 
 
 def bounded(values: Array, lower: float | None, upper: float | None) -> Array:
-    """`values` limited to bounds. Both libraries have the method; `clip` of the namespace indexes in older releases."""
+    """Return `values` limited to bounds. Both libraries have the method; `clip` of the namespace indexes in older
+    releases."""
     return values if lower is None and upper is None else values.clip(lower, upper)
 
 
@@ -51,7 +53,8 @@ def sound(behaviour: Array, policy: Array) -> Array:
 
 
 def broken_kinds(xp: Namespace, behaviour: Array, policy: Array) -> dict[str, Array]:
-    """Broken tokens by kind, each under the first that applies: names as in `statistics.BROKEN`, without ``n_``."""
+    """Return broken tokens by kind, each under the first that applies: names as in `statistics.BROKEN`, without
+    ``n_``."""
     kinds = {
         "nonfinite_behaviour": ~_finite(behaviour),
         "nonfinite_policy": ~_finite(policy),
@@ -70,28 +73,28 @@ def broken_kinds(xp: Namespace, behaviour: Array, policy: Array) -> dict[str, Ar
 
 
 def _finite(values: Array) -> Array:
-    """Two comparisons; `isfinite` of torch takes ten times as long on a CPU."""
+    """Return where values are finite. Two comparisons: `isfinite` of torch takes ten times as long on a CPU."""
     return (values > float("-inf")) & (values < float("inf"))
 
 
 def difference(xp: Namespace, policy: Array, behaviour: Array, valid: Array) -> Array:
-    """Log-ratio d, 0 where not valid. Both sides are made 0 there first: a NaN would otherwise return through the
-    gradient."""
+    """Return the log-ratio d, 0 where not valid. Both sides are made 0 there first: a NaN would otherwise return
+    through the gradient."""
     return where(xp, valid, policy) - where(xp, valid, behaviour)
 
 
 def limited(log_ratio: Array) -> Array:
-    """Log-ratio limited to ±20."""
+    """Return the log-ratio limited to ±20."""
     return bounded(log_ratio, -CLAMP, CLAMP)
 
 
 def exp_clamped(xp: Namespace, log_ratio: Array) -> Array:
-    """ρ = exp(clamp(d, ±20))."""
+    """Return ρ = exp(clamp(d, ±20))."""
     return xp.exp(limited(log_ratio))
 
 
 def row_sum(xp: Namespace, values_BT: Array) -> Array:
-    """Σ over each sequence [B, 1]."""
+    """Return Σ over each sequence [B, 1]."""
     return xp.sum(values_BT, axis=-1, keepdims=True)
 
 
@@ -101,25 +104,25 @@ def row_count(xp: Namespace, flags_BT: Array, like: Array) -> Array:
 
 
 def row_mean(xp: Namespace, values_BT: Array, valid_BT: Array) -> Array:
-    """Mean over each sequence's valid tokens [B, 1], 0 for an empty one; `values_BT` are 0 elsewhere."""
+    """Return the mean over each sequence's valid tokens [B, 1], 0 for an empty one; `values_BT` are 0 elsewhere."""
     count = row_count(xp, valid_BT, values_BT)
     return row_sum(xp, values_BT) / bounded(count, 1.0, None)
 
 
 def row_any(xp: Namespace, flags_BT: Array) -> Array:
-    """Return whether any token of each sequence [B, 1]."""
+    """Return whether any flag of each sequence is set [B, 1]."""
     return xp.any(flags_BT, axis=-1, keepdims=True)
 
 
 def row_extreme(xp: Namespace, values_BT: Array, valid_BT: Array, *, largest: bool, empty: float) -> Array:
-    """Maximum or minimum over each sequence's valid tokens [B, 1]; `empty` where there is none."""
+    """Return the maximum or minimum over each sequence's valid tokens [B, 1]; `empty` where there is none."""
     chosen = where(xp, valid_BT, values_BT, float("-inf") if largest else float("inf"))
     of_rows = (xp.max if largest else xp.min)(chosen, axis=-1, keepdims=True)
     return where(xp, row_any(xp, valid_BT), of_rows, empty)
 
 
 def extreme(xp: Namespace, values: Array, valid: Array, *, largest: bool) -> Array:
-    """Largest or smallest of the valid values (0-d), −inf or +inf without any."""
+    """Return the largest or smallest of the valid values (0-d), −inf or +inf without any."""
     nothing = float("-inf") if largest else float("inf")
     reduce = xp.max if largest else xp.min
     rows = reduce(where(xp, valid, values, nothing), axis=-1)
@@ -127,7 +130,7 @@ def extreme(xp: Namespace, values: Array, valid: Array, *, largest: bool) -> Arr
 
 
 def at_level(xp: Namespace, d_BT: Array, valid_BT: Array, level: str) -> Array:
-    """Log-ratio of a level: [B, T] for ``token``, [B, 1] for ``sequence`` (sum) and ``geometric`` (mean)."""
+    """Return the log-ratio of a level: [B, T] for ``token``, [B, 1] for ``sequence`` (sum) and ``geometric`` (mean)."""
     if level == "token":
         return d_BT
     return row_sum(xp, d_BT) if level == "sequence" else row_mean(xp, d_BT, valid_BT)
@@ -142,12 +145,12 @@ def outside(xp: Namespace, values: Array, lower: float | None, upper: float | No
 
 
 def k3(xp: Namespace, log_ratio: Array) -> Array:
-    """K3 estimator, exp(d) − 1 − d with the exponential clamped."""
+    """Return the K3 estimator, exp(d) − 1 − d with the exponential clamped."""
     return xp.expm1(limited(log_ratio)) - log_ratio
 
 
 def binary_kl(xp: Namespace, behaviour: Array, policy: Array) -> Array:
-    """KL(behaviour‖policy) of the token against all others, two outcomes (DPPO).
+    """Return KL(behaviour‖policy) of the token against all others, two outcomes (DPPO).
 
     1 − p is floored at 1e-7: a certain token leaves nothing for the others.
     """

@@ -32,7 +32,7 @@ class Layout:
     lengths: tuple[int, ...] | None
 
     def restore(self, values_BT: Array) -> Any:
-        """[batch, time] in the layout of the batch: padded, or a list of 1-D arrays."""
+        """Return values [batch, time] in the layout of the batch: padded, or a list of 1-D arrays."""
         if self.lengths is None:
             return values_BT[:, : self.time]
         return [values_BT[row, :length] for row, length in enumerate(self.lengths)]
@@ -50,12 +50,12 @@ class Batch:
     mask_dtype: Any  # of the mask as it was given
 
     def masked(self, keep_BT: Array) -> Any:
-        """A mask in the type and layout of the one that was given."""
+        """Return a mask in the type and layout of the one that was given."""
         return self.layout.restore(self.xp.astype(keep_BT, self.mask_dtype))
 
 
 def batch_of(logprobs: Mapping[str, Any], mask: Any, advantages: Any = None) -> Batch:
-    """One padded form of a batch.
+    """Return one padded form of a batch.
 
     Args:
         logprobs: name → log-probs per token; None is left out. The first one says what shape the others must have.
@@ -88,7 +88,7 @@ def batch_of(logprobs: Mapping[str, Any], mask: Any, advantages: Any = None) -> 
 
 
 def _items(name: str, value: Any) -> Any:
-    """An array [batch, time] as it is, or a list of 1-D arrays; what is neither numpy nor torch becomes numpy."""
+    """Return an array [batch, time] or a list of 1-D arrays as it is; what is neither numpy nor torch becomes numpy."""
     if not is_list(value):
         array = _array(name, value)
         if array.ndim != _PADDED:
@@ -124,7 +124,7 @@ def _layout_of(name: str, value: Any) -> Layout:
 
 
 def _namespace(given: Mapping[str, Any], mask: Any, advantages: Any) -> Namespace:
-    """The one library that all arrays are of."""
+    """Return the one library that all arrays are of."""
     named = {**given, "mask": mask, "advantages": advantages}
     namespaces: dict[str, tuple[str, Namespace]] = {}
     for name, value in named.items():
@@ -156,7 +156,7 @@ def _require(name: str, value: Any, lead: str, reference: Any) -> None:
 
 
 def _wide(xp: Namespace, given: Mapping[str, Any]) -> Any:
-    """float64 where any log-probs are; else float32: sums of half-precision log-ratios would be noise."""
+    """Return float64 where any log-probs are; else float32: sums of half-precision log-ratios would be noise."""
     arrays = [array for value in given.values() for array in (value if is_list(value) else [value])]
     return xp.float64 if any(array.dtype == xp.float64 for array in arrays) else xp.float32
 
@@ -170,7 +170,7 @@ def _mask_items(xp: Namespace, mask: Any, layout: Layout, like: Any) -> Any:
 
 
 def _padded(xp: Namespace, value: Any, layout: Layout) -> Array:
-    """[batch, time ≥ 1], filled up with 0 at the end."""
+    """Return values [batch, time ≥ 1], filled up with 0 at the end."""
     time = max(1, layout.time)  # reductions have no answer for an axis without elements
     if not is_list(value):
         return value if layout.time else _column(xp, value)
@@ -178,7 +178,7 @@ def _padded(xp: Namespace, value: Any, layout: Layout) -> Array:
 
 
 def _column(xp: Namespace, value: Array) -> Array:
-    """One column of zeros for a batch without any."""
+    """Return one column of zeros for a batch without any."""
     return xp.zeros((value.shape[0], 1), dtype=value.dtype, device=array_api_compat.device(value))
 
 
@@ -190,7 +190,7 @@ def _filled(xp: Namespace, row: Array, time: int) -> Array:
 
 
 def _advantages(xp: Namespace, value: Any, layout: Layout, reference: Any) -> Array:
-    """Per token [B, T], or one per sequence [B, 1]."""
+    """Return advantages per token [B, T], or one per sequence [B, 1]."""
     per_sequence = _per_sequence(xp, value, layout, reference)
     if per_sequence is not None:
         return per_sequence
@@ -200,7 +200,7 @@ def _advantages(xp: Namespace, value: Any, layout: Layout, reference: Any) -> Ar
 
 
 def _per_sequence(xp: Namespace, value: Any, layout: Layout, reference: Any) -> Array | None:
-    """[B, 1] of one value per sequence; None where there is one per token."""
+    """Return [B, 1] of one value per sequence, or None if there is one per token."""
     if is_ragged(value):
         return None
     if is_list(value):
@@ -227,12 +227,12 @@ class Tokens:
     d: Array  # d as the levels see it: limited to ±20 where the configuration says so
 
     def at(self, level: str) -> Array:
-        """ρ of a level: [B, T] for tokens, else [B, 1]."""
+        """Return ρ of a level: [B, T] for tokens, else [B, 1]."""
         return arithmetic.exp_clamped(self.xp, arithmetic.at_level(self.xp, self.d, self.valid, level))
 
 
 def tokens_of(config: CorrectionConfig, batch: Batch) -> Tokens:
-    """The tokens of a batch as `config` needs them."""
+    """Return the tokens of a batch as `config` needs them."""
     xp = batch.xp
     sides = {name: arithmetic.detached(values) for name, values in batch.logprobs.items()}
     rollout, trainer = sides["rollout_logprobs"], sides["trainer_logprobs"]

@@ -122,12 +122,12 @@ class CorrectionConfig:
         return self.rs_level is not None and self.rs_by_advantage
 
     def to_dict(self) -> dict[str, object]:
-        """All fields, as JSON knows them."""
+        """Return all fields, as JSON knows them."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The configuration `to_dict` gave; a field that is not there has its default.
+        """Return the configuration that `to_dict` gave; a missing field has its default.
 
         A null field that is not known is what another release left off, as recorded runs have it.
 
@@ -142,12 +142,13 @@ class CorrectionConfig:
         return cls(**stated)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values. Raises `ConfigurationError` as the constructor does, also for an unknown field."""
+        """Return a copy with other values. Raise `ConfigurationError` as the constructor does, also for an unknown
+        field."""
         self._require_known(changes)
         return replace(self, **changes)
 
     def fingerprint(self) -> str:
-        """16 hex digits that stand for this configuration, the same in every process.
+        """Return 16 hex digits that stand for this configuration, the same in every process.
 
         Made of the fields that differ from their defaults: a field that a later release adds does not change it.
         """
@@ -171,7 +172,7 @@ class CorrectionConfig:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """`value` as the field stores it."""
+    """Return `value` as the field stores it."""
     if name not in _CHOICES:
         return None if value is None else _finite(name, value)
     choices = _CHOICES[name]

@@ -23,7 +23,7 @@ class Preset(NamedTuple):
 
 
 def preset(name: str, **changes: Any) -> CorrectionConfig:
-    """A configuration of `PRESETS` by name, with other values where `changes` say so.
+    """Return a configuration of `PRESETS` by name, with other values where `changes` say so.
 
     >>> preset("trl/token_truncate", is_upper=5).is_upper
     5.0
@@ -38,7 +38,7 @@ def preset(name: str, **changes: Any) -> CorrectionConfig:
 
 
 def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
-    """The correction of ms-swift's ``rollout_importance_sampling_mode`` at its
+    """Return the correction of ms-swift's ``rollout_importance_sampling_mode`` at its
     ``rollout_importance_sampling_threshold``.
 
     ``sequence_mask`` keeps token weights, unlimited, in sequences whose geometric ratio is within the threshold;

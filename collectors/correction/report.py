@@ -69,7 +69,7 @@ class Report(Mapping[str, float | None]):
 
     @classmethod
     def merge(cls, first: Self, *others: Self) -> Self:
-        """The numbers of all batches together, of one configuration."""
+        """Return the numbers of all batches together, of one configuration."""
         every = [first.sums, *(other.sums for other in others)]
         return cls({name: _merged(name, [sums[name] for sums in every]) for name in first.sums})
 
@@ -100,7 +100,7 @@ def _merged(name: str, values: list[float]) -> float:
 
 
 def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
-    """The numbers of a report.
+    """Return the numbers of a report.
 
     Fractions of tokens are of `tokens`, those under the mask before the correction; fractions of sequences are of the
     `sequences` that have any. Ratios are those of the configured level, before bounds, repeated over the tokens of a
@@ -155,10 +155,10 @@ def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def quotient(numerator: float, denominator: float) -> float | None:
-    """None where there is nothing to measure, or the value is NaN."""
+    """Return the quotient, or None if there is nothing to measure or the value is not finite."""
     return finite(numerator / denominator) if denominator > 0 else None
 
 
 def finite(value: float) -> float | None:
-    """`value`, None where it is NaN."""
+    """Return `value`, or None if it is not finite."""
     return value if math.isfinite(value) else None

@@ -35,7 +35,7 @@ class Outcome:
 
 
 def sums_of(outcome: Outcome) -> dict[str, Array]:
-    """Name → 0-d array, for `report.derived`."""
+    """Return name → 0-d array, for `report.derived`."""
     return _tokens(outcome) | _sequences(outcome) | _weights(outcome) | _advantages(outcome) | _broken(outcome)
 
 
@@ -45,7 +45,7 @@ def _count(outcome: Outcome, flags: Array) -> Array:
 
 
 def _touched(outcome: Outcome) -> Array:
-    """Tokens whose weight was limited, or that were dropped."""
+    """Return the tokens whose weight was limited, or that were dropped."""
     return outcome.tokens.mask & (outcome.is_below | outcome.is_above | ~outcome.keep)
 
 

@@ -56,12 +56,12 @@ class _Progress:
     current: _Pass | None = None
 
     def begin(self, step: int) -> None:
-        """A micro-batch of `step` comes."""
+        """Begin a micro-batch of `step`."""
         if step != self.step:
             self.step, self.recorded, self.trained, self.sent = step, 0, self.sent, None
 
     def names(self, count: int) -> list[str]:
-        """Names for the next `count` sequences."""
+        """Return names for the next `count` sequences."""
         start, self.recorded = self.recorded, self.recorded + count
         return [f"pipelinerl-{_rank()}-{self.step}-{index}" for index in range(start, start + count)]
 
@@ -77,8 +77,8 @@ def _rank() -> int:
 
 
 def world(module: ModuleType) -> None:
-    """`pipelinerl.world`: the launcher has just replaced ``PYTHONPATH``, which brings our hooks into the processes that
-    it starts."""
+    """Watch `pipelinerl.world`: the launcher has just replaced ``PYTHONPATH``, which brings our hooks into the
+    processes that it starts."""
     if _WATCH.process.knows(getattr(module, "WorldMap", None), {"__init__": ()}):
         _WATCH.wrapper.before(module.WorldMap, "__init__", _keep_hooks)
 
@@ -91,7 +91,7 @@ def _keep_hooks(*_: Any, **__: Any) -> None:
 
 
 def weights(module: ModuleType) -> None:
-    """`pipelinerl.finetune_loop`: weights that the engines get. Their version is the number of samples they were
+    """Watch `pipelinerl.finetune_loop`: weights that the engines get. Their version is the number of samples they were
     trained on."""
     manager = getattr(module, "WeightUpdateManager", None)
     if _WATCH.process.knows(manager, {"send_weight_update": ("version",)}):
@@ -106,7 +106,7 @@ def _sent(_: Any, __: Any, version: int) -> None:
 
 
 def scalars(module: ModuleType) -> None:
-    """`pipelinerl.finetune.logging_`: means over all ranks, which the main process logs."""
+    """Watch `pipelinerl.finetune.logging_`: means over all ranks, which the main process logs."""
     if _WATCH.process.knows(module, {"log_metrics": ("completed_steps", "metrics")}):
         _WATCH.wrapper.after(module, "log_metrics", _logged)
 
@@ -121,7 +121,7 @@ def _logged(_: Any, __: Any, completed_steps: int, metrics: Mapping[str, Any]) -
 
 
 def loss(module: ModuleType) -> None:
-    """`pipelinerl.finetune.rl`: every micro-batch of the trainer."""
+    """Watch `pipelinerl.finetune.rl`: every micro-batch of the trainer."""
     parameters = ("model", "batch", "current_step", "config", "seq_parallel_group")
     if _WATCH.process.knows(module, {"rl_step": parameters}):
         _WATCH.wrapper.before(module, "rl_step", _begin)
@@ -137,7 +137,7 @@ def _begin(model: Any, batch: Any, current_step: int, _: Any, config: Any, seq_p
 
 
 def _forget() -> _Pass | None:
-    """The call that is going on, which ends."""
+    """Forget the call in progress, which ends, and return it, or None."""
     done, _NOW.current = _NOW.current, None
     if done is not None:
         done.hook.remove()
@@ -186,7 +186,7 @@ def _record(recorder: Recorder, done: _Pass) -> None:
 
 
 def _trained(mask: list[bool], starts: list[int]) -> list[slice]:
-    """Per packed sequence, its first to its last token that is trained on.
+    """Return, per packed sequence, its first to its last token that is trained on.
 
     >>> _trained([False, True, True, False, False, True], [0, 3, 5, 6])
     [slice(1, 3, None), slice(3, 3, None), slice(5, 6, None)]
@@ -199,7 +199,7 @@ def _trained(mask: list[bool], starts: list[int]) -> list[slice]:
 
 
 def _chosen(logits: Any, tokens: Any, temperature: float) -> Any:
-    """[batch, time]: the log-prob of each token, 0 for the first; the operations are those of `rl_step`."""
+    """Return the log-prob of each token [batch, time], 0 for the first; the operations are those of `rl_step`."""
     import torch  # noqa: PLC0415 - whoever has a model has loaded it
 
     chosen = torch.zeros(tokens.shape, dtype=torch.float32, device=logits.device)

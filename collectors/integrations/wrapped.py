@@ -53,7 +53,7 @@ _OPENRLHF: Final = Watch("openrlhf")
 
 
 def openrlhf_trainer(module: ModuleType) -> None:
-    """`openrlhf.trainer.ppo_trainer`: which step is trained, and when weights are sent."""
+    """Watch `openrlhf.trainer.ppo_trainer`: which step is trained, and when weights are sent."""
     trainer = getattr(module, "BasePPOTrainer", None)
     if _OPENRLHF.process.knows(trainer, {"train_step": ("global_step",), "broadcast_to_vllm": ()}):
         _OPENRLHF.wrapper.before(trainer, "train_step", _openrlhf_step)
@@ -70,7 +70,7 @@ def _openrlhf_sent(_: Any, *__: Any) -> None:
 
 
 def openrlhf(module: ModuleType) -> None:
-    """`openrlhf.trainer.ppo_utils.experience_maker`: batches with both log-probs."""
+    """Watch `openrlhf.trainer.ppo_utils.experience_maker`: batches with both log-probs."""
     maker = getattr(module, "RemoteExperienceMaker", None)
     if _OPENRLHF.process.knows(maker, {"make_experience_batch": ("rollout_samples",)}):
         _OPENRLHF.wrapper.after(maker, "make_experience_batch", _openrlhf_batches)
@@ -106,7 +106,7 @@ _ROLL: Final = Watch("roll")
 
 
 def roll(module: ModuleType) -> None:
-    """`roll.utils.train_infer_corrections`: called with each batch before it is trained on."""
+    """Watch `roll.utils.train_infer_corrections`: called with each batch before it is trained on."""
     name = "apply_train_infer_correction_to_batch"
     if _ROLL.process.knows(module, {name: ("batch", "stat_mask_key")}):
         _ROLL.wrapper.before(module, name, _roll_batch)
@@ -134,7 +134,7 @@ _AREAL: Final = Watch("areal")
 
 
 def areal(module: ModuleType) -> None:
-    """`areal.trainer.ppo.actor`: trajectories with the versions of each token."""
+    """Watch `areal.trainer.ppo.actor`: trajectories with the versions of each token."""
     actor = getattr(module, "PPOActor", None)
     if _AREAL.process.knows(actor, {"compute_advantages": ("data",)}):
         _AREAL.wrapper.before(actor, "compute_advantages", _areal_batch)
@@ -168,7 +168,7 @@ _RLLM: Final = Watch("rllm")
 
 
 def rllm(module: ModuleType) -> None:
-    """`rllm.trainer.verl.verl_backend`: the batch after its advantages."""
+    """Watch `rllm.trainer.verl.verl_backend`: the batch after its advantages."""
     backend = getattr(module, "VerlBackend", None)
     if not _RLLM.process.knows(backend, {"compute_advantages": ("trainer_state",)}) or backend is None:
         return

@@ -51,17 +51,17 @@ class Table:
     starts: Indices
 
     def sums(self, names: tuple[str, ...], rows_RK: Floats) -> None:
-        """Σ of each row over each piece, into the column of its name."""
+        """Write Σ of each row over each piece into the column of its name."""
         self.blocks[names][:, self.rows] = np.add.reduceat(rows_RK, self.starts, axis=1)
 
     def count(self, name: str, hits_K: Bools) -> None:
-        """Number of hits in each piece."""
+        """Count the hits in each piece."""
         self.columns[name][self.rows] = np.add.reduceat(
             hits_K, self.starts, dtype=np.int32
         )  # a chunk has no 2³¹ tokens
 
     def extremes(self, values_K: Floats) -> tuple[float, float]:
-        """`min_d` and `max_d` of each piece; → of all of them."""
+        """Write `min_d` and `max_d` of each piece; return those of all pieces."""
         lowest, highest = np.minimum.reduceat(values_K, self.starts), np.maximum.reduceat(values_K, self.starts)
         self.columns["min_d"][self.rows], self.columns["max_d"][self.rows] = lowest, highest
         return float(np.minimum.reduce(lowest)), float(np.maximum.reduce(highest))
@@ -85,7 +85,7 @@ class Workspace:
         self._memory = np.empty(ROWS * size)
 
     def rows(self, size: int) -> Floats:
-        """Float64 [`ROWS`, size], without gaps: a small chunk lies in as little of the cache."""
+        """Return float64 [`ROWS`, size], without gaps: a small chunk lies in as little of the cache."""
         return self._memory[: ROWS * size].reshape(ROWS, size)
 
 
@@ -158,7 +158,7 @@ def accumulate(table: Table, tokens: Tokens, limits: tuple[float, float], work: 
 
 
 def _loaded(tokens: Tokens, rows: Floats) -> tuple[Floats, Floats]:
-    """Behaviour and policy as the first two rows."""
+    """Return behaviour and policy as the first two rows."""
     rows[0, :] = tokens.behaviour
     rows[1, :] = tokens.policy
     return rows[0], rows[1]
@@ -175,7 +175,7 @@ def _is_clean(tokens: Tokens) -> bool:
 
 
 def _range(values_K: Values) -> tuple[float, float]:
-    """Lowest and highest; NaN where one is NaN."""
+    """Return the lowest and the highest value; NaN if one is NaN."""
     return float(np.minimum.reduce(values_K)), float(np.maximum.reduce(values_K))
 
 
@@ -186,7 +186,7 @@ def is_sentinel(logprob: Floats) -> Bools:
 
 
 def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
-    """Count broken tokens by kind, each under the first kind that applies; → which are broken."""
+    """Count broken tokens by kind, each under the first kind that applies; return which are broken."""
     kinds = {
         "n_nonfinite_behaviour": ~np.isfinite(behaviour),
         "n_nonfinite_policy": ~np.isfinite(policy),
@@ -276,5 +276,5 @@ def _probabilities(rows: Floats, clamped: Bools | None) -> None:
 
 
 def _k3_series(d: Floats) -> Floats:
-    """``d²(1/2 + d/6 + d²/24)``: relative error d³/60."""
+    """Return ``d²(1/2 + d/6 + d²/24)``: relative error d³/60."""
     return ((d * (1 / 24) + 1 / 6) * d + 0.5) * (d * d)

@@ -176,7 +176,7 @@ def sequence_statistics(
     advantages_N: ArrayLike | None = None,
     zero_is_placeholder: bool = False,
 ) -> Statistics:
-    """Sufficient statistics of every sequence of one pair.
+    """Return sufficient statistics of every sequence of one pair.
 
     Args:
         behaviour_N: log-probabilities, flat, any float dtype; NaN and infinities are allowed anywhere.
@@ -208,7 +208,8 @@ def sequence_statistics(
 
 
 def _with_placeholders(tokens: kernel.Tokens) -> Any:
-    """The policy with a sentinel where it is exactly 0 and behaviour says that the token was far from certain."""
+    """Return the policy with a sentinel where it is exactly 0 and behaviour says that the token was far from
+    certain."""
     placeholder = kernel.zero_of_unlikely(tokens.behaviour, tokens.policy)
     if not bool(placeholder.any()):
         return tokens.policy
@@ -237,7 +238,7 @@ def _without_blanks(table: Statistics) -> Statistics:
 
 
 def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Starts of the pieces, and the first piece of each sequence that has tokens.
+    """Return the starts of the pieces, and the first piece of each sequence that has tokens.
 
     Sequences are cut at multiples of `LONGEST_PIECE` from their own start. So their sums do not depend, in any bit, on
     what stands around them: not on the batch, the shard or the segment they came in.
@@ -251,7 +252,7 @@ def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Consecutive pieces, as many as fit into a chunk; one that does not is a chunk by itself."""
+    """Yield consecutive pieces, as many as fit into a chunk; one that does not is a chunk by itself."""
     first = 0
     while first < len(pieces):
         last = max(int(np.searchsorted(ends, pieces[first] + kernel.CHUNK, side="right")), first + 1)
@@ -280,7 +281,7 @@ def _check_offsets(offsets_S1: NDArray[np.int64], size: int) -> None:
 
 
 def _filled(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float]) -> Statistics:
-    """Columns of all pieces."""
+    """Return the columns of all pieces."""
     ends = np.append(pieces[1:], len(tokens))
     blocks = {names: np.zeros((len(names), len(pieces))) for names in (kernel.LOGPROB_SUMS, kernel.PROBABILITY_SUMS)}
     columns = empty(len(pieces)) | {
@@ -310,12 +311,12 @@ def _pieces_to_sequences(table: Statistics, first: NDArray[np.int64], offsets_S1
 
 
 def merge(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Statistics:
-    """Statistics of the union of disjoint token sets, column by column; arrays of the same shape."""
+    """Return the statistics of the union of disjoint token sets, column by column; arrays of the same shape."""
     return {c.name: c.ufunc(a[c.name], b[c.name]) for c in COLUMN_SPECS}
 
 
 def empty(size: int) -> Statistics:
-    """Statistics of `size` sequences without tokens."""
+    """Return the statistics of `size` sequences without tokens."""
     return {
         c.name: np.zeros(size, c.dtype) if c.reduction == "sum" else np.full(size, c.identity, dtype=c.dtype)
         for c in COLUMN_SPECS

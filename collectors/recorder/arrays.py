@@ -30,7 +30,7 @@ _INT32: Final = np.iinfo(np.int32)
 
 
 def as_piece(name: str, value: Any) -> Piece:
-    """A numpy view of `value` where there is one; a device tensor stays what it is.
+    """Return a numpy view of `value` if there is one; a device tensor stays what it is.
 
     Raises:
         InputError: not an array of numbers, or a piece of one.
@@ -51,7 +51,8 @@ def as_piece(name: str, value: Any) -> Piece:
 
 
 def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """A list of numbers as an array, and where it says None: a missing value stays apart from NaN, which is data."""
+    """Return a list of numbers as an array, and where it says None: a missing value stays apart from NaN, which is
+    data."""
     array = np.asarray(value)
     if array.dtype.kind != "O":
         return array, None
@@ -66,12 +67,12 @@ def has_nan(array: NDArray[Any]) -> bool:
 
 
 def piece_dtype(piece: Piece) -> np.dtype[Any]:
-    """The numpy type of a piece, wherever it lies."""
+    """Return the numpy type of a piece, wherever it lies."""
     return piece.dtype if isinstance(piece, np.ndarray) else torch_bridge.numpy_dtype(piece)
 
 
 def piece_bytes(piece: Piece) -> int:
-    """Number of bytes that a copy of `piece` takes."""
+    """Return the number of bytes that a copy of `piece` takes."""
     if isinstance(piece, np.ndarray):
         return piece.nbytes
     return int(piece.numel() * piece.element_size())
@@ -83,7 +84,7 @@ def is_list(value: Any) -> bool:
 
 
 def layout_of(token_ids: Any, cu_seqlens: Any) -> Layout:
-    """Layout of a call, told by its `token_ids`."""
+    """Return the layout of a call, told by its `token_ids`."""
     if cu_seqlens is not None:
         return "packed"
     if is_list(token_ids):
@@ -101,7 +102,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def host_list(name: str, value: Any, count: int) -> list[Any]:
-    """One host value per sequence, as its own list.
+    """Return one host value per sequence, as its own list.
 
     Raises:
         InputError: not `count` values, or on a device.
@@ -122,7 +123,7 @@ def host_list(name: str, value: Any, count: int) -> list[Any]:
 
 
 def scalar(name: str, value: Any) -> Any:
-    """A host scalar as a Python object.
+    """Return a host scalar as a Python object.
 
     Raises:
         InputError: on a device, where reading it would make the host wait.
@@ -137,7 +138,7 @@ def scalar(name: str, value: Any) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """A label as a string that UTF-8 can hold; None stays None, a number becomes its digits."""
+    """Return a label as a string that UTF-8 can hold; None stays None, a number becomes its digits."""
     if value is None:
         return None
     label = value if isinstance(value, str) else str(scalar("label", value))
@@ -145,7 +146,7 @@ def text(value: Any) -> str | None:
 
 
 def trajectory_name(sample_id: Any) -> str | None:
-    """Name of a sequence; one that is given as its parts is named after the first and the last.
+    """Return the name of a sequence; one that is given as its parts is named after the first and the last.
 
     >>> trajectory_name(("a/0", "b/0", "c/0")), trajectory_name("a/0")
     ('a/0…c/0', 'a/0')
@@ -157,7 +158,7 @@ def trajectory_name(sample_id: Any) -> str | None:
 
 
 def part_names(sample_id: Any) -> list[str] | None:
-    """The engine requests that a sequence was sampled in, in order; None: it is one request.
+    """Return the engine requests that a sequence was sampled in, in order, or None if it is one request.
 
     Raises:
         InputError: a tuple without names, or with None among them.
@@ -179,7 +180,7 @@ def is_bfloat16(array: Array) -> bool:
 
 
 def to_float32(name: str, array: Array) -> Array:
-    """A float32 copy; bfloat16 is widened, NaN and infinities stay what they are."""
+    """Return a float32 copy; bfloat16 is widened, NaN and infinities stay what they are."""
     if is_bfloat16(array):
         if array.dtype.itemsize != 2:  # noqa: PLR2004 - bytes of a bfloat16
             raise InputError(f"{name}: {array.dtype} is not a number")
@@ -191,7 +192,7 @@ def to_float32(name: str, array: Array) -> Array:
 
 
 def to_token_ids(array: Array, name: str = "token_ids") -> Array:
-    """An int32 copy of token ids.
+    """Return an int32 copy of token ids.
 
     Raises:
         InputError: not whole numbers, or beyond int32.
@@ -204,7 +205,7 @@ def to_token_ids(array: Array, name: str = "token_ids") -> Array:
 
 
 def to_bool(array: Array) -> Array:
-    """True where a mask of any number type is not zero.
+    """Return True where a mask of any number type is not zero.
 
     Raises:
         InputError: NaN, which is neither.
@@ -217,22 +218,22 @@ def to_bool(array: Array) -> Array:
 
 
 def numbers_on_host(name: str, value: Any) -> NDArray[Any]:
-    """Numbers of any layout and type as a numpy array, bfloat16 as float32; waits for a device. Raises as `as_piece`
-    does."""
+    """Return numbers of any layout and type as a numpy array, bfloat16 as float32; wait for a device. Raise as
+    `as_piece` does."""
     piece = as_piece(name, value)
     array = piece if isinstance(piece, np.ndarray) else as_piece(name, piece.cpu())
     return np.asarray(to_float32(name, array) if is_bfloat16(array) else array)
 
 
 def offsets_of(lengths_S: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
-    """Starts of consecutive sequences, and the end of the last."""
+    """Return the starts of consecutive sequences, and the end of the last."""
     offsets = np.zeros(len(lengths_S) + 1, dtype=np.int64)
     np.cumsum(lengths_S, out=offsets[1:])
     return offsets
 
 
 def segment_sums(values_N: NDArray[Any], offsets_S1: NDArray[np.int64], dtype: Any = np.float64) -> NDArray[Any]:
-    """[S] sum of every sequence, computed in `dtype`; 0 for an empty one."""
+    """Return the sum of every sequence [S], computed in `dtype`; 0 for an empty one."""
     sums = np.zeros(len(offsets_S1) - 1, dtype)
     filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
     if filled.any():
@@ -241,7 +242,7 @@ def segment_sums(values_N: NDArray[Any], offsets_S1: NDArray[np.int64], dtype: A
 
 
 def checked_offsets(cu_seqlens: NDArray[Any], tokens: int) -> NDArray[np.int64]:
-    """`cu_seqlens` as int64 [S1]; tokens before its first and after its last entry are padding.
+    """Return `cu_seqlens` as int64 [S1]; tokens before its first and after its last entry are padding.
 
     Raises:
         InputError: not non-decreasing integers in [0, tokens].
@@ -255,7 +256,7 @@ def checked_offsets(cu_seqlens: NDArray[Any], tokens: int) -> NDArray[np.int64]:
 
 
 def kept_under_mask(mask_BT: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Cells from the first to the last token under the mask, row by row, and how many each row has."""
+    """Return the cells from the first to the last token under the mask, row by row, and how many each row has."""
     time = mask_BT.shape[1]
     if time == 0:
         return mask_BT, np.zeros(len(mask_BT), dtype=np.int64)
@@ -268,7 +269,7 @@ def kept_under_mask(mask_BT: Array) -> tuple[Array, NDArray[np.int64]]:
 
 
 def kept_under_lengths(lengths_B: NDArray[np.int64], time: int) -> NDArray[np.bool_]:
-    """Cells [0, length) of every row.
+    """Return the cells [0, length) of every row.
 
     Raises:
         InputError: a length is not in [0, time].
@@ -284,5 +285,5 @@ def _excerpt(values: NDArray[Any]) -> str:
 
 
 def elements(shape: Sequence[int]) -> int:
-    """Number of elements of an array of `shape`."""
+    """Return the number of elements of an array of `shape`."""
     return math.prod(shape)

@@ -54,7 +54,7 @@ class Batch:
         return len(self.token_ids)
 
     def per_token(self, name: str) -> Array | None:
-        """[N] or, of routes, [N, layers]; None: the call had none."""
+        """Return [N] or, of routes, [N, layers]; None if the call had none."""
         if name == "token_ids":
             return self.token_ids
         if name == "mask":
@@ -62,11 +62,11 @@ class Batch:
         return self.routes if name == "routes" else self.floats.get(name)
 
     def full_mask(self) -> Array:
-        """The mask, all True where the call had none."""
+        """Return the mask, all True where the call had none."""
         return np.ones(len(self.token_ids), np.bool_) if self.mask is None else self.mask
 
     def part(self, first: int, last: int) -> Batch:
-        """Sequences [first, last) as a view."""
+        """Return the sequences [first, last) as a view."""
         start, end = int(self.offsets[first]), int(self.offsets[last])
         return replace(
             self,
@@ -134,7 +134,7 @@ class Selection:
         return cls(arrays.offsets_of(lengths), None if cells.all() else cells)
 
     def flat(self, array: Array) -> Array:
-        """The values of the tokens, one after another; dimensions that follow may be flat, too."""
+        """Return the values of the tokens, one after another; dimensions that follow may be flat, too."""
         return array.reshape(-1) if self.cells is None else array[self.cells]
 
 
@@ -173,7 +173,7 @@ def decode(captured: Captured) -> Batch:
 
 
 def _spans(version: Any, length: int) -> list[Span] | None:
-    """Weight-version spans of one sequence; one version for all its tokens is one span, None is unknown."""
+    """Return the weight-version spans of one sequence; one version for all its tokens is one span, None is unknown."""
     if version is None:
         return None
     if not isinstance(version, list):
@@ -186,7 +186,7 @@ def _spans(version: Any, length: int) -> list[Span] | None:
 
 
 def _numbers(captured: Captured, raw: Raw, name: str) -> list[Any] | None:
-    """One number per sequence, however it was given; None: absent."""
+    """Return one number per sequence, however it was given, or None if absent."""
     if name in captured.values:
         return list(captured.values[name])
     array = raw.get(name)
@@ -215,7 +215,7 @@ def _routes(captured: Captured, given: NDArray[Any], tokens: Selection) -> NDArr
 
 
 def _add_versions(batch: Batch, raw: Raw, tokens: Selection) -> None:
-    """The trainer's versions as spans; a wrong one costs what it says, not the log-probs beside it."""
+    """Add the trainer's versions as spans; a wrong one costs what it says, not the log-probs beside it."""
     given = batch.values.pop("rollout_versions", None)
     numbers = raw.get("rollout_versions")
     mask = batch.full_mask()

@@ -78,7 +78,7 @@ class AtWork:
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
-        """The thread waits for the disk."""
+        """Let go of the lock while the thread waits for the disk."""
         self._lock.release()
         try:
             yield
@@ -93,8 +93,8 @@ class AtWork:
                     time.sleep(0.001)
 
     def stop(self, seconds: float) -> bool:
-        """Wait, at most so long, until the thread computes nothing, and keep it from it until `go_on`; → whether it
-        does not."""
+        """Wait, at most so long, until the thread computes nothing, and keep it from it until `go_on`; return whether
+        it computes nothing."""
         self._wanted = True
         try:
             return self._lock.acquire(timeout=seconds)
@@ -179,7 +179,7 @@ class CallQueue:
         return request
 
     def close(self, *, ends: float = math.inf) -> None:
-        """Nothing is accepted from now on; the thread writes what is there and ends. After `ends` it gives up what is
+        """Accept nothing from now on; the thread writes what is there and ends. After `ends` it gives up what is
         left."""
         with self._lock:
             self.closing = True
@@ -198,7 +198,7 @@ class CallQueue:
         request.done.set()
 
     def drain(self) -> list[Captured | FlushRequest]:
-        """Everything in the queue now, in order."""
+        """Take everything in the queue now, in order."""
         self.wake.clear()
         return [self._items.popleft() for _ in range(len(self._items))]
 

@@ -82,12 +82,12 @@ class Part:
             start += arrays.elements(piece.shape) * self.dtype.itemsize
 
     def at(self, memory: Bytes) -> NDArray[Any]:
-        """The copy as an array."""
+        """Return the copy as an array."""
         return memory[self.offset : self.offset + self.nbytes].view(self.dtype).reshape(self.shape)
 
 
 def array_part(name: str, piece: Piece, *, per_token: bool = False) -> Part:
-    """An argument that is one array."""
+    """Return an argument that is one array."""
     if isinstance(piece, np.ndarray):
         return Part(name, (piece,), piece.dtype, piece.shape, piece.nbytes, per_token)
     dtype, nbytes = arrays.piece_dtype(piece), arrays.piece_bytes(piece)
@@ -95,7 +95,7 @@ def array_part(name: str, piece: Piece, *, per_token: bool = False) -> Part:
 
 
 def list_part(name: str, pieces: Sequence[Piece], dtype: np.dtype[Any], *, per_token: bool) -> Part:
-    """An argument that is a list of arrays, which differ in their first dimension only."""
+    """Return an argument that is a list of arrays, which differ in their first dimension only."""
     shape = (sum(map(len, pieces)), *(pieces[0].shape[1:] if pieces else ()))
     nbytes = arrays.elements(shape) * dtype.itemsize
     on_device = not all(isinstance(piece, np.ndarray) for piece in pieces)
@@ -103,8 +103,8 @@ def list_part(name: str, pieces: Sequence[Piece], dtype: np.dtype[Any], *, per_t
 
 
 def _kinds(names: list[Any]) -> set[type]:
-    """Types of the names of sequences, each of which has one; of ten thousand in a fraction of the time that asking
-    each takes."""
+    """Return the types of the names of sequences, each of which has one; of ten thousand in a fraction of the time that
+    asking each takes."""
     kinds = set(map(type, names))
     if type(None) in kinds:
         index = next(index for index, name in enumerate(names) if name is None)
@@ -113,7 +113,7 @@ def _kinds(names: list[Any]) -> set[type]:
 
 
 def _own(item: Any) -> Any:
-    """A label, or a list of them that the host may not change; arrays on the host become lists."""
+    """Return a label, or a list of them that the host may not change; arrays on the host become lists."""
     if isinstance(item, str) or item is None:
         return item
     if arrays.is_list(item):
@@ -126,7 +126,7 @@ def _all_none(value: Any) -> bool:
 
 
 def _unreported(name: str, index: int, length: int | None, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A sequence of which nothing was reported: NaN throughout."""
+    """Return a sequence of which nothing was reported: NaN throughout."""
     if dtype.kind not in "fV" or length is None:
         raise InputError(f"{name}[{index}] is None; pass one number per token, or omit this sequence")
     return np.full(length, _BFLOAT16_NAN).view(dtype) if dtype.kind == "V" else np.full(length, np.nan, dtype)
@@ -165,7 +165,7 @@ class Captured:
         self.parts: list[Part] = []
 
     def arrays(self) -> dict[str, Any]:
-        """The copies, once those from devices are complete; valid until they are released. For the recorder's
+        """Return the copies, once those from devices are complete; valid until they are released. For the recorder's
         thread."""
         if self.events:
             torch_bridge.beside_captures()
@@ -286,7 +286,7 @@ class Call(Captured):
         return part
 
     def _token_lists(self, name: str, value: Any) -> Part:
-        """A list of 1-D arrays or lists of numbers; None for a sequence: none of its tokens was reported."""
+        """Take a list of 1-D arrays or lists of numbers; None for a sequence: none of its tokens was reported."""
         if not arrays.is_list(value):
             raise InputError(f"{name}: token_ids is a list of 1-D arrays, so this must be one too")
         pieces: list[Piece] = []
@@ -313,7 +313,7 @@ class Call(Captured):
         return part
 
     def tokens_of(self, name: str, value: Any) -> None:
-        """An argument with one value per token; None, or None for every sequence: absent."""
+        """Take an argument with one value per token; None, or None for every sequence: absent."""
         if value is None or _all_none(value):
             return
         part = self._token_part(name, value)
@@ -322,13 +322,13 @@ class Call(Captured):
             raise InputError(f"{name}: does not fit token_ids ({detail}); both need one value per token")
 
     def require(self, name: str, value: Any) -> None:
-        """An argument with one value per token that must be there."""
+        """Take an argument with one value per token; refuse a missing one."""
         if value is None or _all_none(value):
             raise InputError(f"{name}: missing")
         self.tokens_of(name, value)
 
     def mask(self, value: Any) -> None:
-        """The token mask; only padded arrays cannot do without."""
+        """Take the token mask; only padded arrays cannot do without."""
         if value is None and self.layout == "padded":
             raise InputError(
                 "mask: required for padded [batch, time] arrays; pass a mask that separates tokens from padding"
@@ -338,7 +338,7 @@ class Call(Captured):
             raise InputError(arrays.NAN_IN_MASK)
 
     def row_lengths(self, value: Any) -> None:
-        """Tokens per padded row."""
+        """Take the number of tokens per padded row."""
         if self.layout != "padded":
             return
         if value is None:
@@ -346,7 +346,7 @@ class Call(Captured):
         self.numbers("lengths", value)
 
     def tokens_or_numbers(self, name: str, value: Any) -> None:
-        """An argument with one value per token or one per sequence."""
+        """Take an argument with one value per token or one per sequence."""
         if value is None:
             return
         if arrays.is_ragged(value) if self.layout == "list" else tuple(getattr(value, "shape", ())) == self._shape:
@@ -355,7 +355,7 @@ class Call(Captured):
             self.numbers(name, value)
 
     def numbers(self, name: str, value: Any) -> None:
-        """A number per sequence: [batch], [batch, 1], a list (None: unknown), or one for all."""
+        """Take a number per sequence: [batch], [batch, 1], a list (None: unknown), or one for all."""
         if value is None:
             return
         if arrays.is_list(value):
@@ -368,7 +368,7 @@ class Call(Captured):
         self.parts.append(part)
 
     def labels(self, name: str, value: Any) -> None:
-        """A label per sequence, or one for all; None: unknown."""
+        """Take a label per sequence, or one for all; None: unknown."""
         if value is None:
             return
         if isinstance(value, str | int) or getattr(value, "shape", None) == ():
@@ -377,7 +377,7 @@ class Call(Captured):
             self.values[name] = arrays.host_list(name, value, self.sequences)
 
     def id_lists(self, name: str, value: Any) -> None:
-        """Token ids per sequence that are not those of the sequence itself; None: none."""
+        """Take token ids per sequence that are not those of the sequence itself; None: none."""
         if value is None:
             return
         rows = arrays.host_list(name, value, self.sequences)
@@ -386,15 +386,15 @@ class Call(Captured):
         self.extra_bytes += sum(row.nbytes for row in copies if row is not None)
 
     def spans(self, value: Any) -> None:
-        """Weight versions: one for all, one per sequence, or spans per sequence."""
+        """Take weight versions: one for all, one per sequence, or spans per sequence."""
         self.labels("weight_version", value)
         if value is not None:
             items = self.values["weight_version"]
             self.values["weight_version"] = [list(item) if arrays.is_list(item) else item for item in items]
 
     def versions(self, name: str, value: Any) -> None:
-        """Weight versions of tokens: a number for each in the layout of `token_ids`, or labels, lists and spans per
-        sequence."""
+        """Take weight versions of tokens: a number for each in the layout of `token_ids`, or labels, lists and spans
+        per sequence."""
         if value is None or _all_none(value):
             return
         if self._has_number_per_token(value):
@@ -412,7 +412,7 @@ class Call(Captured):
         return shape == tuple(self._shape) or (self.layout == "packed" and shape == (1, *self._shape))
 
     def steps(self, value: StepTimes | None) -> None:
-        """Times of the steps of every sequence."""
+        """Take the times of the steps of every sequence."""
         if value is None:
             return
         for name in ("times", "decisions"):
@@ -422,14 +422,14 @@ class Call(Captured):
         self.extra_bytes += 8 * self.tokens
 
     def parts_of_sequences(self) -> None:
-        """Sample ids that are tuples name the engine requests of one sequence, in order."""
+        """Split sample ids that are tuples: they name the engine requests of one sequence, in order."""
         if not self._named_by.isdisjoint((tuple, list)):
             names = self.values["sample_ids"]
             self.values["sample_ids"] = [trajectory_name(name) for name in names]
             self.values["part_ids"] = [part_names(name) for name in names]
 
     def mappings(self, name: str, value: Any) -> None:
-        """A dictionary per sequence, or one for all."""
+        """Take a dictionary per sequence, or one for all."""
         if value is None:
             return
         if isinstance(value, Mapping):

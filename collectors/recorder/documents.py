@@ -19,12 +19,12 @@ _DEEPEST: Final = 32  # configuration objects of engines can refer to themselves
 
 
 def canonical_json(document: object) -> str:
-    """`document` as JSON with sorted keys; never raises for a value JSON does not know."""
+    """Return `document` as JSON with sorted keys; never raise for a value JSON does not know."""
     return json.dumps(_plain(document, _DEEPEST), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def fingerprint(text: str) -> str:
-    """16 hex digits that stand for `text`."""
+    """Return 16 hex digits that stand for `text`."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -24,11 +24,11 @@ class InertRecorder(Recorder):
     training = rollout = step = checkpoint = weights = report = state = begins = _nothing
 
     def config(self, *_: Any, **__: Any) -> str:
-        """Nothing was recorded that could be found by this."""
+        """Return "": nothing was recorded that could be found by this."""
         return ""
 
     def flush(self, timeout: float = 30.0) -> bool:  # noqa: ARG002
-        """Nothing waits."""
+        """Return True: nothing waits."""
         return True
 
     close = flush
@@ -40,7 +40,7 @@ class InertRecorder(Recorder):
         return {"dropped": counts["dropped"], "problems": counts["problems"], "last_error": counts["last_error"]}
 
     def guard(self, what: str) -> Guard:
-        """A context as a `Recorder` has it; nothing is written."""
+        """Return a context as a `Recorder` has it; nothing is written."""
         return Guard(self._health, what)
 
     def __exit__(self, *_: object) -> None:
@@ -54,8 +54,8 @@ class InertRecorder(Recorder):
 
 
 def recorder_or_inert(name: str, *arguments: Any, **named: Any) -> Recorder:
-    """A `Recorder` of these arguments; where there can be none, one that is inert, and the log says why, in the name of
-    the adapter."""
+    """Return a `Recorder` of these arguments. If there can be none, return an inert one; the log says why, in the name
+    of the adapter."""
     try:
         return Recorder(*arguments, **named)
     except ConfigurationError as error:

@@ -65,7 +65,7 @@ class Outbox:
             self._drop_from(max(sizes, key=sizes.__getitem__))
 
     def _drop_from(self, kind: str) -> None:
-        """Half of it: what is dropped piece by piece costs more time than a failing disk leaves."""
+        """Drop half of it: what is dropped piece by piece costs more time than a failing disk leaves."""
         table = self._kept[kind]
         older = table.num_rows // 2
         self._lose(kind, table.slice(0, older))
@@ -91,7 +91,8 @@ class Outbox:
         return True
 
     def settle(self) -> bool:
-        """Bring a segment that is owed to its end, unless the disk is left alone for now; → whether none is."""
+        """Bring a segment that is owed to its end, unless the disk is left alone for now; return whether none is
+        owed."""
         if not self.spool.settled and not self._waits():
             self._tried(self.spool.settle)
         return self.spool.settled

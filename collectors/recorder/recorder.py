@@ -520,8 +520,8 @@ class Recorder:
         return self._settings.run
 
     def guard(self, what: str) -> Guard:
-        """A context for adapters' own code: what it raises becomes a counted health record, its duration counts as the
-        host's cost."""
+        """Return a context for adapters' own code: what it raises becomes a counted health record, its duration counts
+        as the host's cost."""
         return self._runtime.guard(what)
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # what a reco
 
 
 def whole_number(name: str, value: Any) -> int:
-    """`value` as an int that a record can hold.
+    """Return `value` as an int that a record can hold.
 
     Raises:
         InputError: not a whole number, too large for a record, or a tensor on a device.
@@ -44,19 +44,19 @@ def _index(name: str, value: Any) -> int:
 
 
 def event(name: str) -> str:
-    """The name of what a host reports. Raises `InputError` for one that would speak for the recorder."""
+    """Return the name of what a host reports. Raise `InputError` for one that would speak for the recorder."""
     if name in OWN_EVENTS:
         raise InputError(f"event: {name!r} is what the recorder says of itself; choose another name")
     return name
 
 
 def state(component: str, event: str, message: str, details: object) -> dict[str, Any]:
-    """A health record of how things stand now."""
+    """Return a health record of how things stand now."""
     return {**Problem(event, "info", message, details=canonical_json(details)).row(component)}
 
 
 def micros(value: float | datetime | None) -> int | None:
-    """Epoch seconds or a datetime in microseconds; None: unknown.
+    """Return epoch seconds or a datetime in microseconds, or None if unknown.
 
     Raises:
         InputError: not a point in time.
@@ -70,8 +70,8 @@ def micros(value: float | datetime | None) -> int | None:
 
 
 def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part], list[str]]:
-    """Host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nothing but
-    themselves."""
+    """Return host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nothing
+    but themselves."""
     pairs: list[tuple[str, float]] = []
     parts: list[Part] = []
     problems: list[str] = []
@@ -87,8 +87,8 @@ def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Pa
 
 
 def correction(value: Any) -> str | Callable[[], str] | None:
-    """The correction that was applied in a step, as JSON; of a `Correction`, which may have to wait for a device, a
-    function that gives it later."""
+    """Return the correction that was applied in a step, as JSON; of a `Correction`, which may have to wait for a
+    device, a function that gives it later."""
     if value is None or isinstance(value, str):
         return value
     deferred = getattr(value, "deferred", None)
@@ -116,7 +116,7 @@ def _number(name: object, value: Any) -> float:
 
 
 def row_of(item: Captured) -> Mapping[str, Any]:
-    """The row of a small record; what came from a device is read here."""
+    """Return the row of a small record; what came from a device is read here."""
     row = {"time": item.time_us, **item.values}
     if callable(row.get("correction")):
         row["correction"] = row["correction"]()

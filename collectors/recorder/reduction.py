@@ -50,7 +50,7 @@ class Reduced:
 
 
 def reduce(batch: Batch, rank: int | None) -> Reduced:
-    """The statistics of one batch.
+    """Reduce one batch to its statistics.
 
     Raises:
         InputError: a value per sequence is not of its column's type.
@@ -95,7 +95,7 @@ def _structs(pair: str, sums: Statistics | None, sequences: int) -> pa.Array:
 
 
 def _finite_sums(batch: Batch, name: str, mask: Array, *, absolute: bool = False) -> tuple[pa.Array, pa.Array]:
-    """Sum and number of finite values under the mask, per sequence; null where the call had none."""
+    """Return the sum and number of finite values under the mask, per sequence; null where the call had none."""
     values = batch.floats.get(name)
     if values is None:
         return pa.nulls(batch.sequences, pa.float64()), pa.nulls(batch.sequences, pa.int32())
@@ -110,7 +110,7 @@ def _finite_sums(batch: Batch, name: str, mask: Array, *, absolute: bool = False
 
 
 def sample_hash(sample_id: str) -> int:
-    """Place of a sample id in [0, 2⁶⁴).
+    """Return the place of a sample id in [0, 2⁶⁴).
 
     >>> hex(sample_hash("sample"))
     '0xaf2bdbe1aa9b6ec1'
@@ -137,7 +137,7 @@ class RawSample:
         return self._below >= _SPACE
 
     def choose(self, batch: Batch, backend: Statistics) -> NDArray[np.bool_]:
-        """True for the sequences [S] of a call that keep their raw tokens; `backend` are their statistics."""
+        """Return True for the sequences [S] of a call that keep their raw tokens; `backend` are their statistics."""
         names = (text(name) or "" for name in batch.values["sample_ids"])
         chosen = np.fromiter((sample_hash(name) < self._below for name in names), np.bool_, batch.sequences)
         chosen[self._worst_of(batch.step, backend)] = True

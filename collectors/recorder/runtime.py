@@ -100,7 +100,7 @@ class Runtime:
             self._thread = thread
 
     def guard(self, call: str, step: object = None) -> Guard:
-        """Context of one call from the host."""
+        """Return the context of one call from the host."""
         return Guard(self.call_queue.health, call, step)
 
     def offer(self, item: Captured) -> bool:
@@ -140,15 +140,15 @@ class Runtime:
         return self._wait_closed(timeout) and (self.call_queue.closed_ok or self._thread is None)
 
     def _last_words(self, timeout: float) -> float:
-        """Seconds kept of a last wait to write down what was not written."""
+        """Return the seconds kept of a last wait to write down what was not written."""
         return min(timeout / 2, max(timeout / 10, _LAST_WRITES * self._writer.outbox.slowest))
 
     def host_failed(self, error: str) -> None:
-        """The host did not come to its end: an orderly close alone would make its run look finished."""
+        """Report that the host did not come to its end: an orderly close alone would make its run look finished."""
         self.call_queue.health.report("host_failed", f"the recording process ended with {error}", severity="error")
 
     def abandon(self) -> None:
-        """The recorder is gone without `close`: let the thread write what is there and end. Does not wait."""
+        """Let the thread write what is there and end: the recorder is gone without `close`. Do not wait."""
         self.call_queue.close()
 
     def _wait_closed(self, timeout: float) -> bool:
@@ -222,7 +222,7 @@ def _option(settings: Settings, environment: Mapping[str, str]) -> str:
 
 
 def new_writer_id(component: str) -> str:
-    """A name in the spool that no other writer ever has."""
+    """Return a name in the spool that no other writer ever has."""
     host = _HOST.sub("_", socket.gethostname())[:60] or "host"
     return f"{component}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -250,7 +250,7 @@ def _loaded_versions() -> dict[str, str]:
 
 @cache
 def own_version() -> str | None:
-    """Version of the installed package; None: a checkout that is not installed."""
+    """Return the version of the installed package, or None for a checkout that is not installed."""
     # In the host's thread, never in ours: this imports modules, and a child forked in the middle of an import is left
     # with half a module for ever.
     try:
@@ -271,7 +271,7 @@ def close_all() -> None:
 
 
 def _uncaught() -> str | None:
-    """The error that ends this interpreter, if one does."""
+    """Return the error that ends this interpreter, or None if none does."""
     if hasattr(sys, "ps1") or "IPython" in sys.modules:  # there it may be any earlier one
         return None
     error: type[BaseException] | None = getattr(sys, "last_type", None)

@@ -45,7 +45,7 @@ class Settings:
         return folder_of(self.home)
 
     def arguments(self) -> Mapping[str, Any]:
-        """Keyword arguments that make an equal recorder."""
+        """Return keyword arguments that make an equal recorder."""
         return asdict(self)
 
     @classmethod
@@ -107,7 +107,7 @@ def _run(given: object, environment: Mapping[str, str]) -> str:
 
 
 def valid_run(run: object) -> str:
-    """`run` if a run may be called that. Raises `ConfigurationError`."""
+    """Return `run` if a run may be called that. Raise `ConfigurationError` otherwise."""
     if not isinstance(run, str) or "\0" in run or run.encode(errors="replace").decode() != run:
         raise ConfigurationError(f"run={run!r}: must be a text")
     if len(os.fsencode(run_dir(Path("/"), run).name)) > _NAME_BYTES:

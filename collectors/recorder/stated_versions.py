@@ -26,7 +26,7 @@ _EXACT: Final = 1 << 53  # whole numbers that a float64 can hold
 
 
 def from_numbers(numbers_N: NDArray[Any], offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_]) -> list[Any]:
-    """Spans per sequence (None: nothing is known) of a version number per token; negative or NaN: unknown.
+    """Return spans per sequence (None: nothing is known) of a version number per token; negative or NaN: unknown.
 
     >>> from_numbers(np.array([3, 3, -1, 4]), np.array([0, 4]), np.array([True, True, False, True]))
     [[(0, 2, 0, 2, '3'), (3, 4, 2, 3, '4')]]
@@ -45,8 +45,8 @@ def from_numbers(numbers_N: NDArray[Any], offsets_S1: NDArray[np.int64], mask_N:
 
 
 def from_labels(given_S: Sequence[Any], offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_]) -> list[Any]:
-    """Spans per sequence of what was given for each: None, a label, a label per token, or ``(start, end, version)``
-    spans.
+    """Return spans per sequence of what was given for each: None, a label, a label per token, or ``(start, end,
+    version)`` spans.
 
     Spans count the tokens under the mask; labels per token are one per token, or one per token under the mask.
 
@@ -99,7 +99,7 @@ def _codes_of_spans(given: list[Any], sampled: int, names: dict[str, int], numbe
 
 
 def _code(label: Any, names: dict[str, int]) -> int:
-    """The number of a label; unknown for None, NaN and negative numbers."""
+    """Return the number of a label; unknown for None, NaN and negative numbers."""
     name = text(label)
     if name is None or name in {"", "nan"} or (name.startswith("-") and not isinstance(label, str)):
         return _UNKNOWN
@@ -109,7 +109,7 @@ def _code(label: Any, names: dict[str, int]) -> int:
 def _spans(
     codes_N: Codes, offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_], names: list[str] | None
 ) -> list[Any]:
-    """Runs of equal codes within each sequence; without `names` a code is its own label."""
+    """Return runs of equal codes within each sequence; without `names` a code is its own label."""
     sampled_N1 = np.concatenate([[0], np.cumsum(mask_N)])
     changes = np.flatnonzero(codes_N[1:] != codes_N[:-1]) + 1
     starts = np.unique(np.concatenate([offsets_S1[:-1], changes]).astype(np.int64))

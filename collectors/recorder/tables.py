@@ -42,7 +42,7 @@ _PER_TOKEN: Final = frozenset({"token_ids", "mask", "routes", "logprobs", *TRAIN
 def batch_table(
     kind: str, batches: Sequence[Batch], rank: int | None, computed: Mapping[str, pa.Array] | None = None
 ) -> pa.Table:
-    """Rows of the kind `training`, `rollout` or `statistics`, one for each sequence.
+    """Return rows of the kind `training`, `rollout` or `statistics`, one for each sequence.
 
     `computed`: columns that are not what the call said.
 
@@ -71,7 +71,7 @@ def _batch_column(field: pa.Field, batches: Sequence[Batch], rank: int | None) -
 
 
 def _token_lists(field: pa.Field, batches: Sequence[Batch]) -> pa.Array:
-    """A list per sequence; those of a call without this argument are null."""
+    """Return a list per sequence; those of a call without this argument are null."""
     pieces = [batch.per_token(field.name) for batch in batches]
     sequences = [batch.sequences for batch in batches]
     present = [piece for piece in pieces if piece is not None]
@@ -92,7 +92,7 @@ def _token_lists(field: pa.Field, batches: Sequence[Batch]) -> pa.Array:
 
 
 def rows_table(kind: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Small records as a table of their kind.
+    """Return small records as a table of their kind.
 
     Raises:
         InputError: a value is not of its column's type.
@@ -106,13 +106,13 @@ def rows_table(kind: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def column(values: NDArray[Any], kind: pa.DataType, valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """A numeric, time or boolean column that shares the memory of `values`; `valid`: False where it is null."""
+    """Return a numeric, time or boolean column that shares the memory of `values`; `valid`: False where it is null."""
     data = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(values), [_validity(valid), pa.py_buffer(data)])
 
 
 def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
-    """A column of any type of the wire contract from Python values; None becomes null.
+    """Return a column of any type of the wire contract from Python values; None becomes null.
 
     Of lists a value is a list or an array, of lists of structs a list of tuples of their fields, of maps a dictionary
     or a list of pairs.
@@ -137,14 +137,14 @@ def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def repeated(value: int | None, times: int, kind: pa.DataType) -> pa.Array:
-    """`times` rows with the same whole number, or null."""
+    """Return `times` rows with the same whole number, or null."""
     if value is None:
         return pa.nulls(times, kind)
     return column(np.full(times, value, dtype=_numpy_type(kind)), kind)
 
 
 def numbers(values: Any, kind: pa.DataType, name: str = "value") -> pa.Array:
-    """A numeric, time or boolean column from an array or from Python numbers, of which None becomes null.
+    """Return a numeric, time or boolean column from an array or from Python numbers, of which None becomes null.
 
     Raises:
         InputError: not numbers, or not of this type without loss.
@@ -162,7 +162,7 @@ def numbers(values: Any, kind: pa.DataType, name: str = "value") -> pa.Array:
 
 
 def strings(values: Sequence[Any]) -> pa.Array:
-    """A text column from labels; None becomes null."""
+    """Return a text column from labels; None becomes null."""
     encoded = [None if value is None else (text(value) or "").encode() for value in values]
     buffers = [_validity(~_absent(encoded)), _offsets([0 if item is None else len(item) for item in encoded])]
     data = pa.py_buffer(b"".join(item for item in encoded if item))
@@ -170,13 +170,13 @@ def strings(values: Sequence[Any]) -> pa.Array:
 
 
 def lists(lengths_S: NDArray[np.int64] | Sequence[int], values: pa.Array, absent_S: NDArray[np.bool_]) -> pa.Array:
-    """A list column of lists of these lengths, which share `values`; `absent_S`: True where it is null."""
+    """Return a list column of lists of these lengths, which share `values`; `absent_S`: True where it is null."""
     buffers = [_validity(~absent_S), _offsets(lengths_S)]
     return pa.Array.from_buffers(pa.list_(values.type), len(lengths_S), buffers, children=[values])
 
 
 def maps(rows: Sequence[Any], kind: pa.MapType) -> pa.Array:
-    """A map column from dictionaries or lists of pairs; None becomes null."""
+    """Return a map column from dictionaries or lists of pairs; None becomes null."""
     pairs = [pair for row in rows for pair in (row.items() if isinstance(row, Mapping) else row or ())]
     keys = strings([key for key, _ in pairs])
     items = values_column([item for _, item in pairs], kind.item_type, "value")
@@ -194,7 +194,7 @@ def _offsets(lengths: NDArray[np.int64] | Sequence[int]) -> pa.Buffer:
 
 
 def _validity(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
-    """A bit per value; None where all are there."""
+    """Return a bit per value, or None if all are there."""
     return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 

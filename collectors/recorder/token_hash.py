@@ -21,7 +21,7 @@ _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
 
 
 def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Fingerprint of every sequence ``token_ids_N[offsets_S1[s] : offsets_S1[s + 1]]``.
+    """Return the fingerprint of every sequence ``token_ids_N[offsets_S1[s] : offsets_S1[s + 1]]``.
 
     A sum over tokens of a mix of (id, position in the sequence), mixed once more with the length: depends on ids, order
     and length, and on nothing around the sequence.
@@ -44,7 +44,7 @@ def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]
 
 
 def mix(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """SplitMix64 of int64: every input bit flips every output bit with probability 1/2. Overwrites its
+    """Return SplitMix64 of int64: every input bit flips every output bit with probability 1/2. Overwrite the
     argument."""
     values += _GOLDEN
     values ^= (values >> 30) & ((1 << 34) - 1)  # a shift that brings in zeros, not copies of the sign

@@ -44,7 +44,8 @@ def on_device(value: object) -> bool:
 
 
 def view(value: Any) -> Any:
-    """A CPU tensor's memory as a numpy array, without a copy; a device tensor as it is; None for anything else."""
+    """Return a CPU tensor's memory as a numpy array, without a copy; a device tensor as it is; None for anything
+    else."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return None
@@ -58,13 +59,13 @@ def view(value: Any) -> Any:
 
 
 def joined(tensors: Sequence[Any]) -> Any:
-    """Flat tensors of one device one after the other, in float32, on that device."""
+    """Join flat tensors of one device one after the other, in float32, on that device."""
     torch = sys.modules["torch"]
     return torch.cat([tensor.to(torch.float32) for tensor in tensors])
 
 
 def numpy_dtype(tensor: Any) -> np.dtype[Any]:
-    """The numpy type that holds `tensor`'s elements bit by bit."""
+    """Return the numpy type that holds `tensor`'s elements bit by bit."""
     torch = sys.modules["torch"]
     if tensor.dtype == torch.bfloat16:
         return BFLOAT16
@@ -72,7 +73,7 @@ def numpy_dtype(tensor: Any) -> np.dtype[Any]:
 
 
 def pinned_block(size: int) -> Block:
-    """A block the device can write to on its own."""
+    """Return a block the device can write to on its own."""
     memory = sys.modules["torch"].empty(size, dtype=sys.modules["torch"].uint8, pin_memory=True)
     return Block(memory.numpy(), memory)
 
@@ -122,7 +123,7 @@ def beside_captures() -> None:
 
 
 def refuse_capture(devices: Iterable[Any]) -> None:
-    """Raises `InputError` where the caller captures a CUDA graph: memory that is taken for copies would end that."""
+    """Raise `InputError` where the caller captures a CUDA graph: memory that is taken for copies would end that."""
     if any(device.type == "cuda" and _backend(device).is_current_stream_capturing() for device in devices):
         raise InputError("recording inside a CUDA graph capture is not possible; call the recorder outside of it")
 
@@ -169,7 +170,7 @@ class DeviceCopies:
         return _event(device, _backend(device).current_stream(device))
 
     def _following(self, device: Any) -> AbstractContextManager[Any]:
-        """The side stream, once the caller's has done what it was asked up to now."""
+        """Return the side stream, once the caller's has done what it was asked up to now."""
         stream = self._stream(device)
         stream.wait_stream(_backend(device).current_stream(device))
         context: AbstractContextManager[Any] = _backend(device).stream(stream)
@@ -182,12 +183,12 @@ class DeviceCopies:
 
 
 def _backend(device: Any) -> Any:
-    """torch.cuda; torch.xpu and torch.npu have the same interface."""
+    """Return torch.cuda; torch.xpu and torch.npu have the same interface."""
     return getattr(sys.modules["torch"], device.type)
 
 
 def _copy_into(block: Block, tensors: Iterable[tuple[Any, int]]) -> None:
-    """Asks the stream of now for copies of (tensor, offset in bytes)."""
+    """Ask the stream of now for copies of (tensor, offset in bytes)."""
     for source, offset in tensors:
         end = offset + source.numel() * source.element_size()
         block.owner[offset:end].view(source.dtype).view(source.shape).copy_(source, non_blocking=True)
@@ -198,7 +199,7 @@ def _clone(tensor: Any) -> Any:
 
 
 def _event(device: Any, stream: Any) -> Any:
-    """An event at the end of `stream`. Who waits for it sleeps: spinning would take a core from the host."""
+    """Return an event at the end of `stream`. Who waits for it sleeps: spinning would take a core from the host."""
     event = _backend(device).Event(**({"blocking": True} if device.type == "cuda" else {}))
     event.record(stream)
     return event

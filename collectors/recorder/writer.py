@@ -202,8 +202,8 @@ class Writer:
             self._tokens += batch.tokens
 
     def _reduced(self, batch: Batch, *, crowded: bool) -> Batch:
-        """Turn into statistics what is not of the sample, and under pressure all of it; → what stays raw. Each sequence
-        is in one of the two, never in both."""
+        """Turn into statistics what is not of the sample, and under pressure all of it; return what stays raw. Each
+        sequence is in one of the two, never in both."""
         refused = self.outbox.refusal is not None
         if not batch.sequences or (self._raw_sample.everything and not (refused or crowded)):
             return batch
@@ -240,7 +240,7 @@ class Writer:
     # --- Writing ---
 
     def _write_all(self, *, last: bool = False) -> None:
-        """Small records first, then statistics, then raw tokens: in this order they matter."""
+        """Write small records first, then statistics, then raw tokens: in this order they matter."""
         self._collect_health(everything=last)
         self.outbox.settle()
         self._write_rows()
@@ -256,7 +256,7 @@ class Writer:
         self.outbox.send()
 
     def _rows_table(self, kind: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """A table of the rows without those of a wrong type: each of them costs no other."""
+        """Return a table of the rows without those of a wrong type: each of them costs no other."""
         try:
             return tables.rows_table(kind, rows)
         except _WRONG_CONTENT as error:
@@ -267,7 +267,7 @@ class Writer:
             return tables.rows_table(kind, [])
 
     def _write_sequences(self) -> None:
-        """Statistics first: they are small and matter more."""
+        """Write statistics first: they are small and matter more."""
         raw, self._raw = self._raw, {kind: [] for kind in _RAW}
         self._tokens = 0
         self.outbox.send()
@@ -338,7 +338,7 @@ class Writer:
 
 
 def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
-    """Batches in groups of about `tokens` tokens: one group is one segment."""
+    """Return batches in groups of about `tokens` tokens: one group is one segment."""
     groups: list[list[Batch]] = []
     room = 0
     for batch in batches:

@@ -29,7 +29,7 @@ _LEFT: Final[list[subprocess.Popen[bytes]]] = []  # shippers that may outlive th
 
 @atexit.register
 def _disown() -> None:
-    """They outlive this process on purpose; Python would warn of it."""
+    """Disown the processes, which outlive this one on purpose; Python would warn of it."""
     for process in _LEFT:
         if process.poll() is None:
             process.returncode = 0

@@ -56,7 +56,7 @@ def _work(shipper: Shipper, stop: threading.Event) -> bool:
 
 
 def _shipper(home: str | None, stop: threading.Event, options: Options) -> Shipper:
-    """Raises `ConfigurationError`."""
+    """Return a shipper of `home`. Raise `ConfigurationError`."""
     home = home or os.environ.get("LOGPROBE_HOME")
     folder = Path() if not home else addresses.folder_of(home)
     address = addresses.address_of(folder)

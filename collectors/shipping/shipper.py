@@ -95,8 +95,8 @@ class Shipper:
         return self.queue.unread
 
     def run(self) -> None:
-        """Raises `HomeBusyError` if another process ships this home or serves it, and `PermissionError` if the
-        place goes on refusing the credentials."""
+        """Ship until the work is done. Raise `HomeBusyError` if another process ships this home or serves it, and
+        `PermissionError` if the place goes on refusing the credentials."""
         lock = self._lock()
         if lock is None:
             return
@@ -279,7 +279,8 @@ class Notes:
 
 
 def _content(waiting: Waiting) -> bytes:
-    """Raises `SegmentError` if the disk has other bytes than were written, `OSError`."""
+    """Return the bytes of a segment. Raise `SegmentError` if the disk has other bytes than were written, or
+    `OSError`."""
     content = read_regular(waiting.where.path)
     if zlib.crc32(content) != waiting.where.crc:
         raise SegmentError("checksum", f"{waiting.name}: the disk has other bytes than were written")

@@ -47,7 +47,7 @@ def file_kind(mode: int) -> str | None:
 
 
 def read_regular(path: Path) -> bytes:
-    """All bytes of a regular file, at most `SEGMENT_BYTES_LIMIT` of them.
+    """Return all bytes of a regular file, at most `SEGMENT_BYTES_LIMIT` of them.
 
     Raises:
         SegmentError: ``foreign``: not a regular file; ``too_large``: larger than that; ``unreadable``: large, and
@@ -86,7 +86,7 @@ def _look_at_both_ends(path: Path, descriptor: int, size: int) -> None:
 
 
 def _read_to_the_end(path: Path, descriptor: int, size: int) -> bytes:
-    """Up to the end of the file, which may lie further than `size`: a network file system may know an old size."""
+    """Read up to the end of the file, which may lie further than `size`: a network file system may know an old size."""
     chunks: list[bytes] = []
     total, wanted = 0, min(size + 1, _CHUNK)
     while chunk := os.read(descriptor, wanted):

@@ -55,19 +55,19 @@ _BATCH_COMPRESSION: Final = 3
 
 
 def spool_dir(home: Path) -> Path:
-    """Directory of all runs' segments."""
+    """Return the directory of all runs' segments."""
     return home / "spool"
 
 
 def run_dir(home: Path, run: str) -> Path:
-    """Directory of one run's segments; any run name is a legal directory name after quoting."""
+    """Return the directory of one run's segments; any run name is a legal directory name after quoting."""
     # "." and ".." survive quoting, and a leading dot would hide the run from listings.
     quoted = quote(run, safe=" +=@,")
     return spool_dir(home) / (quoted.replace(".", "%2E", 1) if quoted.startswith(".") else quoted)
 
 
 def run_name(directory: str) -> str:
-    """Inverse of the quoting in `run_dir`, for one directory name."""
+    """Return the run's name: the inverse of the quoting in `run_dir`, for one directory name."""
     return unquote(directory)
 
 
@@ -94,7 +94,8 @@ class SegmentPath:
 
     @classmethod
     def parse(cls, path: Path) -> SegmentPath:
-        """Raises `SegmentError` (reason ``foreign``) when the name is not a segment's."""
+        """Return the parts of the path of a segment. Raise `SegmentError` (reason ``foreign``) if the name is not a
+        segment's."""
         match = _NAME.fullmatch(path.name)
         if match is None:
             raise SegmentError("foreign", f"{path}: not a segment name; remove it from the spool")
@@ -129,7 +130,7 @@ def is_temporary(path: Path) -> bool:
 
 
 def read_segment(where: SegmentPath) -> Segment:
-    """Reads and verifies one segment; its table has all columns of its kind, in the order of the schema.
+    """Read and verify one segment; its table has all columns of its kind, in the order of the schema.
 
     Raises:
         SegmentError: it cannot be trusted.
@@ -168,7 +169,7 @@ def _decoded(where: SegmentPath, data: bytes) -> pa.Table:
 
 
 def _identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> tuple[str, str, int]:
-    """Id, writer and number. A segment from before its number was part of its content is taken for what its name
+    """Return id, writer and number. A segment from before its number was part of its content is taken for what its name
     says."""
     writer, number = (
         metadata.get(key, b"").decode(errors="replace") for key in (b"logprobe.writer", b"logprobe.number")
@@ -179,7 +180,7 @@ def _identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> tuple[str, st
 
 
 def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
-    """The columns of the kind; one, or a field of one, that an older version did not write is null."""
+    """Return the columns of the kind; one, or a field of one, that an older version did not write is null."""
     schema = SCHEMAS.get(where.kind)
     if schema is None:
         raise SegmentError("foreign", f"{where.path}: no record kind {where.kind!r}")
@@ -197,8 +198,8 @@ def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
 
 
 def _widened(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """The column with null in the fields of `wanted`, a struct, that it lacks; as it is where it differs in anything
-    else."""
+    """Return the column with null in the fields of `wanted`, a struct, that it lacks; as it is if it differs in
+    anything else."""
     if column.type == wanted or not (pa.types.is_struct(column.type) and pa.types.is_struct(wanted)):
         return column
     if not {(field.name, field.type) for field in column.type} < {(field.name, field.type) for field in wanted}:
@@ -404,7 +405,7 @@ def _unsigned(data: bytes, place: int) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Place of a field of a table; None: it has none."""
+    """Return the place of a field of a table, or None if it has none."""
     layout = table - int(struct.unpack_from("<i", data, table)[0])
     if layout < 0:
         raise struct.error("a table lies outside of the file")

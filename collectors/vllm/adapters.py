@@ -58,26 +58,26 @@ class Adapters:
         self._unknown_since: list[float] = []
 
     def weights_changed(self, moment: float) -> None:
-        """The weights below all adapters changed."""
+        """Note that the weights below all adapters changed."""
         with self._lock:
             self._unknown_since = [*self._unknown_since[-_MOST_LOADS:], moment]
             for adapter in self._known.values():
                 adapter.timeline.set(moment, None)
 
     def timeline(self, name: str) -> Timeline:
-        """Versions of one adapter."""
+        """Return the versions of one adapter."""
         with self._lock:
             return self._get(name).timeline
 
     def added(self, request: Any, moment: float) -> None:
-        """``add_lora``: marks from now on are about this one."""
+        """Note ``add_lora``: marks from now on are about this one."""
         with self._lock:
             adapter, identity = self._get(request.lora_name), _identity(request)
             if not adapter.asked or adapter.asked[-1][1] != identity:
                 self._replace(adapter, identity, moment)
 
     def used(self, request: Any, moment: float) -> None:
-        """A request for an adapter arrives."""
+        """Note that a request for an adapter arrives."""
         with self._lock:
             adapter, identity = self._get(request.lora_name), _identity(request)
             if not adapter.asked:
@@ -87,15 +87,15 @@ class Adapters:
             adapter.open += 1
 
     def ended(self, request: Any, moment: float) -> None:
-        """A request for an adapter ended."""
+        """Note that a request for an adapter ended."""
         with self._lock:
             adapter = self._get(request.lora_name)
             adapter.open -= 1
             adapter.last_end = max(adapter.last_end, moment)
 
     def read(self, number: int, load: Load, written: float | None) -> bool:
-        """A worker read an adapter, whose files were last changed at `written` (None: unknown); → whether the number
-        had other content before."""
+        """Note that a worker read an adapter, whose files were last changed at `written` (None: unknown); return
+        whether the number had other content before."""
         with self._lock:
             loads = self._loads.setdefault(number, [])
             last = loads[-1] if loads else None
@@ -109,7 +109,7 @@ class Adapters:
             return last is not None
 
     def runs(self, request: Any, times: array[float]) -> list[Run]:
-        """Versions of the tokens of one request, whose steps began at `times` (ascending)."""
+        """Return the versions of the tokens of one request, whose steps began at `times` (ascending)."""
         with self._lock:
             adapter = self._get(request.lora_name)
             number, path = identity = _identity(request)

@@ -50,7 +50,7 @@ class Attachment:
         self.executor: Callable[[], Any] = lambda: None  # a weak reference, once it is known
 
     def guard(self, where: str) -> Guard:
-        """Context of our own work inside a call of vLLM: its errors are counted, never raised."""
+        """Return the context of our own work inside a call of vLLM: its errors are counted, never raised."""
         return Guard(self.health, where)
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ def install() -> None:
 
 
 def flush(timeout: float) -> bool:
-    """Write what finished in all engines of this process; whether all of it is durable."""
+    """Write what finished in all engines of this process; return whether all of it is durable."""
     done = True
     for attachment in list(_LIVE):
         attachment.emitter.drain()
@@ -99,7 +99,7 @@ def flush(timeout: float) -> bool:
 
 
 def _after(where: str, act: Callable[[Any], None]) -> Callable[[Hook], Hook]:
-    """A constructor followed by `act(object)`, whose errors are logged."""
+    """Return a wrapper that makes a constructor followed by `act(object)`, whose errors are logged."""
 
     def make(original: Hook) -> Hook:
         def construct(made: Any, *args: Any, **kwargs: Any) -> None:
@@ -115,7 +115,7 @@ def _after(where: str, act: Callable[[Any], None]) -> Callable[[Hook], Hook]:
 
 
 def _choosing(base: type) -> Callable[[Hook], Hook]:
-    """An engine with a scheduler that is none of vLLM's own is never attached to; say so."""
+    """Return a wrapper that reports an engine with a scheduler that is none of vLLM's own: it is never attached to."""
 
     def make(original: Hook) -> Hook:
         def get_scheduler_cls(*args: Any, **kwargs: Any) -> Any:
@@ -134,7 +134,8 @@ def _choosing(base: type) -> Callable[[Hook], Hook]:
 
 
 def _recorder(replica: str | None) -> Recorder:
-    """Raises `ConfigurationError` when the environment does not say where and what to record."""
+    """Return the recorder of the environment. Raise `ConfigurationError` if the environment does not say where and what
+    to record."""
     if not os.environ.get("LOGPROBE_RUN"):
         _report_unnamed()
     home, run = home_and_run()
@@ -175,7 +176,7 @@ def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
 
 
 def _watch_loads(vllm_config: Any, attachment: Attachment) -> list[str]:
-    """Loads that pass by the engine core; → what of them cannot be observed."""
+    """Watch loads that pass by the engine core; return what of them cannot be observed."""
     executors = [executor for executor in _EXECUTORS if getattr(executor, "vllm_config", None) is vllm_config]
     for executor in executors:
         with attachment.guard("vllm_plugin.loads"):
@@ -211,7 +212,7 @@ def _observe(scheduler: Any, recorder: Recorder, replica: str | None, exchange: 
 
 
 def _replica(parallel_config: Any) -> str | None:
-    """`LOGPROBE_REPLICA`, with the data-parallel rank where there are several.
+    """Return `LOGPROBE_REPLICA`, with the data-parallel rank where there are several.
 
     vLLM runs the replicas of a dense model as engines that know of no other: size 1 and rank 0 again, before their
     scheduler exists. The number stays in `data_parallel_index`; that there are others, with number 0, only in the name
@@ -244,6 +245,6 @@ def _report_attached(attachment: Attachment, missing: list[str]) -> None:
 
 
 def _log(health: Health) -> None:
-    """Problems that came up before there was a recorder to write them."""
+    """Log problems that came up before there was a recorder to write them."""
     for problem in health.due():
         LOGGER.warning("this engine is not recorded: %s", problem.message)

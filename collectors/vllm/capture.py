@@ -109,7 +109,7 @@ class Capture:
         self._scheduled_at: dict[int, float] = {}
 
     def add(self, request: Any) -> None:
-        """A request arrives at the scheduler; with `inject` its log-probs are turned on."""
+        """Add a request that arrives at the scheduler; with `inject` its log-probs are turned on."""
         if request.sampling_params is None:  # pooling
             return
         if request.request_id not in self.open:  # else the next input of a streaming session
@@ -126,7 +126,7 @@ class Capture:
         request.sampling_params = params
 
     def scheduled(self, step: Any, now: float) -> None:
-        """A step begins at `now`; its tokens will be sampled by the weights of this moment."""
+        """Note that a step begins at `now`; its tokens will be sampled by the weights of this moment."""
         self.last_scheduled = now
         if len(self._scheduled_at) >= _STEPS_IN_FLIGHT:
             self._scheduled_at.clear()
@@ -134,7 +134,7 @@ class Capture:
         self._scheduled_at[id(step)] = now
 
     def processed(self, step: Any, outputs_by_client: dict[int, Any]) -> None:
-        """A step's outputs are ready to leave the engine: take what is in them, and strip what was not asked for."""
+        """Take what is in a step's outputs, which are ready to leave the engine, and strip what was not asked for."""
         now = self._scheduled_at.pop(id(step), self.last_scheduled)
         sequences = self.open
         for outputs in outputs_by_client.values():
@@ -164,7 +164,7 @@ class Capture:
                         self._injected.discard(output.request_id)
 
     def take_routes(self, outputs_by_client: dict[int, Any]) -> None:
-        """The routes in a step's outputs; to be called before `processed`, which ends sequences.
+        """Take the routes in a step's outputs; to be called before `processed`, which ends sequences.
 
         Each sequence keeps those of its newest tokens without a gap; where one has none, those before it are given up.
         """
@@ -182,8 +182,8 @@ class Capture:
                 self._route_bytes += marks.nbytes
 
     def give_up_routes(self) -> None:
-        """After an error it is unknown which routes are missing, and the next would seem to be those of other
-        tokens."""
+        """Give up all routes. After an error it is unknown which routes are missing, and the next would seem to be
+        those of other tokens."""
         self.routes = False
         self.counts["routes_given_up"] += 1
         for sequence in self.open.values():
@@ -203,7 +203,7 @@ class Capture:
             self._finish(sequence, str(output.finish_reason))
 
     def ended(self, requests: Iterable[Any]) -> None:
-        """Requests that ended without a last output: aborted by the caller, or failed."""
+        """Finish requests that ended without a last output: aborted by the caller, or failed."""
         for request in requests:
             self._injected.discard(request.request_id)
             sequence = self.open.get(request.request_id)
@@ -230,14 +230,14 @@ class Capture:
         self.finished.append(sequence)
 
     def give_up(self) -> None:
-        """After an error some open sequences may lack tokens, and it is unknown which: drop them, continue with new
-        ones."""
+        """Drop the open sequences and continue with new ones: after an error some may lack tokens, and it is unknown
+        which."""
         self.counts["given_up"] += len(self.open)
         self.open.clear()
         self._route_bytes = 0
 
     def take_finished(self, most: int) -> list[Sequence]:
-        """Up to `most` finished sequences, in order; called by the emitter's thread."""
+        """Take up to `most` finished sequences, in order; called by the emitter's thread."""
         taken: list[Sequence] = []
         while self.finished and len(taken) < most:
             taken.append(self.finished.popleft())

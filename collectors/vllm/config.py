@@ -77,7 +77,7 @@ _SAMPLING: Final = (
 def engine_document(
     vllm_config: Any, *, injected: bool, effective: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
-    """The engine configuration as a JSON-ready document.
+    """Return the engine configuration as a JSON-ready document.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
@@ -110,7 +110,7 @@ def _arguments(vllm_config: Any) -> dict[str, object] | None:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that steer the numerics of an engine; secrets and addresses are left out."""
+    """Return the environment variables that steer the numerics of an engine; secrets and addresses are left out."""
     return {
         name: value
         for name, value in sorted(variables.items())
@@ -124,7 +124,8 @@ def sampling_settings(params: Any) -> tuple[Any, ...]:
 
 
 def sampling_document(params: Any) -> dict[str, object]:
-    """The effective sampling params of a request, as far as they matter to a log-prob, as a JSON-ready document."""
+    """Return the effective sampling params of a request, as far as they matter to a log-prob, as a JSON-ready
+    document."""
     return {name: _plain(value, 3) for name, value in zip(_SAMPLING, sampling_settings(params), strict=True)}
 
 
@@ -147,7 +148,7 @@ def _version(package: str) -> str | None:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """`value` as JSON types; what JSON cannot say becomes a short text."""
+    """Return `value` as JSON types; what JSON cannot say becomes a short text."""
     if isinstance(value, Enum):
         return value.name.lower()
     if value is None or isinstance(value, bool | int | float):
@@ -178,7 +179,7 @@ def _plain_items(value: Any, depth: int) -> Any:
 
 
 def _digest(value: object) -> str:
-    """Tells what begins alike and was cut apart."""
+    """Return a digest that tells apart what begins alike and was cut."""
     return hashlib.blake2b(repr(value).encode(errors="replace"), digest_size=6).hexdigest()
 
 
@@ -189,7 +190,7 @@ def _hidden(name: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """`torch.float32` → "float32"; other objects by their type, since their repr may hold an address."""
+    """Return `torch.float32` as "float32"; other objects by their type, since their repr may hold an address."""
     text = str(value)
     if text.startswith("torch."):
         return text.removeprefix("torch.")

@@ -49,7 +49,7 @@ def _head_dtype(model: Any) -> str | None:
 
 
 def _device(worker: Any) -> str | None:
-    """The kind of processor; of an accelerator its product name."""
+    """Return the kind of processor; of an accelerator its product name."""
     device = getattr(worker, "device", None)
     kind = getattr(device, "type", None)
     if kind not in {"cuda", "xpu"}:
@@ -76,7 +76,7 @@ def _all(values: Iterable[Any]) -> str | None:
 
 
 def keep_arguments(original: Hook) -> Hook:
-    """`EngineArgs.create_engine_config` that leaves word of what was set."""
+    """Return `EngineArgs.create_engine_config` that leaves word of what was set."""
 
     def create_engine_config(arguments: Any, *args: Any, **kwargs: Any) -> Any:
         changed = _changed(arguments)
@@ -89,8 +89,8 @@ def keep_arguments(original: Hook) -> Hook:
 
 
 def arguments(vllm_config: Any) -> dict[str, object] | None:
-    """Arguments that differ from their default; None: this engine was not made from arguments, or in a process without
-    the plugin."""
+    """Return the arguments that differ from their default, or None if this engine was not made from arguments, or in a
+    process without the plugin."""
     kept = getattr(vllm_config, _ATTRIBUTE, None)
     return kept if isinstance(kept, dict) else None
 
@@ -109,7 +109,7 @@ def _changed(given: Any) -> dict[str, object] | None:
 
 
 def _as_set(value: Any) -> Any:
-    """A value as it can be set again: JSON stays JSON; other objects become a text, from which they cannot."""
+    """Return a value as it can be set again: JSON stays JSON; other objects become a text, from which they cannot."""
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, dict):

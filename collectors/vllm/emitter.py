@@ -148,7 +148,7 @@ class Emitter:
             self.drain()
 
     def _tick(self) -> bool:
-        """One round; whether there may be more to do."""
+        """Do one round; return whether there may be more to do."""
         with self._one_at_a_time, Guard(self._health, "vllm_plugin.emit", cost=False):
             self._look_at_clock()
             newest_step = self._observed.capture.last_scheduled
@@ -166,8 +166,8 @@ class Emitter:
         return False
 
     def _make_durable(self, *, wrote: bool) -> None:
-        """Says what a sudden end would cost, before; an engine that has nothing to do leaves nothing behind that could
-        be lost."""
+        """Say what a sudden end would cost, before it; an engine that has nothing to do leaves nothing behind that
+        could be lost."""
         capture = self._observed.capture
         running = [*list(capture.open.values()), *list(capture.finished)]
         left = Unwritten.of([*running, *self._on_their_way()])
@@ -182,7 +182,7 @@ class Emitter:
             self._recorder.flush(_FLUSH_SECONDS)
 
     def _on_their_way(self) -> list[Sequence]:
-        """Sequences that the recorder has and the disk may not have yet."""
+        """Return the sequences that the recorder has and the disk may not have yet."""
         while self._handed and self._handed[0][0] < time.monotonic() - _ON_DISK_SECONDS:
             self._handed.popleft()
         return [sequence for _, sequences in self._handed for sequence in sequences]
@@ -212,8 +212,7 @@ class Emitter:
         self._marked[mark.version] = mark
 
     def _on_our_clock(self, mark: Mark) -> OurMark:
-        """A mark of another machine is placed by the wall clocks. Once ours was set, only one that was just made can
-        be."""
+        """Place a mark of another machine by the wall clocks. Once ours was set, only one that was just made can be."""
         clock, moment, read = self._observed.clock, mark.moment, time.monotonic()
         if moment is None or mark.machine is None or mark.machine != machine():
             moment = clock.moment(mark.applied_at)
@@ -228,7 +227,8 @@ class Emitter:
         return OurMark(mark.version, mark.applied_at, mark.step, mark.replica, mark.adapter, moment)
 
     def _look_at_clock(self) -> None:
-        """On one machine nothing depends on the wall clock; marks of other machines cannot be placed across a jump."""
+        """Look whether the wall clock was set. On one machine nothing depends on it; marks of other machines cannot be
+        placed across a jump."""
         jump = self._observed.clock.jump()
         if not jump:
             return
@@ -271,7 +271,7 @@ class Emitter:
         self._report_missing(sequences)
 
     def _described(self, sequence: Sequence) -> Mapping[str, Any]:
-        """Arguments of `Recorder.rollout` for one sequence."""
+        """Return the arguments of `Recorder.rollout` for one sequence."""
         adapter, times = sequence.adapter, sequence.times
         hashed = None if sequence.prompt is None else prompt_hash(sequence.prompt)
         if adapter is None:
@@ -300,7 +300,7 @@ class Emitter:
         }
 
     def _sampling(self, params: Any) -> dict[str, object]:
-        """The document of `params`; one object for equal ones in a row, which the recorder then reads once."""
+        """Return the document of `params`; one object for equal ones in a row, which the recorder then reads once."""
         settings = sampling_settings(params)
         if settings != self._last_sampling[0]:
             self._last_sampling = settings, sampling_document(params)
@@ -405,7 +405,7 @@ class Emitter:
         )
 
     def _place_marks(self, newest_step: float, updates: list[Update]) -> None:
-        """A mark outside of every observed update is its own update, of which only the version is known."""
+        """Write a mark outside of every observed update as its own update, of which only the version is known."""
         waiting = []
         for mark in self._unplaced:
             if any(update.encloses(mark.moment) for update in updates):
@@ -442,7 +442,7 @@ class Emitter:
 
 
 def _logprobs(sequence: Sequence) -> Any:
-    """Log-probs of a sequence for the recorder; None, which is null and not NaN, where the engine gave none."""
+    """Return log-probs of a sequence for the recorder; None, which is null and not NaN, where the engine gave none."""
     if sequence.foreign:
         return [None] * len(sequence.tokens)
     values = np.frombuffer(sequence.logprobs, dtype=np.float32)
@@ -452,8 +452,8 @@ def _logprobs(sequence: Sequence) -> Any:
 
 
 def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
-    """Fingerprints [tokens, layers]; `NO_ROUTE` for the first tokens where vLLM returned none; None: it returned none
-    at all."""
+    """Return fingerprints [tokens, layers], with `NO_ROUTE` for the first tokens if vLLM returned none for them, or
+    None if it returned none at all."""
     if not sequence.routes:
         return None
     marks = np.frombuffer(sequence.routes, dtype=np.uint16).reshape(-1, sequence.layers)

@@ -29,10 +29,10 @@ class Watch(Protocol):
     observed: Observed
 
     def guard(self, where: str) -> Guard:
-        """Context of our own work inside a call of vLLM: its errors are counted, never raised."""
+        """Return the context of our own work inside a call of vLLM: its errors are counted, never raised."""
 
     def close(self) -> None:
-        """The engine shuts down: write what is left."""
+        """Write what is left: the engine shuts down."""
 
 
 # --- The scheduler: what is sampled ---
@@ -88,7 +88,7 @@ def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
 
 
 def _take_routes(watch: Watch, outputs: Any) -> None:
-    """Routes apart from everything else: when they are not understood, log-probs still are."""
+    """Take routes apart from everything else: when they are not understood, log-probs still are."""
     with watch.guard("vllm_plugin.routes") as taking:
         watch.observed.capture.take_routes(outputs)
     if taking.failed:
@@ -162,7 +162,7 @@ def _watch(engine: Any) -> Watch | None:
 
 
 def _hook(name: str, look: Callable[..., object], *, first: bool = False) -> Callable[[Hook], Hook]:
-    """A method of an engine core that is watched: `look(watch, result, *arguments)` follows it, or comes `first`,
+    """Return a wrapper of a method of an engine core: `look(watch, result, *arguments)` follows it, or comes `first`,
     without a result."""
 
     def make(original: Hook) -> Hook:
@@ -227,8 +227,8 @@ def _collective_rpc(original: Hook) -> Hook:
 
 
 def loaded(watch: Watch, method: Any, started: float, tensors: int | None = None) -> None:
-    """`method`, which may have changed the weights, ran from `started` until now: which they are, only a label or a
-    mark can say."""
+    """Note that `method`, which may have changed the weights, ran from `started` until now: which they are, only a
+    label or a mark can say."""
     now = time.monotonic()
     watch.observed.timeline.set(started, None)
     watch.observed.adapters.weights_changed(started)
@@ -269,8 +269,8 @@ def _notice(owner: Any, names: tuple[str, ...], watch: Watch) -> None:
 
 
 def _noticed(original: Hook, watch: Watch, name: str) -> Hook:
-    """`original`, a bound method; as ``collective_rpc`` it is called at every step of the engine, so what is harmless
-    costs a look-up."""
+    """Wrap `original`, a bound method; as ``collective_rpc`` it is called at every step of the engine, so what is
+    harmless costs a look-up."""
     by_name = name == "collective_rpc"
 
     def noticed(*args: Any, **kwargs: Any) -> Any:

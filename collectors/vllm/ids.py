@@ -30,7 +30,7 @@ _CHILD: Final = re.compile(r"(\d+)_(.*)", re.DOTALL)
 
 
 def sample_id(request_output: Any, completion_index: int = 0, *, prefix: str | None = None) -> str:
-    """Sample id of one completion, equal to what the plugin records for it.
+    """Return the sample id of one completion, equal to what the plugin records for it.
 
     Args:
         request_output: a vLLM `RequestOutput`, or the request id (a string) that was given to `AsyncLLM.generate` or
@@ -46,14 +46,14 @@ def sample_id(request_output: Any, completion_index: int = 0, *, prefix: str | N
 
 
 def sample_ids(request_output: Any, *, prefix: str | None = None) -> list[str]:
-    """Sample ids of all completions of a `RequestOutput`, in its order."""
+    """Return the sample ids of all completions of a `RequestOutput`, in its order."""
     return [sample_id(request_output, completion.index, prefix=prefix) for completion in request_output.outputs]
 
 
 def response_sample_id(
     response_id: str, choice_index: int = 0, *, n: int = 1, prompts: int = 1, prefix: str | None = None
 ) -> str:
-    """Sample id of one choice of an answer of ``vllm serve``.
+    """Return the sample id of one choice of an answer of ``vllm serve``.
 
     Args:
         response_id: the ``id`` of the answer, ``cmpl-…`` or ``chatcmpl-…``; with a header ``X-Request-Id: x`` it ends
@@ -92,7 +92,7 @@ def sample_prefix() -> str:
 
 
 def split_internal(internal_id: str, external_id: str | None) -> tuple[str, int]:
-    """The caller's request id and the completion index behind an internal id of vLLM.
+    """Return the caller's request id and the completion index behind an internal id of vLLM.
 
     With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the answer is exact. Without it, the form
     of the internal id decides, and a caller's own id that starts with digits and an underscore would be taken for a
@@ -122,7 +122,7 @@ def _child_index(internal_id: str, external_id: str) -> int:
 
 
 def trajectory(params: Any, internal_id: str, external_id: str | None) -> str | None:
-    """The name that the caller gave the sequence which a request is a part of:
+    """Return the name that the caller gave the sequence which a request is a part of:
     ``SamplingParams.extra_args["logprobe_sample"]``.
 
     Over HTTP it comes in ``vllm_xargs``. Of a request with ``n > 1`` each completion is a sequence:
@@ -137,7 +137,7 @@ def trajectory(params: Any, internal_id: str, external_id: str | None) -> str | 
 
 
 def prompt_hash(token_ids: Iterable[int]) -> str:
-    """16 hex digits that stand for the token ids of a prompt: BLAKE2b of their little-endian int32 bytes.
+    """Return 16 hex digits that stand for the token ids of a prompt: BLAKE2b of their little-endian int32 bytes.
 
     >>> prompt_hash([1, 2, 3])
     'd69c56745f6a3d9e'

@@ -21,7 +21,7 @@ import os
 
 
 def register() -> None:
-    """Called by vLLM, in each process and possibly more than once. Never raises."""
+    """Register the plugin. vLLM calls this in each process, possibly more than once. Never raise."""
     if not any(name.startswith("LOGPROBE_") for name in os.environ):
         return
     try:

@@ -39,7 +39,8 @@ class PromptSample:
         self._known: set[str] = set()
 
     def ids(self, prompt: Sequence[int], prompt_hash: str) -> NDArray[np.int32] | None:
-        """Token ids of a prompt that is to be written now; None: it is not chosen, or was written before."""
+        """Return the token ids of a prompt that is to be written now, or None if it is not chosen or was written
+        before."""
         if prompt_hash in self._known or int(prompt_hash, 16) >= self._share * _RANGE:
             return None
         if len(self._known) >= _MOST_KNOWN:
@@ -49,7 +50,7 @@ class PromptSample:
 
 
 def prompt_share(health: Health) -> float:
-    """The share that the environment asks for; what is no share is reported, and none is recorded."""
+    """Return the share that the environment asks for. An invalid share is reported, and no prompts are recorded."""
     text = option("prompts") or "0"
     try:
         share = float(text)

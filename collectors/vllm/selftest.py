@@ -58,7 +58,7 @@ def _takes(method: Any, arguments: int) -> bool:
 
 
 def _extraction(vllm_config: Any, *, inject: bool) -> list[str]:
-    """Runs made-up outputs, built from vLLM's own classes, through `Capture`."""
+    """Run made-up outputs, built from vLLM's own classes, through `Capture`."""
     from vllm.sampling_params import SamplingParams  # noqa: PLC0415 - only called inside vLLM
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason  # noqa: PLC0415
     from vllm.v1.outputs import LogprobsLists  # noqa: PLC0415

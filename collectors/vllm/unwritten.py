@@ -46,7 +46,7 @@ class Unwritten:
 
 
 def _limit(sequence: Sequence) -> int | None:
-    """Tokens that a request may have in the end."""
+    """Return the number of tokens that a request may have in the end."""
     if sequence.finish_reason is not None:
         return len(sequence.tokens)
     limit = getattr(sequence.params, "max_tokens", None)

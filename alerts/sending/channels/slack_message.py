@@ -133,8 +133,8 @@ def _section(text: str) -> Block:
 
 
 def _marked(text: str) -> Block:
-    """Marked-up text in which only our own links are links: a run's name that looks like an address or a channel stays
-    a name."""
+    """Return marked-up text in which only our own links are links: a run's name that looks like an address or a channel
+    stays a name."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 

@@ -47,7 +47,7 @@ class AdapterLoads:
         return getattr(runner, "lora_manager", None) is manager
 
     def within_step(self, execute_model: Callable[..., Any]) -> Callable[..., Any]:
-        """`execute_model`, during which it is known which step runs."""
+        """Wrap `execute_model`, during which it is known which step runs."""
 
         def stepping(*args: Any, **kwargs: Any) -> Any:
             step = args[0] if args else kwargs.get("scheduler_output")
@@ -60,7 +60,7 @@ class AdapterLoads:
         return stepping
 
     def loaded(self, request: Any, model: Any, began: float) -> None:
-        """`model` was read for `request` since `began`."""
+        """Note that `model` was read for `request` since `began`."""
         content: Fingerprint | None = None
         with Guard(self._health, "vllm_worker.read_adapter", cost=False):
             content = fingerprint_of(model)
@@ -88,7 +88,7 @@ class AdapterLoads:
             self.send()
 
     def send(self) -> None:
-        """Tells what was not told yet. Raises `OSError`; it is tried again."""
+        """Tell what was not told yet. Raise `OSError`; it is tried again."""
         with self._sending:
             while self._unsent:
                 self._exchange.adapters.append(self._unsent[0])

@@ -59,7 +59,8 @@ class Loaded(Told):
 
 
 def folder_of(vllm_config: Any) -> Path:
-    """The folder of an engine. Raises `ConfigurationError` where the environment does not say what is recorded."""
+    """Return the folder of an engine. Raise `ConfigurationError` where the environment does not say what is
+    recorded."""
     home, run = home_and_run()
     index = getattr(vllm_config.parallel_config, "data_parallel_index", 0)
     return home / "readings" / run_dir(home, run).name / f"{vllm_config.instance_id}-{index}"

@@ -30,7 +30,7 @@ class Piece:
     count: int
 
     def tensor(self) -> Any | None:
-        """The parameter as it is now; None where it is another kind of tensor than it was."""
+        """Return the parameter as it is now, or None if it is another kind of tensor than it was."""
         module = self.owner()
         tensor = None if module is None else module._parameters.get(self.attribute)  # noqa: SLF001 - else a search
         if tensor is None or tuple(tensor.shape) != self.shape or str(tensor.dtype) != self.dtype:
@@ -39,7 +39,7 @@ class Piece:
 
 
 def pieces(model: Any) -> list[Piece]:
-    """Everything of a model that can be sampled; a tensor that two layers share, once."""
+    """Return everything of a model that can be sampled; a tensor that two layers share, once."""
     fused = _fused(model)
     parts: list[Piece] = []
     seen: set[int] = set()
@@ -68,7 +68,8 @@ def _of(prefix: str, module: Any, attribute: str, tensor: Any, fused: Mapping[st
 def _named_rows(
     prefix: str, module: Any, tensor: Any, fused: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, int, int]]:
-    """Names of the checkpoint's modules, with the first row and the number of rows that each has of a parameter."""
+    """Yield the names of the checkpoint's modules, with the first row and the number of rows that each has of a
+    parameter."""
     prefix = prefix.removesuffix(".base_layer")
     parent, _, own = prefix.rpartition(".")
     names, sizes = fused.get(own, ()), getattr(module, "output_partition_sizes", None) or ()
@@ -94,7 +95,8 @@ def _fused(model: Any) -> dict[str, Sequence[str]]:
 
 
 def _experts_of(module: Any) -> str:
-    """Experts that are spread over ranks: which rank's. Other ranks have others under the same name."""
+    """Return the suffix that says which rank's experts these are, or "" if experts are not spread over ranks. Other
+    ranks have others under the same name."""
     config = getattr(module, "moe_parallel_config", module)
     size = getattr(config, "ep_size", 1)
     return f"@ep{getattr(config, 'ep_rank', 0)}/{size}" if isinstance(size, int) and size > 1 else ""

@@ -50,31 +50,31 @@ class UpdateObserver:
         self._paused = False
 
     def step(self, now: float) -> None:
-        """A step with work was scheduled."""
+        """Note that a step with work was scheduled."""
         if self.open is not None and not self._paused:
             self._close(now)
         self._after = now
 
     def end(self, now: float) -> None:
-        """The engine shuts down."""
+        """End the update in progress: the engine shuts down."""
         if self.open is not None:
             self._close(now)
 
     def paused(self, now: float, mode: str) -> None:
-        """Generation pauses in `mode` (abort, wait, keep)."""
+        """Note that generation pauses in `mode` (abort, wait, keep)."""
         update = self._current()
         self._paused = True
         update.requested_at = update.requested_at or now
         update.pause_mode = mode
 
     def resumed(self, now: float) -> None:
-        """Generation continues."""
+        """Note that generation continues."""
         if self._paused:
             self._paused = False
             self._current().resumed_at = now
 
     def loaded(self, method: str, started: float, ended: float, tensors: int | None) -> None:
-        """A call that loads weights ran from `started` to `ended`."""
+        """Note that a call that loads weights ran from `started` to `ended`."""
         update = self._current()
         update.calls[method] += 1
         update.started_at = update.started_at or started
@@ -83,13 +83,13 @@ class UpdateObserver:
             update.tensors = (update.tensors or 0) + tensors
 
     def labelled(self, now: float) -> None:
-        """The engine was told a weight version."""
+        """Note that the engine was told a weight version."""
         update = self._current()
         update.labelled = True
         update.applied_at = update.applied_at or now
 
     def cache_reset(self, *, successful: bool) -> None:
-        """The prefix cache was reset, or could not be."""
+        """Note that the prefix cache was reset, or could not be."""
         update = self._current()
         update.cache_reset = successful or bool(update.cache_reset)
 
@@ -106,12 +106,12 @@ class UpdateObserver:
 
 
 def method_name(method: Any) -> str:
-    """Name of a `collective_rpc` method, which may be a function."""
+    """Return the name of a `collective_rpc` method, which may be a function."""
     return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
 
 
 def count_tensors(kwargs: Mapping[str, Any] | None) -> int | None:
-    """Number of tensors an ``update_weights`` call names; None where it does not say."""
+    """Return the number of tensors that an ``update_weights`` call names, or None if it does not say."""
     info = (kwargs or {}).get("update_info")
     names = info.get("names") if isinstance(info, dict) else getattr(info, "names", None)
     return len(names) if isinstance(names, list | tuple) else None

@@ -101,7 +101,7 @@ class WeightReader:
     # --- The worker's thread ---
 
     def after_step(self) -> None:
-        """Reads, or looks whether what was read has arrived."""
+        """Read, or look whether what was read has arrived."""
         started = time.thread_time()
         with Guard(self._health, "vllm_worker.after_step", cost=False):
             if self._copy is not None:
@@ -112,18 +112,18 @@ class WeightReader:
         self.spent += time.thread_time() - started
 
     def describe(self, look: Callable[[], Mapping[str, object]]) -> None:
-        """Leaves word of what the engine runs with."""
+        """Leave word of what the engine runs with."""
         with Guard(self._health, "vllm_worker.describe", cost=False):
             self._exchange.write_effective(self._name, look())
 
     def sleeps(self) -> None:
-        """Waits until nothing of ours reads the weights: their memory is about to go."""
+        """Wait until nothing of ours reads the weights: their memory is about to go."""
         self._asleep = True
         with Guard(self._health, "vllm_worker.settle", cost=False):
             self._settle()
 
     def steps(self) -> None:
-        """A step ran, so the weights are there."""
+        """Note that a step ran, so the weights are there."""
         self._asleep = False
 
     def read_at_the_end(self) -> None:
@@ -166,7 +166,8 @@ class WeightReader:
         self._copy = None
 
     def _tensors(self, model: Any) -> list[tuple[Any, int, int, int]]:
-        """The parameters with the places to read; planned again where one is another kind of tensor than it was."""
+        """Return the parameters with the places to read; planned again where one is another kind of tensor than it
+        was."""
         planned = self._planned_for is not None and self._planned_for() is model
         tensors = [piece.tensor() for piece in self._plan] if planned else [None]
         if any(tensor is None for tensor in tensors):
@@ -198,7 +199,8 @@ class WeightReader:
         self.due = self._copy is not None or (bool(self._wanted) and self._affordable(now))
 
     def _affordable(self, now: float) -> bool:
-        """The first answer costs once what libraries need to get going; it is not counted."""
+        """Return whether another reading is affordable. The first answer costs once what libraries need to get going;
+        it is not counted."""
         if self._once is None:
             return True
         return self.spent + time.thread_time() - self._once <= _AT_ONCE + _SHARE * (now - self._started)
@@ -222,7 +224,7 @@ class Reporter:
         self._keys: tuple[str, ...] | None = None
 
     def take(self, sample: _Sample) -> bool:
-        """→ whether the weights have to be read again before anything can be said."""
+        """Return whether the weights have to be read again before anything can be said."""
         now = _fingerprint(sample)
         if now.digest == self._stable:
             self._answer(sample, now)
@@ -251,7 +253,7 @@ class Reporter:
 
 
 def _fingerprint(sample: _Sample) -> Fingerprint:
-    """Hashes in the order of the pieces, each in its own dtype."""
+    """Return hashes in the order of the pieces, each in its own dtype."""
     hashes = np.zeros(len(sample.pieces), np.uint32)
     dtypes = np.array([piece.dtype.removeprefix("torch.") for piece in sample.pieces])
     for dtype in set(dtypes.tolist()):
@@ -285,7 +287,7 @@ def watch(worker: Any, config: Any) -> None:
 
 
 def _look_after(original: Callable[..., Any], worker: Any, config: Any, reader: WeightReader) -> Callable[..., Any]:
-    """The last call before requests come: what was chosen for them is known now."""
+    """Wrap the last call before requests come: what was chosen for them is known now."""
 
     def compile_or_warm_up_model(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
