@@ -44,21 +44,41 @@ _EVALUATION: Final = ("val-", "val/", "validation/")
 _ROLLOUT: Final = ("temperature", "top_p", "top_k")
 _SETTINGS: Final = {
     "actor_rollout_ref.actor": (
-        "strategy", "ppo_mini_batch_size", "ppo_epochs", "clip_ratio", "clip_ratio_low", "clip_ratio_high", "loss_agg_mode",
-        "entropy_coeff", "use_kl_loss", "kl_loss_coef",
+        "strategy",
+        "ppo_mini_batch_size",
+        "ppo_epochs",
+        "clip_ratio",
+        "clip_ratio_low",
+        "clip_ratio_high",
+        "loss_agg_mode",
+        "entropy_coeff",
+        "use_kl_loss",
+        "kl_loss_coef",
     ),
     "actor_rollout_ref.actor.optim": ("lr",),
     "actor_rollout_ref.actor.megatron.router_replay": ("mode",),
     "actor_rollout_ref.rollout": (
-        "name", "mode", "n", "calculate_log_probs", "temperature", "top_p", "top_k", "dtype", "enforce_eager", "logprobs_mode",
-        "enable_prefix_caching", "quantization", "full_determinism", "enable_rollout_routing_replay",
+        "name",
+        "mode",
+        "n",
+        "calculate_log_probs",
+        "temperature",
+        "top_p",
+        "top_k",
+        "dtype",
+        "enforce_eager",
+        "logprobs_mode",
+        "enable_prefix_caching",
+        "quantization",
+        "full_determinism",
+        "enable_rollout_routing_replay",
     ),
     "algorithm": ("adv_estimator", "use_kl_in_reward", "rollout_correction"),
     "trainer": ("use_v1", "n_gpus_per_node", "nnodes"),
     "trainer.v1": ("trainer_mode",),
     "trainer.v1.sampler": ("max_off_policy_threshold",),
     "trainer.v1.separate_async": ("parameter_sync_step",),
-}  # fmt: skip
+}
 
 
 _FETCHED: Final = [

@@ -41,9 +41,15 @@ Flags = NDArray[np.bool_]
 # States of a token, by number: place in `STATES`. From the fourth on it is broken, by the kinds of
 # `logprobe.collectors.kernel.arithmetic`.
 BROKEN: Final = (
-    "nonfinite_behaviour", "nonfinite_policy", "sentinel_behaviour", "sentinel_policy", "positive_behaviour", "positive_policy",
-    "zero_behaviour", "zero_policy",
-)  # fmt: skip
+    "nonfinite_behaviour",
+    "nonfinite_policy",
+    "sentinel_behaviour",
+    "sentinel_policy",
+    "positive_behaviour",
+    "positive_policy",
+    "zero_behaviour",
+    "zero_policy",
+)
 STATES: Final = ("measured", "masked", "missing", *BROKEN)
 MASKED, MISSING, FIRST_BROKEN = 1, 2, 3
 SIDES: Final = {

@@ -30,9 +30,17 @@ _TRAINER: Final = re.compile(
     r"|kernel|liger|fused|padding|packing|^framework$|^trial$|^model$|model_name"
 )
 _SAMPLING: Final = (
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias",
-    "allowed_token_ids", "structured_outputs",
-)  # fmt: skip
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "allowed_token_ids",
+    "structured_outputs",
+)
 # With another value of these, another level is expected.
 _LEVEL: Final = re.compile(
     r"dtype|quant|precision|architectures|bf16|fp16|fp8|tf32|(^|\.)model(_name\w*)?$|head|expert"
