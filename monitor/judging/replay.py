@@ -217,7 +217,7 @@ def _stretches(
 
 
 def turn_of(ours_PL: Marks, theirs_PL: Marks, *, rank: int | None, number: int) -> Turn:
-    """What a turn's trained routes are of its sampled ones."""
+    """Return what a turn's trained routes are of its sampled ones."""
     known_PL = (ours_PL != NO_ROUTE) & (theirs_PL != NO_ROUTE)
     equal_PL = known_PL & (ours_PL == theirs_PL)
     compared, equal = int(known_PL.sum()), int(equal_PL.sum())

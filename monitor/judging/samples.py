@@ -70,7 +70,7 @@ class Samples:
         return table
 
     def _known(self, run: str) -> _Kept | None:
-        """What is kept of a run; None: there is no room for it."""
+        """Return what is kept of a run; None: there is no room for it."""
         now = self._clock()
         with self._turn:
             self._kept = {name: kept for name, kept in self._kept.items() if kept.used > now - _IDLE}

@@ -222,8 +222,8 @@ def _codes(column: pa.ChunkedArray) -> Codes:
 
 
 def _contexts(tokens: Tokens) -> Codes:
-    """A code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or no one
-    shares it."""
+    """Return a code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or
+    no other token shares it."""
     codes = np.full(len(tokens.place), -1, np.intp)
     if not len(codes):
         return codes

@@ -195,7 +195,7 @@ def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> I
 
 
 def trends(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Trend]:
-    """What was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
+    """Return what was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
     by_metric: dict[str, dict[int, float]] = {}
     rows = queries.app_points(source, run=run, since=-1, metrics=list(metrics))
     columns = (rows[name].to_pylist() for name in ("metric", "step", "value"))
@@ -237,7 +237,7 @@ def _words(value: Any, *, recorded: bool) -> str:
 
 
 def _differences(recipe: Recipe, ours: Facts, theirs: Facts) -> Iterable[Setting]:
-    """What else differs; the engine's own name of a setting that parity looks at is left out with it."""
+    """Return what else differs; the engine's own name of a setting that parity looks at is left out with it."""
     looked_at = {fact.rpartition(".")[2] for fact in recipe.relevant}
     for fact in sorted({*ours, *theirs} - {*recipe.relevant}):
         twice = fact.startswith("config.") and fact.rpartition(".")[2] in looked_at

@@ -130,7 +130,7 @@ def _unscaled(band: Band, values: Floats) -> Floats:
 
 
 def margin(band: Band, levels_B: Floats) -> float:
-    """What matters by `band` against a reference of these levels, on the scale of `scaled`."""
+    """Return what matters by `band` against a reference of these levels, on the scale of `scaled`."""
     return (
         float(np.log(band.factor)) if band.factor is not None else float((band.fraction or 0) * np.abs(levels_B).max())
     )
