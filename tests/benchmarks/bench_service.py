@@ -37,8 +37,8 @@ from synthetic_run import SyntheticRun
 RUNS, MOST_RUNS = 64, 256
 SCALARS = 50
 PERIOD = 10.0  # seconds from one step of a run to its next
-WARM_UP, SECONDS = 90.0, 20.0  # after the first, diagnoses have had what they may have at once
-AGES = 10  # runs begin with so many steps or fewer: what is done every few steps is spread evenly
+WARM_UP, SECONDS = 120.0, 20.0  # after the first, diagnoses have had what they may have at once
+AGES = 10  # runs begin one after the other, so many steps apart: what is done every few steps is spread evenly
 MANY = 60, 6  # runs, steps of each
 DERIVE_SECONDS = 5.0
 PARTS = (acceptance_part, alerts_part(), controller_part, delivery_part)
@@ -120,9 +120,9 @@ def live(runs: int) -> float:
     """Cores that runs take which bring a step per `PERIOD`."""
     with tempfile.TemporaryDirectory() as stage, tempfile.TemporaryDirectory() as folder:
         number = int((WARM_UP + SECONDS) / PERIOD) + 1
-        recorded = [record(Path(stage), f"run-{run:02d}", number + run % AGES) for run in range(runs)]
+        recorded = [record(Path(stage), f"run-{run:02d}", number - run % AGES) for run in range(runs)]
         coming = sorted(
-            (max(0, step - run % AGES) * PERIOD + run * PERIOD / runs, run, segments)
+            ((step + run % AGES) * PERIOD + run * PERIOD / runs, run, segments)
             for run, steps in enumerate(recorded)
             for step, segments in enumerate(steps)
         )
