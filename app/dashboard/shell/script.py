@@ -245,7 +245,7 @@ def _how_to_begin() -> None:
     )
     st.code(_SNIPPET.format(home=str(data.home())), language="python")
     st.markdown(
-        "Nothing to record yet? `logprobe demo` replays a recorded run. `logprobe doctor` shows what can be measured here."
+        "Nothing to record yet? `logprobe demo` trains a small run. `logprobe doctor` shows what can be measured here."
     )
 
 
