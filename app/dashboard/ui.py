@@ -258,7 +258,7 @@ def window(numbers: Sequence[int] | pl.Series) -> tuple[int, int] | None:
 
 def zoom() -> None:
     """Offer the steps in view as text, with a way back to all."""
-    asked, key = _in_view(), f"steps in view {st.session_state.get(_FIELD, 0)}"
+    asked, key = _in_view(), _field()
     if asked and st.query_params.get("steps") != asked:
         st.query_params["steps"] = asked
     elif not asked and "steps" in st.query_params:
@@ -272,8 +272,13 @@ def zoom() -> None:
         st.button("reset zoom", type="tertiary", on_click=show_steps, args=("",))
 
 
+def _field() -> str:
+    return f"steps in view {st.session_state.get(_FIELD, 0)}"
+
+
 def _typed(key: str) -> None:
-    st.session_state[_IN_VIEW] = st.session_state[key].strip()
+    if key == _field():  # a beat may still bring the field before it, which is empty
+        st.session_state[_IN_VIEW] = st.session_state[key].strip()
 
 
 def steps_chart(

@@ -1,6 +1,7 @@
 // A plotly figure that stays mounted while its data grows, with headings that read the values under the pointer. Streamlit's own
 // chart is made again with every change of its data (streamlit#16052) and does not say what it is zoomed to (#8655).
 
+const ANSWER_MS = 10_000; // by then a figure has the range that somebody zoomed to, or it was not one to keep
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const COARSE = globalThis.matchMedia?.("(pointer: coarse)").matches;
 let failures = 0; // the browser remembers a failure by the address: the next figure asks by another
@@ -42,7 +43,7 @@ export default function plot({ parentElement, data, setTriggerValue }) {
     view.release = () => { view.pressed = false; view.late?.(); };
     addEventListener("pointerup", view.release);
   }
-  Object.assign(view, { data, zoom: (range) => setTriggerValue("range", range), pick: (at) => at !== null && setTriggerValue("pick", at) });
+  Object.assign(view, { data, zoom: (range) => { view.zoomed &&= range && view.zoomed; setTriggerValue("range", range); }, pick: (at) => at !== null && setTriggerValue("pick", at) });
   view.frame.classList.toggle("lp-picks", data.picks);
   draw(view);
   return () => { removeEventListener("pointerup", view.release); globalThis.Plotly?.purge(view.box); };
@@ -56,6 +57,9 @@ async function draw(view) {
   try {
     await import(new URL(`${data.library}${failures ? `?again=${failures}` : ""}`, document.baseURI).href);
     const { data: traces, layout } = JSON.parse(data.figure);
+    if (layout.uirevision !== view.zoomed?.revision || performance.now() > view.zoomed.until) view.zoomed = null;
+    else Object.assign(layout.xaxis, { range: view.zoomed.range, autorange: false }); // it was made before the zoom was heard of
+    view.revision = layout.uirevision;
     const font = { ...layout.font, family: getComputedStyle(frame).fontFamily };
     await Plotly.react(box, traces, { ...layout, font, autosize: true, dragmode: COARSE ? false : layout.dragmode }, { ...CONFIG, responsive: true });
   } catch (error) {
@@ -96,9 +100,11 @@ function zoomed(view, [low, high]) {
   if (!view.data.whole) { view.zoom([low, high]); return; }
   const inside = [Math.ceil(low), Math.floor(high)];
   const [first, last] = inside[0] <= inside[1] ? inside : [Math.round((low + high) / 2), Math.round((low + high) / 2)];
-  if (low === first - 0.5 && high === last + 0.5) return;
+  const range = [first - 0.5, last + 0.5];
+  if (low === range[0] && high === range[1]) return;
+  view.zoomed = { range, revision: view.revision, until: performance.now() + ANSWER_MS };
   view.zoom([first, last]);
-  Plotly.relayout(view.box, { "xaxis.range": [first - 0.5, last + 0.5] });
+  Plotly.relayout(view.box, { "xaxis.range": range });
 }
 
 // Headings stand above their rows, wherever a legend of several lines has moved these.
