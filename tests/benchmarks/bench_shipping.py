@@ -19,19 +19,20 @@ import psutil
 from bench_ingest import LENGTH, SEQUENCES, USUAL, training
 from bench_latency import SEQUENCES as FLUSHED
 from bench_latency import TOKENS, delay
-from bench_switch import MIS
 from bucket_servers import BUCKET, environment, serving
 from figure import Figure
 from processes import eventually, service_process
 from timed_page import cpu_seconds
 
 from logprobe.collectors.addresses import folder_of
+from logprobe.collectors.correction.config import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.reader import FlightReader
 
+MIS = CorrectionConfig(is_level="token", is_mode="mask", is_lower=0.5, is_upper=5.0)
 ADDRESS = f"s3://{BUCKET}/bench"
 ROUNDS, SEGMENTS = 4, 40
 FLUSHES, WARM_UP = 40, 3
