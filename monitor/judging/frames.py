@@ -33,7 +33,7 @@ from logprobe.monitor.judging.records import Series, Weights
 from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.queries import Source
 
-AGAIN: Final = 10  # steps: a run is judged at most so many steps after its newest one
+AGAIN: Final = 10  # steps after which all but tokens is read again; tokens after a tenth more steps, and so many
 _SETTLED: Final = 8  # steps that may still be computed again
 _RUNS: Final = 1_000  # frames that are kept
 
@@ -65,7 +65,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """At a run that has news.
+    """Look at a run that has news.
 
     Attributes:
         run: its name.

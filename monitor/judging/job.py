@@ -80,19 +80,20 @@ class DiagnosisStage:
         changed = [row["run"] for row, document in judged if essence(document) != before.get(row["run"])]
         levels = {row["run"]: known_level(*each) for row, each in zip(rows, found, strict=True)}
         good = [{"run": run, "noted_at": at, **level} for run, level in levels.items() if level is not None]
+        others = [run for run, level in levels.items() if level is None]
         with self._store.transaction() as cursor:
             incoming = pa.Table.from_pylist([_row(row, document, at) for row, document in judged], _DIAGNOSES)
             self._store.execute(cursor, "diagnosis_write", incoming)
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", runs=changed)
-            if len(good) < len(levels):
-                self._store.execute(cursor, "known_levels_forget", runs=[run for run in levels if levels[run] is None])
+            if others:
+                self._store.execute(cursor, "known_levels_forget", runs=others)
             if good:
                 self._store.execute(cursor, "known_levels_note", pa.Table.from_pylist(good))
         return {"changes": len(changed), "armed": sum(self._armed(row["run"]) for row in rows)}
 
     def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
-        """At live runs together, from what is kept of them; at others whole, one by one."""
+        """Look at live runs together, from what is kept of them, and at others whole, one by one."""
         accepted = accepted_by_run(self._store)
         looks = [
             Look(row["run"], row["revision"], accepted.get(row["run"], ()), whole=row["awaited"])

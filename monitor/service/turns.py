@@ -4,7 +4,8 @@ A stage says which runs have something for it and how much each matters (`Stage.
 runs that a user waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they
 rest until something changes. Of equals the one that has waited longest is next; every tenth turn it is, whatever it is,
 so that no run starves. After a turn the runs are looked at again, unless that was within the last second, so that a run
-that became urgent meanwhile waits for one turn and a second at most.
+that became urgent meanwhile waits for one turn and a second at most. Live runs have short turns together, as far as
+their last turns say that they are short: one statement reads what is new of all of them.
 
 What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a
 stage is paced, each priority has its share of a core, and a run rests for a multiple of what its last turn cost. A run
