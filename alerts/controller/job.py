@@ -57,21 +57,37 @@ def records(store: Store, runs: Sequence[str]) -> dict[str, queries.ControllerRe
 
 
 def understood(home: Home, run: str, row: Mapping[str, Any] | None) -> Memory:
-    """Return the memory of one of `records`, or None if nothing is remembered. Raise `StoreError` if it cannot be
-    understood.
+    """Return the memory of a run. Raise `StoreError` if it cannot be understood.
 
-    A fresh one goes on from what trainers of the run were told before the store was lost: a correction that they apply
-    is on, and they would refuse directives that begin again with the first.
+    One that is older than what trainers of the run were told goes on from that: a correction that they apply is on, and
+    they would refuse directives that begin again with a former number. A store that was lost is fresh, or as old as the
+    journal that it was made from.
+
+    Args:
+        home: where trainers were told.
+        run: its name.
+        row: one of `records`, or None if nothing is remembered.
     """
-    if row is None:
-        try:
-            told = DirectiveFile(home.path, run).issued(directive_key(home.path))
-        except (OSError, DirectiveError, ConfigurationError):
-            told = Directives(run)
-        newest = told.entries[-1] if told.entries else None
-        if newest is None or newest.config is None:
-            return Memory(Control(), told)
-        return Memory(Control(phase=Phase.ISSUED, config=newest.config, from_step=newest.from_step), told)
+    try:
+        told = DirectiveFile(home.path, run).issued(directive_key(home.path))
+    except (OSError, DirectiveError, ConfigurationError):
+        told = Directives(run)
+    memory = Memory(Control(), Directives(run)) if row is None else _parsed(run, row)
+    if told.version <= memory.directives.version:
+        return memory
+    newest = told.entries[-1]
+    phase = (
+        Phase.ISSUED if newest.config is not None else Phase.WITHDRAWN if memory.control.on else memory.control.phase
+    )
+    control = replace(memory.control, phase=phase)
+    if newest.config is not None:
+        control = replace(
+            control, config=newest.config, from_step=newest.from_step, masked_from=None, applied_from=None
+        )
+    return replace(memory, control=control, directives=told)
+
+
+def _parsed(run: str, row: Mapping[str, Any]) -> Memory:
     try:
         control = Control.parse(json.loads(row["control"]))
         return Memory(control, decode(row["directives"].encode(), run, None), row["actions"])

@@ -17,7 +17,7 @@ from processes import eventually
 from recorded_home import take_in
 
 from logprobe.alerts.controller import gather
-from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform
+from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform, records
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.rules.alert import CRITICAL, Alert
@@ -339,22 +339,43 @@ def test_a_restart_repeats_nothing_and_puts_the_file_right(home: Path, store: St
     assert audit(store) == ["switched_on/critical_growth"]
 
 
-@pytest.mark.parametrize("off", [True, False])
+@pytest.mark.parametrize(
+    ("kept", "off", "said"),
+    [
+        ("nothing", False, "acknowledged/applied"),
+        ("nothing", True, "switched_on/critical_growth"),
+        ("before it was on", False, "acknowledged/applied"),
+        ("while it was on", True, "refused/cool_down"),
+    ],
+)
 def test_a_controller_whose_store_was_lost_goes_on_from_what_the_trainer_was_told(
-    home: Path, store: Store, trainer: Trainer, off: bool
+    home: Path, store: Store, trainer: Trainer, kept: str, off: bool, said: str
 ) -> None:
-    controller = switched_on(store, trainer)
+    """`kept`: how old the journal is that the store was made from."""
+    trainer.train(1)
+    controller = Controller(store, lambda _: ARMED)
+    controller.command({"run": RUN, "command": "armed", "by": "ann"})
+    rows = {"nothing": None, "before it was on": _remembered(store)}
+    controller = switched_on(store, trainer, 14)
+    rows["while it was on"] = _remembered(store)
     if off:
         controller.command({"run": RUN, "command": "off", "by": "ann"})
     told = DirectiveFile(home, RUN).read(None).version
     with store.transaction() as cursor:
         cursor.execute("DELETE FROM controllers; DELETE FROM controller_actions")
+        if (row := rows[kept]) is not None:
+            store.execute(cursor, "controller_save", run=RUN, now=datetime.now(UTC), **row)
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
         trainer.train(4, switch=switch)
     Controller(store, lambda _: ARMED).run_once()
-    # A trainer refuses directives that begin again with the first, and what it applies is on.
-    assert audit(store) == ["switched_on/critical_growth" if off else "acknowledged/applied"]
-    assert DirectiveFile(home, RUN).read(None).version == told + off
+    # A trainer refuses directives that begin again with a former number, and what it applies is on.
+    assert audit(store) == [said]
+    assert DirectiveFile(home, RUN).read(None).version == told + said.startswith("switched_on")
+
+
+def _remembered(store: Store) -> dict[str, str]:
+    (row,) = records(store, [RUN]).values()
+    return {"control": row["control"], "directives": row["directives"]}
 
 
 def test_one_run_that_fails_keeps_no_other_waiting(home: Path, store: Store, trainer: Trainer) -> None:
