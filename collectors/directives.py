@@ -165,6 +165,7 @@ class DirectiveFile:
         name = run_dir(home, run).name
         self.path = self._folder / f"{name}.json"
         self.stop_path = self._folder / f"{name}{STOP}"
+        self._decoded: tuple[bytes, bytes | None, Directives] | None = None  # content, key, and what they mean
 
     def read(self, key: bytes | None) -> Directives:
         """Return the directives on disk; without a file there are none. Raise `DirectiveError` or `OSError`.
@@ -176,7 +177,12 @@ class DirectiveFile:
     def issued(self, key: bytes | None) -> Directives:
         """Return the directives whatever the kill switch says. Raises `DirectiveError` or `OSError`."""
         data = self._trusted_content() if key is None else self.content()
-        return Directives(self._run) if data is None else decode(data, self._run, key)
+        if data is None:
+            return Directives(self._run)
+        known = self._decoded
+        if known is None or known[:2] != (data, key):  # trainers look often, and a long one takes milliseconds
+            known = self._decoded = data, key, decode(data, self._run, key)
+        return known[2]
 
     def content(self) -> bytes | None:
         """Return the file as it is, or None if there is none. Raise `OSError`."""

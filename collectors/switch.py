@@ -34,7 +34,7 @@ from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.collectors.versions import home_and_run
 
-POLL_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 0.5  # a kill switch in a shared folder is known within a second
 _FIRST_SECONDS: Final = 2.0  # a hanging file system must not hold up the start of a trainer for longer
 _NO_STEP: Final = (
     TypeError,

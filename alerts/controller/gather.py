@@ -36,7 +36,7 @@ _COVERAGE_STEPS: Final = 20
 _PREVIEW_STEPS: Final = 5
 _MOST_PREVIEWED: Final = 2_000_000  # tokens
 _MOST_CELLS: Final = 1_000_000  # of a padded batch
-_HEARD_SECONDS: Final = 5.0  # a switch looks once a second, and clocks differ
+_HEARD_SECONDS: Final = 5.0  # a switch looks twice a second, a shipper once, and clocks differ
 _ACKNOWLEDGED_STEPS: Final = 50  # back from the newest step, in which acknowledgements are looked at
 
 Reading: TypeAlias = Store | Reader

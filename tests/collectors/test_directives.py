@@ -101,6 +101,17 @@ def test_the_kill_switch_works_whatever_the_file_says(tmp_path: Path) -> None:
         file.read(KEY)
 
 
+def test_a_file_is_decoded_again_when_its_content_or_the_key_is_another(tmp_path: Path) -> None:
+    file = DirectiveFile(tmp_path, "run")
+    file.write(ON, KEY)
+    first = file.read(KEY)
+    assert file.read(KEY) is first
+    with pytest.raises(DirectiveError, match="signature"):
+        file.read(b"another of sixteen")
+    file.write(ON.issue(150, None, "off"), KEY)
+    assert file.read(KEY).version == 2
+
+
 def test_the_key_comes_from_the_environment_or_the_home(tmp_path: Path) -> None:
     assert directive_key(tmp_path, {}) is None
     (tmp_path / "directive.key").write_text("0123456789abcdef\n")
