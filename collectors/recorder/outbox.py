@@ -1,7 +1,7 @@
 """Outbox of a recorder: tables on their way to a disk that may refuse.
 
-After a refusal nothing is tried for a pause that doubles up to 30 s. What was kept waits in memory for as long; beyond
-`KEPT_BYTES` the older half of the kind that takes most of them goes.
+After a refusal nothing is tried for a pause that doubles up to 30 s. What was kept waits in memory for as long; what
+the disk does not take beyond `KEPT_BYTES` goes, the older half of the kind that takes most of them first.
 """
 
 from __future__ import annotations
@@ -54,22 +54,29 @@ class Outbox:
         return {kind: table.num_rows for kind, table in self._kept.items()}
 
     def keep(self, kind: str, table: pa.Table) -> None:
-        """Take `table`, to be written by one of the next `send`."""
+        """Take `table`, to be written by one of the next `send`; write at once what is too much to be kept."""
         if not table.num_rows:
             return
         if kind in self._kept:
             table = pa.concat_tables([self._kept[kind], table])
         self._kept[kind] = table.combine_chunks() if table.column(0).num_chunks > _CHUNKS else table
-        sizes = {kind: table.nbytes for kind, table in self._kept.items()}
-        if sum(sizes.values()) > KEPT_BYTES:
-            self._drop_from(max(sizes, key=sizes.__getitem__))
+        if sum(self._sizes().values()) > KEPT_BYTES:
+            self.send()
+            self._drop()
 
-    def _drop_from(self, kind: str) -> None:
-        """Drop half of it: what is dropped piece by piece costs more time than a failing disk leaves."""
-        table = self._kept[kind]
-        older = table.num_rows // 2
-        self._lose(kind, table.slice(0, older))
-        self._kept[kind] = table.slice(older).combine_chunks()
+    def _sizes(self) -> dict[str, int]:
+        return {kind: table.nbytes for kind, table in self._kept.items()}
+
+    def _drop(self) -> None:
+        """Drop half of the largest until all fits: what is dropped piece by piece costs more time than a failing disk
+        leaves."""
+        while sum((sizes := self._sizes()).values()) > KEPT_BYTES:
+            kind = max(sizes, key=sizes.__getitem__)
+            table = self._kept.pop(kind)
+            older = (table.num_rows + 1) // 2
+            self._lose(kind, table.slice(0, older))
+            if older < table.num_rows:
+                self._kept[kind] = table.slice(older).combine_chunks()
 
     def send(self) -> None:
         """Write what was kept, as far as the disk takes it; each kind as one segment, small records first."""

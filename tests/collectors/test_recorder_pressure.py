@@ -12,15 +12,20 @@ from pathlib import Path
 
 import full_disk_program
 import numpy as np
+import pyarrow as pa
 import pytest
 from processes import eventually
 from spool_contents import by_sample, health_events, rows, segments
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.files import Disk
+from logprobe.collectors.health import Health
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
+from logprobe.collectors.recorder import outbox
 from logprobe.collectors.recorder.outbox import Outbox
+from logprobe.collectors.recorder.tables import rows_table
 from logprobe.collectors.recorder.token_hash import token_hash
+from logprobe.collectors.spool.segments import SpoolWriter
 
 PROGRAM = Path(full_disk_program.__file__)
 
@@ -226,6 +231,38 @@ def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch
     assert 20 < len(documents) < 250
     assert documents[-1] == 299
     assert health_events(home)["statistics_dropped"][0]["step"] == 0
+
+
+def test_a_row_that_is_larger_than_what_is_kept_is_written_or_dropped_and_never_stands_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(outbox, "KEPT_BYTES", 400_000)
+    lost: list[tuple[str, int]] = []
+    (tmp_path / "blocker").write_text("")
+    settings = {"health": Health(), "lose": lambda kind, table: lost.append((kind, table.num_rows))}
+    refusing = Outbox(SpoolWriter(tmp_path / "blocker", "run", "w-1"), **settings)
+    taking = Outbox(SpoolWriter(tmp_path / "home", "run", "w-1"), **settings)
+
+    def config(size: int) -> pa.Table:
+        row = {"config_id": "a", "kind": "trainer_config", "time": 0, "document": "x" * size}
+        return rows_table("config", [row])
+
+    room = 400_000 - config(0).nbytes
+    for box in (refusing, taking):
+        box.keep("config", config(room))
+        assert box.waiting() == {"config": 1}
+    for _ in range(2):
+        taking.keep("config", config(room + 1))
+        assert taking.waiting() == {}
+    assert lost == []
+    refusing.keep("config", config(room + 1))
+    assert lost == [("config", 1), ("config", 1)]  # the older half, and the one that is too large alone
+    assert refusing.waiting() == {}
+    refusing.keep("config", config(10))
+    refusing.keep("config", config(room + 1))
+    assert lost[2:] == [("config", 1), ("config", 1)]
+    refusing.keep("config", config(10))
+    assert refusing.waiting() == {"config": 1}
 
 
 # --- A host that is faster than the disk ---
