@@ -114,7 +114,7 @@ def _arrived(parts: Sequence[Part], now: datetime) -> dict[str, Arrived]:
             bad = [_bad_rows_record(part, now) for part in parts if part.rows.bad_rows]
             raw, stored = raw + bad, stored + bad
         if stored:  # DuckDB takes a chunk at a time, column by column
-            found[kind] = Arrived(_whole(raw), _whole(stored))
+            found[kind] = Arrived(_together(raw), _together(stored).combine_chunks())
     return found
 
 
@@ -163,8 +163,8 @@ def _late_records(late: Mapping[tuple[str, int], int], now: datetime) -> pa.Tabl
     return pa.Table.from_pylist(rows, _HEALTH)
 
 
-def _whole(tables: Sequence[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables, promote_options="default").combine_chunks()
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _bad_rows(part: Part) -> list[int] | None:

@@ -227,7 +227,7 @@ class Memory:
     def _training(self, arrived: Arrived) -> set[StepKey]:
         columns = trained_columns(arrived.stored)
         columns["full_hash"] = full_hash(arrived.raw, columns)
-        columns["lists"] = self.training_lists.add(arrived.raw.select(TRAINING_LISTS))
+        columns["lists"] = self.training_lists.add(arrived.raw, TRAINING_LISTS)
         return self._into_steps("training", arrived.stored, columns)
 
     def _statistics(self, arrived: Arrived) -> set[StepKey]:
@@ -276,14 +276,14 @@ class Memory:
             rows["lists"][place] = NO_LISTS
         if found is not None and found.num_rows:
             names = TRAINING_LISTS if kind == "training" else ROLLOUT_LISTS
-            for number, place in zip(found["number"].to_pylist(), lists.add(found.select(names)).tolist(), strict=True):
+            for number, place in zip(found["number"].to_pylist(), lists.add(found, names).tolist(), strict=True):
                 _, rows, row = wanted[number]
                 rows["lists"][row] = place
 
     def _rollout(self, arrived: Arrived) -> set[StepKey]:
         table = arrived.stored
         columns, spans, decided = sampled_facts(table)
-        columns["lists"] = self.rollout_lists.add(arrived.raw.select(ROLLOUT_LISTS))
+        columns["lists"] = self.rollout_lists.add(arrived.raw, ROLLOUT_LISTS)
         dirty = set()
         for name, _, rows in groups(table["run"], np.zeros(table.num_rows, np.int64)):
             run = self.run(name)

@@ -5,7 +5,7 @@ Dimensions: ``_S`` records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -55,14 +55,17 @@ class Lists:
     """Token lists of records, in blocks as they arrived. A record knows its lists by one number."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, pa.Table] = {}
+        self._blocks: dict[int, tuple[pa.Table, int]] = {}
         self._next = 1
         self._bytes = 0
 
-    def add(self, table: pa.Table) -> NDArray[np.int64]:
-        """Keep the rows of a table and return their numbers [S]."""
+    def add(self, table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
+        """Keep some columns of a table and return the numbers of its rows [S].
+
+        Nothing is copied: the other columns of a segment stay in memory as long, so they count.
+        """
         block, self._next = self._next, self._next + 1
-        self._blocks[block] = table
+        self._blocks[block] = table.select(names), table.nbytes
         self._bytes += table.nbytes
         return (block << _ROW_BITS) + np.arange(table.num_rows, dtype=np.int64)
 
@@ -71,7 +74,7 @@ class Lists:
         for block in list(self._blocks):
             if self._bytes <= nbytes:
                 break
-            self._bytes -= self._blocks.pop(block).nbytes
+            self._bytes -= self._blocks.pop(block)[1]
 
     def absent(self, numbers_S: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which lists are on the disk only."""
@@ -81,13 +84,21 @@ class Lists:
         """Return the lists of records, which must be there, in their order."""
         blocks_S, rows_S = numbers_S >> _ROW_BITS, numbers_S & ((1 << _ROW_BITS) - 1)
         needed = np.unique(blocks_S)
-        tables = [self._blocks[int(block)] for block in needed]
+        tables = [self._whole(int(block)) for block in needed]
         starts = np.cumsum([0, *(table.num_rows for table in tables[:-1])])
         places_S = starts[np.searchsorted(needed, blocks_S)] + rows_S
         table = pa.concat_tables(tables)
         if len(places_S) == table.num_rows and np.array_equal(places_S, np.arange(len(places_S))):
             return table.combine_chunks()
         return table.take(pa.array(places_S)).combine_chunks()
+
+    def _whole(self, block: int) -> pa.Table:
+        """Return a block in one piece: to take rows of many pieces copies all of them each time."""
+        table, nbytes = self._blocks[block]
+        if any(column.num_chunks > 1 for column in table.columns):
+            table = table.combine_chunks()
+            self._blocks[block] = table, nbytes
+        return table
 
 
 def whole_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:

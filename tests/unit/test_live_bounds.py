@@ -73,8 +73,8 @@ def test_names_past_the_bound_are_forgotten_but_for_runs_with_news() -> None:
 
 
 def test_lists_past_the_bound_go_the_oldest_first_and_come_from_the_disk() -> None:
-    some, lists = pa.table({"token_ids": [[1, 2, 3]]}), Lists()
-    numbers = np.concatenate([lists.add(some), lists.add(some)])
+    some, lists = pa.table({"token_ids": [[1, 2, 3]], "entropy": [[0.1, 0.2, 0.3]]}), Lists()  # both stay in memory
+    numbers = np.concatenate([lists.add(some, ["token_ids"]), lists.add(some, ["token_ids"])])
     lists.keep(2 * some.nbytes)
     assert lists.absent(numbers).tolist() == [False, False]
     lists.keep(2 * some.nbytes - 1)
