@@ -111,25 +111,33 @@ class _Versions:
             n[linked] = np.where(prefix, n[linked], sampled["n_tokens"][theirs])
             covered[linked], versions[linked] = sampled["covered"][theirs], sampled["version"][theirs]
         ours, stated = trained["trainer_version"][rows].tolist(), trained["stated"][rows].tolist()
-        simple = (covered >= n) & (trained["how"][rows] != BY_PARTS)
-        columns = zip(rows.tolist(), ours, versions.tolist(), n.tolist(), simple.tolist(), stated, strict=True)
-        for place, (row, mine, version, tokens, is_simple, said) in enumerate(columns):
-            if said is not None:
-                spans, count, (self.compared_S[place], self.differing_S[place]) = _with_stated(step, row)
-                self._add(mine, by_version(spans, count))
-            elif not is_simple:
-                self._add(mine, by_version(*_sampled(step, row)))
-            elif tokens > 0:
-                self._add(mine, {version: tokens})
+        silent = np.array([said is None for said in stated], np.bool_)
+        simple = silent & (covered >= n) & (trained["how"][rows] != BY_PARTS)
+        self._add_alike([*zip(ours, versions.tolist(), strict=True)], np.where(simple, n, 0))
+        for place in np.flatnonzero(~simple).tolist():
+            if stated[place] is None:
+                self._add(ours[place], by_version(*_sampled(step, rows[place])))
+            else:
+                spans, count, (self.compared_S[place], self.differing_S[place]) = _with_stated(step, rows[place])
+                self._add(ours[place], by_version(spans, count))
 
-    def _add(self, trainer_version: str | None, tokens: Mapping[str | None, int]) -> None:
+    def _add_alike(self, versions: Sequence[tuple[str | None, str | None]], n_S: NDArray[np.int64]) -> None:
+        """Add the sequences that have any tokens, by the trainer's version and the only one of their tokens."""
+        codes = {pair: code for code, pair in enumerate(dict.fromkeys(versions))}
+        code_S = np.array([codes[pair] for pair in versions])
+        tokens, alike = (np.bincount(code_S, weights).astype(int).tolist() for weights in (n_S, n_S > 0))
+        for (ours, version), n, count in zip(codes, tokens, alike, strict=True):
+            if count:
+                self._add(ours, {version: n}, count)
+
+    def _add(self, trainer_version: str | None, tokens: Mapping[str | None, int], alike: int = 1) -> None:
+        """Add sequences that are alike in their versions, with all their tokens."""
         if not tokens:
             return
         versions = tuple(tokens) if len(tokens) == 1 else tuple(sorted(tokens, key=lambda v: (v is None, v or "")))
         kind = (trainer_version, versions)
-        before, alike = self.kinds.get(kind, ({}, 0))
-        total = {version: count + before.get(version, 0) for version, count in tokens.items()}
-        self.kinds[kind] = (total, alike + 1)
+        before, count = self.kinds.get(kind, ({}, 0))
+        self.kinds[kind] = ({version: n + before.get(version, 0) for version, n in tokens.items()}, count + alike)
 
 
 def _engine(step: Step, row: int) -> tuple[Spans | None, int | None]:
