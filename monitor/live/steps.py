@@ -124,7 +124,7 @@ class _Versions:
     def _add_alike(self, versions: Sequence[tuple[str | None, str | None]], n_S: NDArray[np.int64]) -> None:
         """Add the sequences that have any tokens, by the trainer's version and the only one of their tokens."""
         codes = {pair: code for code, pair in enumerate(dict.fromkeys(versions))}
-        code_S = np.array([codes[pair] for pair in versions])
+        code_S = np.array([codes[pair] for pair in versions], np.intp)
         tokens, alike = (np.bincount(code_S, weights).astype(int).tolist() for weights in (n_S, n_S > 0))
         for (ours, version), n, count in zip(codes, tokens, alike, strict=True):
             if count:
