@@ -22,6 +22,7 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -41,7 +42,7 @@ from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, segment_me
 _NAME = re.compile(r"(\d{8})\.([a-z_]+)\.([0-9a-f]{8})\.arrow")
 _NUMBER = re.compile(r"[0-9]{1,8}")
 TEMPORARY: Final = ".tmp"  # ends the name of a segment that is being written
-_TEMPORARY = re.compile(rf"\.\d{{8}}\.[a-z_]+{re.escape(TEMPORARY)}")
+_TEMPORARY = re.compile(rf"\.\d{{8}}\.[a-z_]+(\.[0-9a-f]{{8}})?{re.escape(TEMPORARY)}")
 _FOOTER_END: Final = 10  # the footer's length and b"ARROW1"
 _BLOCK: Final = struct.Struct("<qi4xq")  # of the footer: offset, length of the metadata, length of the body
 _CONTINUATION: Final = 0xFFFFFFFF
@@ -89,8 +90,12 @@ class SegmentPath:
 
     @property
     def temporary(self) -> Path:
-        """Path under which it is written before it is renamed."""
+        """Path under which its writer writes it before it is renamed."""
         return self.path.with_name(f".{self.sequence:08d}.{self.kind}{TEMPORARY}")
+
+    def new_temporary(self) -> Path:
+        """Return a path for one of several processes that may write it at the same time."""
+        return self.path.with_name(f".{self.sequence:08d}.{self.kind}.{secrets.token_hex(4)}{TEMPORARY}")
 
     @classmethod
     def parse(cls, path: Path) -> SegmentPath:

@@ -55,10 +55,9 @@ def land(home: Path, name: str, content: bytes) -> str:
     for level in (place.path.parent, place.path.parent.parent):
         if level.is_symlink():
             raise OSError(f"{level} is a link; segments are not written through links")
-    unfinished = (
-        place.temporary
-    )  # what a killed process has left of it is replaced, or goes with other writers' remains
-    DISK.unlink(unfinished)
+    # Its own: a node that had no answer sends again, while another process may still be at it. What a killed process
+    # leaves goes with the remains of writers.
+    unfinished = place.new_temporary()
     try:
         DISK.write(unfinished, content, mode=READABLE)
         DISK.rename(unfinished, place.path)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -237,7 +238,7 @@ def test_the_bucket_is_as_small_as_the_archive_and_keeps_what_someone_removes_by
     assert taken(address, tmp_path / "other") == [{"run": "toy", "n": 16, "different": 16}]
 
 
-def test_what_a_killed_pull_was_writing_is_replaced(
+def test_what_a_killed_pull_was_writing_stays_hidden(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -258,7 +259,31 @@ def test_what_a_killed_pull_was_writing_is_replaced(
     assert [is_temporary(Path(name)) for name in unfinished] == [True]
     with taking(address, home) as service:
         service.pull()
-        assert [path.suffix for path in home.glob("spool/*/*/*")] == [".arrow"]
+        service.ingest()
+        assert service.store.query(SEQUENCES).to_pylist() == [{"run": "toy", "n": 4, "different": 4}]
+    assert [path.name for path in home.glob("spool/*/*/*")] == unfinished, (
+        "it goes after an hour, as a writer's remains"
+    )
+
+
+def test_segments_that_land_at_the_same_time_are_whole(tmp_path: Path) -> None:
+    """Of two nodes whose writers have one name, and twice of one that had no answer and sent again."""
+    home, contents = Home(tmp_path / "home").create().path, {}
+    for node in ("a", "b"):
+        spool = SpoolWriter(tmp_path / node, "toy", "w-1")
+        spool.write("training", records("training", *(trained(f"{node}-{row}", 0) for row in range(4))))
+        (path,) = waiting(tmp_path / node)
+        contents[path.relative_to(tmp_path / node / "spool").as_posix()] = path.read_bytes()
+    assert len(contents) == 2
+
+    def land_all(_: int) -> None:
+        for name, content in contents.items():
+            landing.land(home, name, content)
+            assert (home / "spool" / name).read_bytes() == content
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(land_all, range(40)))
+    assert len(list(home.glob("spool/toy/w-1/*"))) == 2
 
 
 def test_a_segment_that_comes_three_times_and_under_another_writers_name_counts_once(
