@@ -93,6 +93,12 @@ def _framework(*packages: str, beside: Sequence[str] = ()) -> Callable[[Environm
     return make
 
 
+def ray(made: Environment) -> None:
+    """Make the environment of a Ray cluster, without an engine and without torch."""
+    made.install("--upgrade", "pip")
+    made.install("-e", ".[serve]", "ray==2.60.0", "psutil", *_TESTS)
+
+
 def verl(made: Environment) -> None:
     """Make verl's environment: its driver, without an engine."""
     made.install("--upgrade", "pip")
@@ -130,7 +136,7 @@ ENVIRONMENTS: Final[dict[str, Callable[[Environment], None]]] = {
     "docs": docs,
     "trl": _framework(TRL, beside=("lightning>=2.5,<3",)),
     "ms_swift": _framework(MS_SWIFT),
-    "ray": _framework("ray==2.60.0"),
+    "ray": ray,
     "verl": verl,
     "pipelinerl": pipelinerl,
     **{f"engine-{version}": _release(version) for version in ENGINES},
