@@ -47,7 +47,7 @@ PICTURES: Final = (
     Picture("tutorial-1-alerts", f"run={RUN}&page=alerts", "judgement", height=520),
     Picture("tutorial-2-runs", "page=runs", r"\d+ of \d+ runs", height=320),
     Picture("overview", f"run={RUN}&page=overview", "^on since step", height=860),
-    Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "Growth began", height=820),
+    Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "1. staleness", height=820),
     Picture("tutorial-4-weights", f"run={RUN}&page=weights", "The lag grew", height=560),
     Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "applied in this step", height=820),
     Picture("tutorial-6-actions", f"run={RUN}&page=actions", "^(Helped|No effect|Harmed)", height=1060),

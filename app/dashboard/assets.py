@@ -31,7 +31,7 @@ PLOTLY: Final = "plotly-basic.min.js"
 _FOLDER: Final = files("logprobe.app.dashboard")
 _PLACES: Final = {
     PLOTLY: _FOLDER.joinpath("vendor", PLOTLY),
-    **{name: _FOLDER.joinpath("browser", name) for name in ("plot.js", "strip.js", "heart.js", "document.js")},
+    **{name: _FOLDER.joinpath("browser", name) for name in ("plot.js", "strip.js", "heart.js")},
 }
 _STREAMLIT: Final = Path(streamlit.__file__).parent / "static"
 _LATE: Final = ("BidiComponent", "Html")  # of Streamlit: what shows our parts, loaded when there is one

@@ -1,5 +1,5 @@
-"""The view of a run, or the account of an incident, as an HTML document: no script, no network, readable on a phone, in
-the dark and by a screen reader."""
+"""The view of a run as an HTML document: no script, no network, readable on a phone, in the dark and by a screen
+reader."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ def report(view: RunView) -> str:
     trend = Markup() if view.account is None else _trend(view.account, since)
     body = element("body", element("main", element("h1", story.headline(view)), document(story.of_view(view), trend)))
     return f'<!doctype html>\n<html lang="en">\n{element("head", joined(head))}\n{body}\n</html>\n'
-
-
-def postmortem(account: Account) -> Markup:
-    """Return the account of an incident, to stand under its headline."""
-    return document(story.of_account(account), _trend(account, account.since))
 
 
 def document(sections: Iterable[Section], beside: Markup) -> Markup:

@@ -12,7 +12,15 @@ from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 from logprobe.app.runs import run_of
 from logprobe.app.text import gaps, nodes
 from logprobe.app.text.files import store_of
-from logprobe.app.text.lost_records import SPOOL_REMEDY, dropped, gone, reused, unannounced, waiting_segments
+from logprobe.app.text.lost_records import (
+    SPOOL_REMEDY,
+    about_event,
+    dropped,
+    gone,
+    reused,
+    unannounced,
+    waiting_segments,
+)
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.judgement import FIRING, JUDGEMENT, Judgement
@@ -247,12 +255,25 @@ def sections(document: RecordsDocument) -> Iterator[tuple[str, list[str], list[l
     parts: Sequence[tuple[str, Sequence[Mapping[str, object]]]] = (
         ("collectors", [{name: row[name] for name in _COLLECTOR} for row in collectors]),
         ("nodes", [_node(row) for row in document["nodes"]]),
-        ("problems", document["problems"]),
+        ("problems", [_problem(row) for row in document["problems"]]),
         ("stuck in the spool", document["stuck"] or []),
     )
     for title, rows in parts:
         if rows:
             yield title, list(rows[0]), [[_short(value) for value in row.values()] for row in rows]
+
+
+def _problem(row: queries.CliProblems) -> dict[str, object]:
+    counts = {"sequences": row["sequences_lost"], "tokens": row["tokens_lost"]}
+    lost = [f"{count:,} {what}" for what, count in counts.items() if count]
+    return {
+        "problem": f"{row['event'].replace('_', ' ')} ({row['component'] or 'unknown'})",
+        "times": row["times"],
+        "last": row["last_at"],
+        "lost": ", ".join(lost) or "nothing",
+        "message": row["message"],
+        "what to do": about_event(row["event"]),
+    }
 
 
 def _node(row: queries.NodesOf) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """The view of a run as parts, in the order in which a reader needs them: one walk that every rendering takes.
 
-`terminal` renders them as lines that fit the terminal, `logprobe.app.view.html` as a document.
+`terminal` renders them as lines that fit the terminal, `logprobe.app.view.html` as a document,
+`logprobe.app.dashboard.told` on a page.
 """
 
 from __future__ import annotations
@@ -100,16 +101,21 @@ def of_view(view: RunView) -> Iterator[Section]:
     told = [*_diagnosed(view.diagnosis, view.standing), ("outlook", soon), *(_accepted(each) for each in view.accepted)]
     facts = [*told, ("judged", late), ("run", state)]
     yield Section("", [Facts(facts)])
-    yield from _findings(view.diagnosis, view.standing)
+    yield from findings(view.diagnosis, view.standing)
     yield _alerts(view.records)
     if view.account is not None and view.account.opened is not None:
         yield from _told(view.account, f"incident {view.account.opened['id']}")
     if view.standing.from_step is not None or view.correction["stopped"]:
         yield Section("correction", [Facts(list(corrections.words(view.correction)))])
-    yield from _not_measured(view.diagnosis)
-    tables_of_records = [Table(head, rows, title) for title, head, rows in recorded.sections(view.records)]
-    yield Section("records", [Facts(list(recorded.words(view.records))), *tables_of_records])
-    lacks = [f"{text}{remedy and f'; to mend it, {remedy}'}" for _, text, remedy in recorded.lacks(view.records)]
+    yield from not_measured(view.diagnosis)
+    yield from of_records(view.records)
+
+
+def of_records(records: recorded.RecordsDocument) -> Iterator[Section]:
+    """Yield what was recorded of a run, and what that lacks."""
+    listed = [Table(head, rows, title) for title, head, rows in recorded.sections(records)]
+    yield Section("records", [Facts(list(recorded.words(records))), *listed])
+    lacks = [f"{text}{remedy and f'; to mend it, {remedy}'}" for _, text, remedy in recorded.lacks(records)]
     if lacks:
         yield Section("what the records lack", [Points(lacks)])
 
@@ -119,15 +125,15 @@ def of_account(account: Account) -> Iterator[Section]:
     document, standing = account.document, account.standing
     yield Section("", [Facts([*accounts.facts(account), *_diagnosed(document, standing)])])
     yield from _told(account, "")
-    yield from _findings(document, standing)
-    yield from _not_measured(document)
+    yield from findings(document, standing)
+    yield from not_measured(document)
 
 
 def of_diagnosis(diagnosis: DiagnosisDocument) -> Iterator[Section]:
     """Yield what a diagnosis alone says."""
     yield Section("", [Facts(list(_diagnosed(diagnosis, OFF)))])
-    yield from _findings(diagnosis, OFF)
-    yield from _not_measured(diagnosis)
+    yield from findings(diagnosis, OFF)
+    yield from not_measured(diagnosis)
 
 
 def _accepted(acceptance: Acceptance) -> tuple[str, str]:
@@ -152,7 +158,8 @@ def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tup
     yield "correction", advice_words(diagnosis, standing)
 
 
-def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Section]:
+def findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Section]:
+    """Yield the findings, each with its remedy, and their evidence."""
     parts: list[Part] = []
     for place, finding in enumerate(document["findings"], 1):
         lines = [("", finding["explanation"]), ("Fix", remedy(finding, standing))]
@@ -203,7 +210,8 @@ def _told(account: Account, title: str) -> Iterator[Section]:
     yield Section(f"what changed in the {BEFORE} steps before", parts)
 
 
-def _not_measured(diagnosis: DiagnosisDocument) -> Iterator[Section]:
+def not_measured(diagnosis: DiagnosisDocument) -> Iterator[Section]:
+    """Yield the missing inputs of a diagnosis, each with the way to measure it."""
     if diagnosis["not_measured"]:
         yield Section("not measured", [Points(list(map(unmeasured, diagnosis["not_measured"])))])
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from logprobe.app.cli import main
+from logprobe.app.text.html import Markup
 from logprobe.app.view import run_view, story
 from logprobe.app.view.account import changes, happened
 from logprobe.app.view.chart import Chart, Line, figure
-from logprobe.app.view.html import postmortem, report
+from logprobe.app.view.html import document, report
 from logprobe.app.view.run_view import RunView
 from logprobe.monitor.reader import open_reader
 
@@ -79,7 +80,7 @@ def test_what_happened_is_in_order_and_what_was_done_comes_first(view: RunView) 
         ("40", "correction issued"),
         ("50", "acknowledged: r/high/1"),
     ]
-    page = str(postmortem(account))
+    page = str(document(story.of_account(account), Markup()))
     assert "2026-03-01 12:00:00 UTC" in page
     assert page.index("issued at step 40: masked IS from step 44") < page.index("What happened")
 
@@ -99,7 +100,7 @@ def test_what_changed_before_the_onset(view: RunView) -> None:
     )
     assert changes(account) == [("2026-03-01 12:00:00", 99, "configuration changed", "engine_config")]
     quiet = replace(account, events=[])
-    assert "nothing restarted, as far as recorded" in str(postmortem(quiet))
+    assert "nothing restarted, as far as recorded" in str(document(story.of_account(quiet), Markup()))
 
 
 def test_a_terminal_shows_the_newest_of_what_happened_and_says_so() -> None:
@@ -115,7 +116,17 @@ def test_names_from_outside_are_text(view: RunView) -> None:
     records = {
         **view.records,
         "reason": EVIL,
-        "problems": [{"event": EVIL, "message": "</style>", "tokens_lost": 0, "sequences_lost": 0}],
+        "problems": [
+            {
+                "event": EVIL,
+                "component": EVIL,
+                "message": "</style>",
+                "times": 1,
+                "last_at": NOON,
+                "tokens_lost": 0,
+                "sequences_lost": 0,
+            }
+        ],
     }
     page = report(
         replace(view, judgement=None, diagnosis={**view.diagnosis, "run": EVIL, "findings": [finding]}, records=records)

@@ -46,7 +46,7 @@ def acknowledging(page: Page) -> None:
 
 def incident(page: Page) -> None:
     page.goto(page.url.partition("/alerts")[0] + f"/?page=incidents&incident={quote(f'{RUNS[0]}#1')}")
-    expect(page.locator("article")).to_be_visible()
+    expect(page.locator(".lp-pairs", has_text="last good step")).to_be_visible()
 
 
 def axes(page: Page) -> None:

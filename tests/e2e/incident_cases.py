@@ -118,9 +118,9 @@ def by_page(browser: Browser, address: str, link: str, incident: Incident, artif
     seen = Watched(browser, address)
     page, began = seen.page, time.monotonic()
     page.goto(link)
-    document = page.locator("article")
-    document.locator("dt", has_text="last good step").wait_for()
-    words = document.locator("dl").inner_text()
+    facts = page.locator(".lp-pairs", has_text="last good step")
+    facts.wait_for()
+    words = facts.inner_text()
     row = {
         "page": f"{page.locator('.lp-verdict').inner_text()}\n{words}",
         "last good step": good_of(words),

@@ -1,5 +1,4 @@
-"""The only parts drawn by JavaScript of our own: the mount of plotly figures, the strip of tokens, the page's heart,
-and documents with a style of their own.
+"""The only parts drawn by JavaScript of our own: the mount of plotly figures, the strip of tokens, the page's heart.
 
 The inlined script of each is one line that imports its module from `logprobe-assets`, which the browser keeps; a rerun
 sends data only, and data that did not change not at all.
@@ -96,11 +95,6 @@ def strip(key: str, data: Mapping[str, Any]) -> int | None:
     sent = _mount("strip", key, {**data, "version": version}, default={"token": None}, on_token_change=_nothing)
     token: int | None = sent.token
     return token
-
-
-def document(key: str, label: str, markup: str, style: str, mode: str) -> None:
-    """Draw finished HTML of ours with a style sheet of its own; `mode`: light or dark."""
-    _mount("document", key, {"label": label, "markup": markup, "style": style, "theme": mode})
 
 
 def heart(seconds: float) -> None:

@@ -13,18 +13,18 @@ from logprobe.alerts.rules.actions import ACKNOWLEDGE, FIELDS, SILENCE, UNSILENC
 from logprobe.alerts.rules.notices import steps_around
 from logprobe.alerts.rules.thresholds import of_home
 from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
-from logprobe.app.dashboard import acting, browser, data, ui
+from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.acting import BY, REASON, Field
 from logprobe.app.dashboard.data import Look
+from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import Cell, Line, Link
 from logprobe.app.dashboard.verdict import Verdict, setting_lines
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import remedy
-from logprobe.app.text.html import style
 from logprobe.app.text.judgement import SIGNS
 from logprobe.app.text.numbers import number, when
 from logprobe.app.view.account import Account, alert_remedies, read
-from logprobe.app.view.html import postmortem
+from logprobe.app.view.story import of_account
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import FIRING, Severity
@@ -332,7 +332,7 @@ def _incident(look: Look, opened: Row) -> None:
         *((name, name.lower(), {"run": opened["run"]}) for name in ("Diagnosis", "Tokens", "Alerts", "Correction")),
     ]
     ui.links([Link(name, page, query) for name, page, query in links])
-    browser.document("incident", "postmortem", postmortem(incident), style(), ui.theme().mode)
+    tell(of_account(incident))
 
 
 def incident_verdict(incident: Account) -> Verdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,18 +17,17 @@ from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.data import Look
 from logprobe.app.dashboard.reading.query import ROWS, RunningQuery, csv_of, examples, frame_of, lines_of_schema
+from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
-from logprobe.app.text import nodes
 from logprobe.app.text.files import store_of
-from logprobe.app.text.lost_records import about_event, about_file
+from logprobe.app.text.lost_records import about_file
 from logprobe.app.text.numbers import counted, data_size, duration, number, when
 from logprobe.app.view import records
-from logprobe.app.view.records import RecordsDocument
+from logprobe.app.view.story import of_records
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
-from logprobe.monitor.judgement import Severity
 from logprobe.monitor.live.quarantine_actions import DROP, RETRY
 from logprobe.monitor.reader import connect
 from logprobe.monitor.store.queries import MORE
@@ -82,7 +81,7 @@ def draw(look: Look, run: Run | None) -> None:
         if run is not None:
             with ui.guarded("account of the run"):
                 _run(run)
-        _quarantine(look, stored)
+        _quarantine(stored)
         _retention(look)
         ui.title("Jobs of the service", "each is retried at its next turn")
         if jobs := _jobs(look.status):
@@ -188,7 +187,7 @@ def jobs_of(jobs: Mapping[str, Row]) -> pl.DataFrame:
 # --- Files ---
 
 
-def _quarantine(look: Look, stored: Stored) -> None:
+def _quarantine(stored: Stored) -> None:
     total = stored.quarantine[0]["total"] if stored.quarantine else 0
     more = f"; the newest {len(stored.quarantine):,} of {total:,}" if total > len(stored.quarantine) else ""
     ui.title("Quarantine", f"files that cannot be trusted; their rows are not counted{more}")
@@ -210,10 +209,6 @@ def _quarantine(look: Look, stored: Stored) -> None:
                 key="drop file",
                 danger=True,
             )
-    stuck = (look.status.get("stuck") or {}).get("files") or ()
-    if stuck:
-        ui.title("Cannot be read now", "files and folders waiting in spool; each is retried, and nothing is lost")
-        ui.table("stuck", ("file", "of run", "error", "since", "attempts"), list(map(_stuck, stuck)))
 
 
 def file_line(file: Row) -> Line:
@@ -233,18 +228,6 @@ def _handle(action: str, path: str, given: Mapping[str, str]) -> str:
     done = acting.ask(action, {"file": path, "author": given["by"]})
     st.session_state["quarantine"] = (path, action)  # the file must not be offered again
     return f"{done['file']}: {_OUTCOMES[done['status']]}."
-
-
-def _stuck(file: Row) -> Line:
-    attempts = f"{file['attempts']:,}; the next in {duration(file['retry_seconds'])}"
-    cells = [
-        f"`{harmless(file['path'])}`",
-        harmless(file["run"] or "–"),
-        harmless(file["error"]),
-        when(datetime.fromtimestamp(file["since"], UTC)),
-        attempts,
-    ]
-    return Line(cells, "warning")
 
 
 def _retention(look: Look) -> None:
@@ -290,63 +273,13 @@ def _removed(done: Row) -> str:
 
 
 def _run(run: Run) -> None:
-    """Show what `logprobe show` says of a run's records; then what is missing, and what to do about it."""
+    """Show what `logprobe show` says of a run's records."""
     name = run.name
     version = (data.version_of(run), data.look().status.get("backlog"))
     now = datetime.now(UTC)
     account = data.kept(("account", name), version, lambda: records.describe(data.reader(), name, now=now), pace=_PACE)
-    ui.title(f"Records of {harmless(name)}", account["reason"])
-    ui.facts([(what, harmless(str(value))) for what, value in records.words(account) if value not in {None, ""}])
-    ui.title(f"Missing inputs of {harmless(name)}", "and the metrics they affect")
-    ui.table("lacks", ("what", "what to do"), list(lacks(account)), empty="None: everything can be measured.")
-    ui.title("Drops and problems", "as reported by the run's collectors and ingest")
-    head = ("complaint", "times", "lost", "last", "message", "what to do")
-    lines = list(map(problem_line, account["problems"]))
-    ui.table("problems", head, lines, empty="Nothing dropped, no problems reported.", fold=True)
-    ui.title(f"Collectors of {harmless(name)}", "most recent first; engines with the plugin have a self-test")
-    if account["collectors"]:
-        _table("collectors", pl.DataFrame(account["collectors"], infer_schema_length=None))
-    else:
-        st.caption("No collector has reported.")
-    if account["nodes"]:
-        ui.title(f"Nodes of {harmless(name)}", "that ship to this service; the one furthest behind first")
-        columns = ("node", "behind", "clock", "logprobe", "problem")
-        ui.table("nodes", columns, list(map(_node, account["nodes"])), fold=True)
-
-
-def lacks(account: RecordsDocument) -> Iterator[Line]:
-    """Yield what is missing, and what to do."""
-    tones: Mapping[str, Severity] = {"problem": "critical", "note": "warning"}
-    for level, text, remedy in records.lacks(account):
-        yield Line([harmless(text), remedy], tones.get(level, ""))
-
-
-def problem_line(problem: queries.CliProblems) -> Line:
-    """Return a complaint of a collector or of ingest as a line of the table."""
-    lost = [
-        f"{problem['sequences_lost']:,} sequences" if problem["sequences_lost"] else "",
-        f"{problem['tokens_lost']:,} tokens" if problem["tokens_lost"] else "",
-    ]
-    cells = [
-        f"{problem['event'].replace('_', ' ')} ({harmless(problem['component'] or '–')})",
-        f"{problem['times']:,}",
-        ", ".join(filter(None, lost)) or "nothing",
-        when(problem["last_at"]),
-        harmless(problem["message"] or "–"),
-        about_event(problem["event"]) or "–",
-    ]
-    return Line(cells, "critical" if problem["severity"] == "error" else "warning")
-
-
-def _node(node: queries.NodesOf) -> Line:
-    cells = [
-        harmless(node["node"]),
-        nodes.behind(node),
-        nodes.clock(node) or "right",
-        harmless(node["version"] or "–"),
-        harmless(node["problem"] or "none"),
-    ]
-    return Line(cells, "warning" if nodes.is_late(node) else "")
+    ui.title(harmless(name), account["reason"])
+    tell(of_records(account))
 
 
 # --- SQL ---

@@ -1,4 +1,4 @@
-"""Diagnosis: the evidence, layer by layer, what is not measured, and parity with the recipe. Two runs: Compare."""
+"""Diagnosis: the culprit, findings and evidence, what is not measured, and parity with the recipe."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.acting import BY, Field
 from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.dashboard.verdict import LatestDiagnosis, verdict_of
 from logprobe.app.runs import Run
-from logprobe.app.text.correction import advice_words, remedy
-from logprobe.app.text.diagnosis import HEAD, LAYERS, arm_cells, evidence_name, headline, standing_of
+from logprobe.app.text.diagnosis import HEAD, arm_cells, headline
 from logprobe.app.text.numbers import number
+from logprobe.app.view.story import findings, not_measured
 from logprobe.monitor import queries
 from logprobe.monitor.judging import culprit
 from logprobe.monitor.judging.accepted import Expectation, expectation, explained
 from logprobe.monitor.judging.culprit import Picture
-from logprobe.monitor.judging.document import LAYERS as ORDER
-from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, alarms
-from logprobe.monitor.judging.expected import expected
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.judgement import MARGIN
 from logprobe.monitor.judging.parity import Check, Parity
 from logprobe.monitor.judging.parity import compare as parity_of
 from logprobe.monitor.judging.proven import latest
-from logprobe.monitor.judging.signatures import SIGNATURES
 
 RECIPE: Final = "the built-in recipe"  # what a run is held against
 MOST: Final = 4  # settings of a check that are shown
@@ -48,13 +46,9 @@ def draw(run: Run) -> None:
     if found is not None:
         with ui.guarded("picture of the cause"):
             _picture(run, found, steps)
-        _trend(found)
-        accepting = _acceptances(run)
-        _findings(run, found, accepting)
-        _accepted(run, found.document, accepting)
-        _correction(found)
-        _without_alarm(found)
-        _not_measured(found.document)
+        tell(findings(found.document, found.standing))
+        _accepting(run, found.document)
+        tell(not_measured(found.document))
         with ui.guarded("experiment"):
             version = data.version_of(run)
             _experiment(
@@ -108,114 +102,6 @@ def picture(proof: Picture, theme: Theme, window: tuple[int, int] | None = None)
         since=proof.since,
         window=window,
         legend=len(curves) > 1,
-    )
-
-
-def _trend(found: LatestDiagnosis) -> None:
-    if found.document["growth"]["reasons"]:
-        ui.title("Trend of K3", f"against the run's own baseline, as of step {found.step:,}; the onset is an estimate")
-        for reason in found.document["growth"]["reasons"]:
-            ui.write(f"{reason[:1].upper()}{reason[1:]}.")
-
-
-def _findings(run: Run, found: LatestDiagnosis, accepting: Acceptances) -> None:
-    """Show the findings that alarm, layer by layer, in the order in which they are ruled out."""
-    document = found.document
-    alarming = [finding for finding in document["findings"] if not _quiet(finding)]
-    if not alarming:
-        ui.title("Findings")
-        ui.write(_nothing(document))
-    for layer in (*ORDER, "unknown"):
-        if findings := [finding for finding in alarming if finding["layer"] == layer]:
-            name, _, question = LAYERS[layer].partition(": ")
-            ui.title(f"{name[:1].upper()}{name[1:]}", question)
-            _table(name, findings, found)
-            for finding in findings:
-                _accept(run, document, finding, accepting)
-
-
-def _nothing(document: DiagnosisDocument) -> str:
-    if document["verdict"] == "no_data":
-        return "Nothing could be checked."
-    return "No findings in what was measured." if document["not_measured"] else "No findings."
-
-
-def _quiet(finding: FindingDocument) -> bool:
-    """Return true if a finding needs no action: it is as it should be in this setup, or accepted."""
-    return finding["urgency"] == "informational" or finding["accepted"] is not None
-
-
-def _table(name: str, findings: Sequence[FindingDocument], found: LatestDiagnosis) -> None:
-    lines = [line for finding in findings for line in lines_of(finding, found)]
-    ui.table(name, ("test", "value", "expected", "verdict", "fix"), lines)
-    for finding in findings:
-        ui.write(finding["explanation"])
-
-
-def lines_of(finding: FindingDocument, found: LatestDiagnosis) -> list[Line]:
-    """Return the cause with what was seen of it; below it the evidence of which can be said what it should be."""
-    evidence = finding["evidence"]
-    seen = ", ".join(
-        _stated(name, value) for name, value in evidence.items() if not expected(name) and value is not None
-    )
-    tone = "" if _quiet(finding) else "critical" if alarms(finding) else "warning"
-    head = [
-        finding["cause"].replace("_", " "),
-        seen,
-        "should be absent",
-        standing_of(finding, found.document),
-        remedy(finding, found.standing),
-    ]
-    lines = [Line(head, tone)]
-    for name, value in evidence.items():
-        should = expected(name)
-        if should is not None:
-            held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
-            lines.append(Line([evidence_name(name), _value(value), should.words, held, ""]))
-    return lines
-
-
-def _stated(evidence: str, value: object) -> str:
-    words = _value(value)
-    return f"{evidence_name(evidence)}{': ' if isinstance(value, str) else ' '}{words.replace('_', ' ') if evidence == 'or' else words}"
-
-
-def _value(value: object) -> str:
-    plain = isinstance(value, bool) or not isinstance(value, int | float | None)
-    return str(value) if plain else number(value)  # type: ignore[arg-type]
-
-
-def _without_alarm(found: LatestDiagnosis) -> None:
-    """Draw, folded, the findings that need no action, and the causes without a sign."""
-    document = found.document
-    quiet = [finding for finding in document["findings"] if _quiet(finding)]
-    if quiet:
-        words = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
-        with st.expander(words, key="quiet findings"):
-            _table("needs no action", quiet, found)
-    if document["verdict"] == "no_data":
-        return
-    causes = {finding["cause"] for finding in document["findings"]}
-    absent = {
-        layer: [c.cause for c in SIGNATURES.values() if c.layer == layer and c.cause not in causes] for layer in ORDER
-    }
-    with st.expander(f"{sum(map(len, absent.values()))} causes without a sign", key="absent causes"):
-        ui.facts(
-            [(LAYERS[layer].partition(":")[0], ", ".join(names).replace("_", " ")) for layer, names in absent.items()]
-        )
-
-
-def _correction(found: LatestDiagnosis) -> None:
-    ui.title("Correction", "whether importance sampling is the right remedy")
-    words = advice_words(found.document, found.standing)
-    ui.write(f"{words[:1].upper()}{words[1:]}")
-
-
-def _not_measured(document: DiagnosisDocument) -> None:
-    ui.title("Not measured", "and how to measure it")
-    lines = [Line([item["what"], item["why"], item["how"]]) for item in document["not_measured"]]
-    ui.table(
-        "not measured", ("what", "why", "to measure it"), lines, empty="All inputs of the diagnosis were measured."
     )
 
 
@@ -277,8 +163,12 @@ def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, acc
     acting.act(label, words, do, key=f"accept {cause}", fields=(Field("because", "because"), limit, BY))
 
 
-def _accepted(run: Run, document: DiagnosisDocument, accepting: Acceptances) -> None:
-    """Show accepted causes, also those that are not found now or have grown beyond their limit."""
+def _accepting(run: Run, document: DiagnosisDocument) -> None:
+    """Offer to accept what needs action; show what is accepted, also if it is not found now or beyond its limit."""
+    accepting = _acceptances(run)
+    for finding in document["findings"]:
+        if finding["urgency"] != "informational" and finding["accepted"] is None:
+            _accept(run, document, finding, accepting)
     if accepting.expected is not None:
         ui.write(f"Expected: {accepting.expected.words}.")
     if not accepting.accepted:

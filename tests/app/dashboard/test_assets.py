@@ -35,7 +35,7 @@ def client() -> TestClient:
 def test_a_page_names_what_it_is_drawn_by_and_all_of_it_is_served(client: TestClient) -> None:
     named = re.findall(r'<([^>]+)>; rel="modulepreload"', client.get("/").headers["link"])
     assert {f"{base_url()}/{name}" for name in (PLOTLY, "plot.js", "heart.js")} < set(named)
-    for name in (PLOTLY, "plot.js", "heart.js", "strip.js", "document.js"):
+    for name in (PLOTLY, "plot.js", "heart.js", "strip.js"):
         answer = client.get(f"{base_url()}/{name}")
         assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
         assert "link" not in answer.headers

@@ -45,7 +45,7 @@ VIEWS = [
 # What tells that a page is drawn.
 SAYS = {
     "runs": "2 of 2 runs", "": "raw logprobs", "diagnosis": "processed_logprobs", "mismatch": "Log-ratio density", "tokens": "Worst tokens",
-    "compare": "Verdicts", "alerts": "Thresholds", "correction": "never switched on", "data": "Missing inputs of v1-initial",
+    "compare": "Verdicts", "alerts": "Thresholds", "correction": "never switched on", "data": "tokens under the mask",
 }  # fmt: skip
 
 

@@ -14,11 +14,11 @@ from diagnoses import finding
 from recorded_home import ingest_recorded
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.dashboard.pages.diagnosis import lines_of
 from logprobe.app.dashboard.verdict import LatestDiagnosis, read_latest_diagnosis, verdict_of
 from logprobe.app.runs import runs_of
 from logprobe.app.text.diagnosis import extent, qualities
 from logprobe.app.text.judgement import VERDICTS
+from logprobe.app.view.story import Item, Table, findings
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Judgement
@@ -108,7 +108,10 @@ def test_a_finding_that_is_not_credible_gives_no_advice() -> None:
     view = judged("healthy", findings=[doubtful])
     assert banner(view)["do"] == []
     assert view.diagnosis is not None
-    assert "Bound the lag." in lines_of(doubtful, view.diagnosis)[0].cells  # the evidence is on its page all the same
+    (section,) = findings(view.diagnosis.document, view.diagnosis.standing)
+    (item,) = section.parts
+    assert isinstance(item, Item)
+    assert ("Fix", "Bound the lag.") in item.lines  # it is on its page all the same
 
 
 def made(cause: str, layer: str, **parts: Any) -> dict[str, Any]:
@@ -247,10 +250,13 @@ def test_a_recorded_run_with_a_semantic_fault(diagnosed: View) -> None:
     assert shown["do"][0][0] == "raw logprobs"
     assert "processed_logprobs" in shown["do"][0][1]
     assert diagnosed.diagnosis is not None
-    (found,) = [each for each in diagnosed.diagnosis.document["findings"] if each["cause"] == "raw_logprobs"]
-    line = lines_of(found, diagnosed.diagnosis)[0]
-    assert (line.cells[0], line.tone) == ("raw logprobs", "critical")
-    assert "temperature 0.85" in line.cells[1]
+    (section,) = findings(diagnosed.diagnosis.document, diagnosed.diagnosis.standing)
+    item, *_, evidence = section.parts
+    assert isinstance(item, Item)
+    assert item.title.startswith("raw_logprobs (semantic; known, 95%")
+    assert isinstance(evidence, Table)
+    assert ["raw_logprobs", "logprobs mode", "raw_logprobs", "processed_logprobs", "off"] in evidence.rows
+    assert [row[2] for row in evidence.rows if row[1] == "temperature"] == [0.85]
     assert diagnosed.diagnosis.document["growth"]["reasons"]
 
 

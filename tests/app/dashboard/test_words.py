@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,8 +15,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from diagnoses import diagnosis as document
-from diagnoses import finding
 
 from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.pages import alerts, compare, correction, diagnosis, mismatch, runs, tokens, weights
@@ -24,8 +23,9 @@ from logprobe.app.dashboard.reading import query, token_text
 from logprobe.app.dashboard.reading.mismatch import MOST_TAGS, Seen, Sliced, ends
 from logprobe.app.dashboard.reading.tokens import StepList, StepTokens
 from logprobe.app.dashboard.theme import LIGHT
+from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import Link
-from logprobe.app.dashboard.verdict import LatestDiagnosis
+from logprobe.app.view.story import Facts, Item, Points, Section, Table
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import QueryError
@@ -156,22 +156,6 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
 
 
 # --- Diagnosis ---
-
-FINDING: Any = finding(
-    "raw_logprobs", layer="semantic", confidence=0.99, since_step=3, explanation="why", fix="the flag",
-    evidence={"logprobs_mode": "raw_logprobs", "temperature": 0.85, "calibration_z": 61.0, "k3_kl": None},
-)  # fmt: skip
-
-
-def test_each_line_has_test_value_expected_verdict_and_the_cause_its_fix() -> None:
-    found = LatestDiagnosis(document(findings=[FINDING]), 3, T0)
-    assert [line.cells for line in diagnosis.lines_of(FINDING, found)] == [
-        ["raw logprobs", "temperature 0.85", "should be absent", "certain, 99%, since step 3", "the flag"],
-        ["logprobs mode", "raw_logprobs", "processed_logprobs", "off", ""],
-        ["calibration z", "61", "within ±5", "off", ""],
-    ]
-    quiet = {**FINDING, "urgency": "informational"}
-    assert diagnosis.lines_of(quiet, found)[0].tone == ""
 
 
 def check(name: str, outcome: str, reference: str | None = None) -> Check:
@@ -585,17 +569,17 @@ def test_every_example_is_a_statement_that_runs_about_any_run(tmp_path: Any) -> 
     assert "`run` varchar" in described["runs"]
 
 
-def test_a_node_that_ships_has_no_control_characters() -> None:
-    node: Any = {
-        "node": "<b>\x1b[31m",
-        "segments": 5,
-        "bytes": 4096,
-        "behind_seconds": 7200.0,
-        "silent_seconds": 7000.0,
-        "clock_ahead_seconds": 0.1,
-        "version": "0.1.0",
-        "problem": None,
-    }
-    line = page._node(node)
-    assert "\x1b" not in str(line.cells)
-    assert line.tone == "warning"
+def test_what_show_says_is_drawn_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr("streamlit.html", lambda markup, **_: drawn.append(str(markup)))
+    parts = [
+        Facts([("node", "<b>\x1b[31m"), ("unknown", None)]),
+        Points(["<i>\x1b[31m"]),
+        Table(["node"], [["<s>\x1b[31m"], [None]], "nodes"),
+        Item(1, "<u>\x1b[31m", [("Fix", "<b>\x1b[31m")]),
+    ]
+    tell([Section("records", parts)])
+    whole = "".join(drawn)
+    assert "\x1b" not in whole
+    assert not re.search("<[bisu]>", whole)
+    assert [each in whole for each in ("Records", "Nodes", "–", "unknown")] == [True, True, True, False]
