@@ -49,7 +49,7 @@ PICTURES: Final = (
     Picture("overview", f"run={RUN}&page=overview", "^on since step", height=860),
     Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "1. staleness", height=820),
     Picture("tutorial-4-weights", f"run={RUN}&page=weights", "The lag grew", height=560),
-    Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "applied in this step", height=820),
+    Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "the correction of this step", height=820),
     Picture("tutorial-6-actions", f"run={RUN}&page=actions", "^(Helped|No effect|Harmed)", height=1060),
     Picture(
         "tutorial-7-compare",

@@ -48,7 +48,7 @@ WORDS: Final = {
     "helped": "helped",
     "no_effect_shown": "no effect shown",
     "harmed": "harmed",
-    "too_early": "too early",
+    "too_early": "too early to judge",
 }
 ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
 _LEVEL: Final = 0.99  # of the interval that must lie above a flat trend

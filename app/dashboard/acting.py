@@ -88,7 +88,10 @@ def admitted() -> bool:
         return True
     if st.user.is_logged_in:
         who = email_of(st.user.to_dict()) or "An account without a verified e-mail address"
-        ui.write(f"{who} has no access to this dashboard. Access is granted in the home's secrets.toml.", "warning")
+        ui.write(
+            f"{who} has no access to this dashboard. Access is granted in secrets.toml of the data directory.",
+            "warning",
+        )
         st.button("Sign out", on_click=st.logout)
         return False
     st.title("logprobe")
@@ -234,8 +237,8 @@ def token_form() -> None:
     if granted() is not Permission.LOCKED:
         return
     with st.form("token form", width=560, clear_on_submit=True):
-        ui.write("Enter the home's token to act from this page; it is in the file `token` of the home.")
-        given = st.text_input("the home's token", type="password", autocomplete="off", key="token field")
+        ui.write("Enter the token to act from this page; it is in the file `token` of the data directory.")
+        given = st.text_input("token", type="password", autocomplete="off", key="token field")
         if st.form_submit_button("Unlock"):
             wrong = _opened(str(given or "").strip())
             if not wrong:
@@ -255,7 +258,7 @@ def _opened(given: str) -> str:
     if not token.same(given, expected):
         wrong = _TRIES.failed(where, now)
         _LOGGER.warning("wrong token entered from %s, %d in a row", where, wrong)
-        return "Wrong token. It is in the file `token` of the home."
+        return "Wrong token. It is in the file `token` of the data directory."
     wrong = _TRIES.passed(where)
     _LOGGER.info("correct token entered from %s, after %d failed attempts", where, wrong)
     st.session_state[_MARK] = token.mark(expected)

@@ -119,7 +119,7 @@ class Chart:
         figure: as plotly takes it.
         name: of what it shows; a zoom and hidden lines last as long as it does.
         alt: in words.
-        rows: per row its axis, tooltip and lines: number of the trace, name and colour.
+        rows: per row its axis, tooltip and lines: number of the trace, name, colour and CSS style.
         words: per x place that has some, what is said there.
         axis: what its places are, for readers who use keys.
         zooms: whether its x axis can be zoomed.
@@ -244,6 +244,7 @@ def rows_chart(
             if not curve.faint:
                 several = len(row.curves) > 1
                 line = {"trace": len(traces), "name": curve.name if several else "", "color": curve.color}
+                line["line"] = "solid" if curve.dash == "solid" else "dashed"
                 headings[-1]["lines"].append(line)
             traces.append(
                 _trace(row, curve, f"y{at}", in_legend=legend and curve.group not in named | {""}, exact=exact)

@@ -265,8 +265,8 @@ def zoom() -> None:
         del st.query_params["steps"]
     st.session_state.setdefault(key, asked)
     st.text_input(
-        "steps in view", key=key, on_change=_typed, args=(key,), placeholder="all, or 300:500", max_chars=40,
-        label_visibility="collapsed", width=150,
+        "steps in view", key=key, on_change=_typed, args=(key,), placeholder="steps: all, or 300:500", max_chars=40,
+        label_visibility="collapsed", width=170,
     )  # fmt: skip
     if asked:
         st.button("reset zoom", type="tertiary", on_click=show_steps, args=("",))

@@ -264,7 +264,7 @@ def _what_to_do(account: Account) -> str:
 def _done(actions: Rows) -> str:
     if not actions:
         return "nothing switched, suggested or refused"
-    last = actions[-1]
+    last = next((row for row in reversed(actions) if row["name"] != "effect"), actions[-1])  # what came of it follows
     at = "" if last["step"] is None else f" at step {last['step']:,}"
     return f"{last['name'].replace('_', ' ')}{at}: {last['words']}"
 

@@ -120,7 +120,7 @@ def _by_step(rows: Sequence[Row], steps: Sequence[int]) -> list[Point]:
 
 
 def _limit(cause: str, document: DiagnosisDocument) -> tuple[float | None, str]:
-    level = document["level"]
-    if kind_of(cause) == "growth":
-        return document["growth"]["baseline"], "baseline"
+    level, growth = document["level"], document["growth"]
+    if kind_of(cause) == "growth" or growth["verdict"] in {"growing", "critical"}:  # as the banner measures it
+        return growth["baseline"], "baseline"
     return level and level["expected"]["high"], "most that is normal"

@@ -36,8 +36,8 @@ CASES: list[tuple[str, list[dict[str, Any]], Standing, str]] = [
     ("not_needed", [], Standing(), ""),
     ("do_not_enable", [], Standing(), "{advice}: because"),
     ("enable", [], on(phase="issued"), "switched on from step 531 (MIS), not acknowledged by the trainer yet"),
-    ("enable", [], on(), "on since step 531 (MIS); too early"),
-    ("enable", [], on(applied_from=540), "on since step 540 (MIS); too early"),
+    ("enable", [], on(), "on since step 531 (MIS); too early to judge"),
+    ("enable", [], on(applied_from=540), "on since step 540 (MIS); too early to judge"),
     ("enable", [LAG], on(HELPED), "on since step 531 (MIS); as of step 581: helped: the reward is above where it was"),
     ("do_not_enable", [], on(HELPED), "on since step 531 (MIS); as of step 581: helped: the reward is above where it was"),  # not ruled out: no ground to take it off
     ("do_not_enable", [FAULT], on(HELPED), "on since step 531 (MIS), but it hides a fault: because"),

@@ -49,7 +49,7 @@ def told(home: Path) -> str:
 
 
 def type_token(page: Page, token: str) -> None:
-    page.get_by_label("the home's token").fill(token)
+    page.get_by_label("token", exact=True).fill(token)
     page.get_by_role("button", name="Unlock").click()
 
 
@@ -87,7 +87,7 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
         page.wait_for_selector(".lp-plot .trace", state="attached", timeout=PATIENCE)
         other = Watched(browser, public)  # another browser: another session
         other.page.goto(f"{public}/?page=correction&run=v1-initial")
-        expect(other.page.get_by_label("the home's token")).to_be_visible()
+        expect(other.page.get_by_label("token", exact=True)).to_be_visible()
         expect(opened(other.page, "Only suggest").get_by_role("button", name="Only suggest")).to_be_disabled()
         assert seen.complaints == other.complaints == []
         assert refusal(f"http://127.0.0.1:{port}/logprobe/", Host="evil.example") == 403
@@ -108,7 +108,7 @@ def _until_told_to_wait(page: Page) -> None:
 
 def _until_open(page: Page, token: str) -> None:
     """The address has to wait after wrong tries; a person tries again until it may."""
-    field = page.get_by_label("the home's token")
+    field = page.get_by_label("token", exact=True)
     for _ in range(100):
         with suppress(PlaywrightTimeoutError):  # the page may open while the next try is typed
             field.fill(token, timeout=1000)
@@ -164,7 +164,7 @@ def test_whoever_may_only_look_is_offered_nothing_and_refused_by_the_server(
     page.goto(f"{address}/?page=correction&run=v1-initial")
     form = opened(page, "Arm")
     expect(form).to_contain_text("--read-only")
-    assert not page.get_by_label("the home's token").count()
+    assert not page.get_by_label("token", exact=True).count()
     form.get_by_label("your name").fill("mallory")
     arm = form.get_by_role("button", name="Arm")
     expect(arm).to_be_disabled()

@@ -22,7 +22,7 @@ class Permission(Enum):
 
     GRANTED = ""
     READ_ONLY = "this dashboard was started with --read-only; use the command line"
-    NOT_LISTED = "you have read access only: your address is not under `act` in the home's secrets.toml"
+    NOT_LISTED = "you have read access only: your address is not under `act` in secrets.toml of the data directory"
     LOCKED = "enter the token above first; it is in the file `token` of the data directory"
 
 

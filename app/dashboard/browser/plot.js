@@ -74,9 +74,9 @@ async function draw(view) {
   view.headings.replaceChildren(...data.rows.map(({ axis, help, title, lines }) => {
     const heading = node("div", "lp-heading");
     Object.assign(heading, { title: help, axis });
-    for (const { trace, name, color } of lines) {
+    for (const { trace, name, color, line } of lines) {
       const value = node("span", "lp-value", "", heading);
-      node("i", "", "", value).style.background = color;
+      node("i", "", "", value).style.borderTop = `3px ${line} ${color}`;
       if (name) node("span", "lp-role", name, value);
       view.values.push({ trace, title, name, shown: node("b", "", "", value) });
     }

@@ -36,7 +36,7 @@ RECENT: Final = 30
 _SNOOZES: Final = ("1h", "4h", "16h")
 _FOR: Final = Field("for", "for (90s, 10m, 2h, 1d)", "2h")
 _NO_CHANNEL: Final = (
-    "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home (`docs/alerts.md`)."
+    "None, so no notifications are sent. List `channels` in `logprobe.yaml` of the data directory (`docs/alerts.md`)."
 )
 
 
@@ -79,13 +79,13 @@ def _current(run: str) -> None:
 
 def _silences(run: str) -> None:
     rows = queries.alert_silences(data.reader(), now=datetime.now(UTC).isoformat()).to_pylist()
-    ui.title("Silenced", "matching alerts send no notifications, in any run of this home")
+    ui.title("Silenced", "matching alerts of any run send no notifications")
     what = [f"{each['rule']} in {each['run']}" for each in rows]
     lines = [
         Line([of, _when(each["expires_at"]), each["author"], each["reason"]])
         for of, each in zip(what, rows, strict=True)
     ]
-    ui.table("silences", ("what", "until", "by", "reason"), lines, empty="Nothing.")
+    ui.table("silences", ("what", "until", "by", "reason"), lines, empty="None.")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if rows:
             at = ui.pick("silence", what, "silence")
@@ -128,7 +128,7 @@ def _alert(alert: Row, run: str) -> Line:
 
 def _step(step: int | None, steps: str, run: str) -> Cell:
     """Return a step as a link to the chart of the steps around it, or a dash if it is unknown."""
-    return "–" if step is None else Link(f"step {step:,}", "", {"run": run, "steps": steps})
+    return "–" if step is None else Link(f"{step:,}", "", {"run": run, "steps": steps})
 
 
 def who(alert: Row) -> str:
@@ -136,7 +136,7 @@ def who(alert: Row) -> str:
     if alert["acknowledged_by"]:
         until = alert["acknowledged_until"]
         return f"{alert['acknowledged_by']}, until {_when(until)}" if until else str(alert["acknowledged_by"])
-    return (alert["muted"] and f"not notified: {alert['muted']}") or "nobody"
+    return (alert["muted"] and f"not notified: {alert['muted']}") or "–"
 
 
 def message_line(each: Row, run: str) -> Line:
@@ -192,7 +192,7 @@ def _unsilence(silence: str, given: Mapping[str, str]) -> str:
 
 
 def _thresholds() -> None:
-    note = "`logprobe.yaml` in the home is reloaded when it changes; `logprobe alerts try --template` begins one"
+    note = "`logprobe.yaml` is reloaded when it changes; `logprobe alerts try --template` begins one"
     ui.title("Thresholds", note)
     lines = [Line([each.name, each.severity, each.fires_when, each.runs]) for each in of_home(data.home())]
     ui.table("thresholds", ("alert", "severity", "fires when", "runs"), lines, empty="None.")
@@ -204,7 +204,7 @@ def _thresholds() -> None:
 def _channels() -> None:
     document = acting.consult(CHANNELS, {})
     lost = queries.outbox_dead_letters(data.reader()).to_pylist()
-    ui.title("Channels", "`logprobe.yaml` in the home is reloaded when it changes; secrets are never shown")
+    ui.title("Channels", "`logprobe.yaml` is reloaded when it changes; secrets are never shown")
     if document["problem"]:
         ui.write(document["problem"], "warning")
     head = ("channel", "kind", "receives", "state", "last message", "sent", "waiting", "abandoned")
@@ -219,9 +219,9 @@ def _channels() -> None:
                 lambda given: _test(name, given),
                 key="test channel",
             )
-    ui.title("Not delivered", "messages that a channel rejected, or did not accept for a day")
-    ui.table("undelivered", ("alert", "channel", "when", "attempts", "error"), list(map(_letter, lost)), empty="None.")
     if lost:
+        ui.title("Not delivered", "messages that a channel rejected, or did not accept for a day")
+        ui.table("undelivered", ("alert", "channel", "when", "attempts", "error"), list(map(_letter, lost)))
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             letter = lost[
                 ui.pick("message", [f"{each['rule']} of {each['run']}, {each['channel']}" for each in lost], "letter")

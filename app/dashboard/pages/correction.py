@@ -85,15 +85,12 @@ def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def state(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return mode, phase, first step and configuration."""
-    stated = [
-        f"{name}={value}" for name, value in document["config"].items() if value is not None and value is not False
-    ]
     first = document["from_step"]
     return [
         ("mode", document["mode"]),
         ("phase", f"{document['phase']}: {_PHASES.get(document['phase'], 'see the audit')}"),
         ("from step", "–" if first is None else f"{first:,}"),
-        ("correction", ", ".join(stated)),
+        ("correction", str(CorrectionConfig.from_dict(document["config"]))),
     ]
 
 

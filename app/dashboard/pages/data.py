@@ -63,7 +63,7 @@ def draw(look: Look, run: Run | None) -> None:
         with ui.guarded("SQL box"):
             _sql(None if run is None else run.name)
         return
-    with ui.guarded("account of the home"):
+    with ui.guarded("account of the data directory"):
         runs = look.runs or {}
         version = tuple(map(data.version_of, runs.values()))
         stored = data.kept("stored", (version, st.session_state.get("quarantine")), _stored, pace=_PACE)
@@ -119,7 +119,7 @@ def ingest_facts(status: Row, stored: Stored, room: str) -> list[tuple[str, str]
         ("waiting in spool", waiting(status.get("backlog"))),
         ("service", service),
         ("store", f"{stored.store['database_size']}, and {stored.store['wal_size']} not merged yet"),
-        ("home", f"{status.get('home', '–')}: {room}"),
+        ("data directory", f"{status.get('home', '–')}: {room}"),
     ]
 
 
@@ -242,7 +242,7 @@ def limits(done: Row) -> str:
     if "max_bytes" not in done:
         return "unknown: the service has not checked yet"
     stated = [
-        f"{data_size(done['max_bytes'])} for the home" if done["max_bytes"] is not None else "",
+        f"{data_size(done['max_bytes'])} in all" if done["max_bytes"] is not None else "",
         f"{data_size(done['max_run_bytes'])} for each run" if done["max_run_bytes"] is not None else "",
         f"no older than {duration(done['max_age_seconds'])}" if done["max_age_seconds"] is not None else "",
     ]
@@ -253,7 +253,7 @@ def kept_now(done: Row) -> str:
     """Return how much is kept."""
     if "raw_bytes" not in done:
         return "–"
-    share = f", {done['raw_bytes'] / done['max_bytes']:.0%} of the home's limit" if done.get("max_bytes") else ""
+    share = f", {done['raw_bytes'] / done['max_bytes']:.0%} of the limit" if done.get("max_bytes") else ""
     return f"{data_size(done['raw_bytes'])} in {counted(done['raw_files'], 'file')}{share}"
 
 

@@ -187,7 +187,7 @@ def _accepting(run: Run, document: DiagnosisDocument) -> None:
         st.session_state["accepted"] = (cause, None)
         return f"{cause} is no longer accepted, from the next diagnosis on."
 
-    why_not = "it is accepted in the home's logprobe.yaml" if entry["source"] == "policy" else ""
+    why_not = "it is accepted in logprobe.yaml" if entry["source"] == "policy" else ""
     words = f"`{cause}` alerts and vetoes a correction again."
     acting.act(f"Withdraw {cause.replace('_', ' ')}", words, do, key=f"withdraw {cause}", why_not=why_not)
 
@@ -248,5 +248,5 @@ def check_line(check: Check) -> Line:
     more = len(check.settings) - MOST
     found += [f"{more} more"] if more > 0 else []
     layer = f" ({check.layer.replace('_', ' ')})" if check.layer else ""
-    advice = "" if check.verdict == "at_parity" else f"{check.why} {check.fix}"
+    advice = "" if check.verdict == "at_parity" else f"{check.why}; {check.fix}"
     return Line([f"{check.name}{layer}", "; ".join(found), check.expected, verdict, advice], tone)

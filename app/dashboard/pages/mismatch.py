@@ -291,7 +291,7 @@ def _density(at: At) -> None:
 
 def _older(old: int | None) -> None:
     if old is not None:
-        ui.write(f"as of step {old:,}; newer ones follow shortly", "unknown")
+        st.caption(f"as of step {old:,}; newer ones follow shortly")
 
 
 # --- Profiles ---

@@ -87,18 +87,18 @@ def draw(run: Run) -> None:
         data.version_of(run),
         lambda: read_step(data.reader(), run.name, number_of, pair, sample),
     )
-    left, right = st.columns([1, 3], gap="medium")
+    left, right = st.columns([2, 3], gap="medium")
     with left:
         step = _sequences(run, step)
     strip = _strip(run, step)
-    with right:
-        for note in notes(step, strip):
-            ui.write(note, "warning")
-        if strip is not None:
-            _tokens(run, step, strip)
     if step.chosen is not None:
-        ui.title("Sequence", visible(step.chosen["sample_id"][:_NAME], spaces=False))
-        ui.facts(facts_of(step.chosen, strip))
+        with right:
+            ui.title("Sequence", visible(step.chosen["sample_id"][:_NAME], spaces=False))
+            ui.facts(facts_of(step.chosen, strip))
+    for note in notes(step, strip):
+        ui.write(note, "warning")
+    if strip is not None:
+        _tokens(run, step, strip)
 
 
 # --- The step ---
@@ -258,7 +258,7 @@ def notes(step: StepTokens, strip: Strip | None) -> list[str]:
         said.append(
             "The raw tokens of this sequence could not be read; retrying."
             if kept
-            else "The raw tokens of this sequence are not kept. Its statistics are below."
+            else "The raw tokens of this sequence are not kept. Its statistics are above."
         )
     if step.says_correction and step.correction is None:
         said.append("The trainer reported a correction for this step that cannot be recomputed here.")
@@ -373,7 +373,7 @@ def corrections(stated: Stated | None, tokens: Tokens) -> list[Corrected]:
             if done
             else unknown
         )
-        made.append(Corrected("applied in this step", stated.config, done, note))
+        made.append(Corrected("the correction of this step", stated.config, done, note))
     done = effect(preset("mis"), tokens)
     return [*made, Corrected("MIS (preset mis: 0.5 to 2)", preset("mis"), done, "" if done else unknown)]
 

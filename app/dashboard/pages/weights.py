@@ -41,8 +41,8 @@ def _two(title: str, name: str, **more: Any) -> Panel:
 
 PANELS: Final = (
     _two("Weight lag", "weight_lag", from_zero=True, height=110),
-    _two("Weight lag in steps", "weight_lag_steps", from_zero=True),
-    _two("Weight lag in seconds", "weight_lag_seconds", from_zero=True),
+    _two("Weight lag", "weight_lag_steps", from_zero=True),
+    _two("Weight lag", "weight_lag_seconds", from_zero=True),
     Panel(
         (Series("mixed_version_frac", "neutral", "mixed"), Series("unknown_version_frac", "backend", "unknown", "dot")),
         "Mixed versions",

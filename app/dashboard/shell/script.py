@@ -241,7 +241,7 @@ def _draw(page: Page) -> None:
 def _how_to_begin() -> None:
     st.markdown("#### No runs yet")
     st.markdown(
-        "The service is watching this home. Record from your training loop, and the run appears here within seconds:"
+        "The service watches this data directory. Record from your training loop; the run appears within seconds:"
     )
     st.code(_SNIPPET.format(home=str(data.home())), language="python")
     st.markdown(
@@ -251,7 +251,7 @@ def _how_to_begin() -> None:
 
 def _no_service() -> None:
     st.markdown("#### The monitor service is not responding")
-    st.markdown("It owns this home's data; this page keeps retrying. If it is not running, start it with")
+    st.markdown("This page keeps retrying. If the service is not running, start it with")
     st.code(f"logprobe up --home {data.home()}", language="bash")
 
 

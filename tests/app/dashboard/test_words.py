@@ -54,7 +54,7 @@ def test_only_what_fires_and_is_nobodys_can_be_acknowledged() -> None:
     cases = [{}, {"acknowledged_by": "Ada"}, snoozed, {"phase": "pending", "episode": None}]
     assert [alerts.can_be_acknowledged(ALERT | case) for case in cases] == [True, False, True, False]
     assert alerts.who(ALERT | snoozed) == "Ada, until 2026-03-01 14:30 UTC"
-    assert alerts.who(ALERT) == "nobody"
+    assert alerts.who(ALERT) == "–"
 
 
 def test_without_a_channel_nobody_counts_as_told() -> None:
@@ -169,7 +169,7 @@ def test_what_is_not_met_comes_first_with_its_fix_then_what_is_not_known() -> No
     checks = (check("fine", "met"), check("open", "unknown"), check("broken", "violated"))
     lines = [diagnosis.check_line(each) for each in diagnosis.in_order(checks)]
     assert [(line.cells[0], line.cells[3], line.cells[4]) for line in lines] == [
-        ("broken (semantic)", "not met", "because do this"), ("open (semantic)", "unknown", "because do this"), ("fine (semantic)", "met", ""),
+        ("broken (semantic)", "not met", "because; do this"), ("open (semantic)", "unknown", "because; do this"), ("fine (semantic)", "met", ""),
     ]  # fmt: skip
     assert lines[0].cells[1].endswith("; 2 more")
     assert diagnosis.parity_words(Parity("r", "the recipe", "unknown", (), checks, (), ()))[1] == "unsure"
@@ -398,7 +398,7 @@ def test_what_has_to_be_known_before_anything_is_believed() -> None:
     sides = [{**SIDES[0], "kept": 1, "reduced": 2}]
     said = " ".join(tokens.notes(step_of(sides=sides, chosen=SEQUENCE | {"raw_kept": False}), None))
     assert "kept for 1 of 4 sequences: 2 were recorded as statistics only; 1 were removed" in said
-    assert "Its statistics are below" in said
+    assert "Its statistics are above" in said
     assert "no sequence called <i>x</i>; showing the worst" in " ".join(
         tokens.notes(step_of(asked="<i>x</i>"), strip())
     )
@@ -494,7 +494,7 @@ def test_limits_and_what_waits_are_said_also_where_they_are_not_known() -> None:
     )
     assert (
         page.limits({"max_bytes": 4096, "max_run_bytes": None, "max_age_seconds": 86400.0})
-        == "4 KiB for the home, no older than 1 d; oldest removed first"
+        == "4 KiB in all, no older than 1 d; oldest removed first"
     )
     assert (
         page.waiting({"segments": 3, "bytes": 5000, "oldest_seconds": 62.0})

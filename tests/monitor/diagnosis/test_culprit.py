@@ -40,7 +40,7 @@ def document(cause: str, **evidence: Any) -> dict[str, Any]:
     }
     return {
         "verdict": "critical", "findings": [finding], "correction": {"advice": "do_not_enable"},
-        "level": {"expected": {"high": 2e-3}}, "growth": {"baseline": 1e-4},
+        "level": {"expected": {"high": 2e-3}}, "growth": {"baseline": 1e-4, "verdict": "healthy"},
     }  # fmt: skip
 
 
@@ -78,6 +78,10 @@ def test_all_tokens_where_they_are_concerned_alike_or_nothing_tells_them_apart()
     shown = culprit.read(Rows(rows), "r", document("late_growth"), [0])
     assert shown is not None
     assert (shown.limit, shown.limit_name) == (1e-4, "baseline")
+    grown = {**document("staleness"), "growth": {"baseline": 3e-4, "verdict": "growing"}}
+    shown = culprit.read(Rows(rows), "r", grown, [0])
+    assert shown is not None
+    assert (shown.limit, shown.limit_name) == (3e-4, "baseline")  # as the banner measures it
 
 
 def test_no_picture_of_tokens_in_no_mean_or_of_nothing() -> None:
