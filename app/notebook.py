@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from logprobe.app.dashboard.data import METRICS, Grown, happened, judged, moved
 from logprobe.app.dashboard.figures import plain
 from logprobe.app.dashboard.panels import OVERVIEW
-from logprobe.app.dashboard.steps import axis_of, onset_of, steps_chart
+from logprobe.app.dashboard.steps import onset_of, steps_chart
 from logprobe.app.dashboard.theme import DARK, LIGHT
 from logprobe.app.dashboard.verdict import read_latest_diagnosis, sentence, verdict_of
 from logprobe.app.ingesting import take
@@ -73,10 +73,7 @@ def _figure(reader: Reader, home: str | PathLike[str], name: str, *, dark: bool)
         *judged(queries.app_marks(reader, run=name)),
     )
     baseline, onset = None if found is None else found.document["growth"]["baseline"], onset_of(found)
-    axis = axis_of(frame, "step")
-    chart = steps_chart(
-        name, frame, OVERVIEW, theme, axis=axis, marks=marks, baseline=baseline, since=onset, exact=True
-    )
+    chart = steps_chart(name, frame, OVERVIEW, theme, marks=marks, baseline=baseline, since=onset, exact=True)
     layout = chart.figure["layout"]
     for row, heading in zip(chart.rows, layout["annotations"], strict=False):  # which line is which, without a pointer
         for line in row["lines"]:

@@ -14,7 +14,6 @@ import numpy as np
 
 from logprobe.app.dashboard.figures import STEPS, Chart, plain, transparent
 from logprobe.app.dashboard.panels import PAIR_WORDS
-from logprobe.app.dashboard.steps import Axis
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import Floats
 from logprobe.app.text.numbers import number
@@ -23,27 +22,23 @@ from logprobe.monitor.analysis.log_ratio_density import Density
 QUANTILES: Final = {"p1": 0.01, "p50": 0.5, "p99": 0.99}
 _HEIGHT: Final = 370
 _SOFTER: Final = 0.5  # power of a share that decides its shade: tails are what one looks for
-_FINE: Final = 4  # pixels of the picture per column where columns are not equally wide
 _ROOMY: Final = 0.18  # of the width: a gap with room for its reason
 _LABELLED: Final = 4  # decades at most, on either side
 _ROOM: Final = 0.05  # of the height, between 0 and the next label
 _PLAIN: Final = 3  # decades around 1 that are written out
 
 
-def heat_chart(
-    run: str, density: Density, pair: str, *, axis: Axis, theme: Theme, why_absent: str
-) -> tuple[Chart, float]:
+def heat_chart(run: str, density: Density, pair: str, *, theme: Theme, why_absent: str) -> tuple[Chart, float]:
     """Return the chart, and the share of a step's tokens per bin that is drawn darkest.
 
     `why_absent`: what to record for the pair where it has no log-probs at all; else "".
     """
-    tokens, edges, rows = density.tokens_CB, edges_of(density, axis), density.tokens_CB.shape[1]
+    tokens, edges, rows = density.tokens_CB, edges_of(density), density.tokens_CB.shape[1]
     low, high = float(edges[0]), float(max(edges[-1], edges[0] + 1e-9))
     gaps = list(gaps_of(density, why_absent))
     lines = density.quantiles(list(QUANTILES.values()))
     middles = (edges[:-1] + edges[1:]) / 2
     shade = darkest(tokens)
-    even = axis.title == STEPS
     layout = {
         "height": _HEIGHT,
         "margin": {"l": 54, "r": 40, "t": 8, "b": 40, "pad": 0},
@@ -58,9 +53,9 @@ def heat_chart(
             "range": [low, high],
             "showgrid": False,
             "zeroline": False,
-            "tickformat": axis.tickformat,
+            "tickformat": ",d",
             "nticks": 12,
-            "title": {"text": axis.title, "standoff": 4, "font": {"size": 11}},
+            "title": {"text": STEPS, "standoff": 4, "font": {"size": 11}},
         },
         "yaxis": {
             "range": [0, rows],
@@ -72,7 +67,7 @@ def heat_chart(
         },
         "images": [
             {
-                "source": _picture(tokens, edges, ramp(theme, theme.color(pair)), shade, even=even),
+                "source": _picture(tokens, ramp(theme, theme.color(pair)), shade),
                 "xref": "x",
                 "yref": "y",
                 "x": low,
@@ -96,24 +91,18 @@ def heat_chart(
         run,
         alt_of(density, pair, lines, ends),
         words=words,
-        whole=even,
+        whole=True,
         note=note_of(density),
     )
     return chart, shade if tokens.any() else 0.0
 
 
-def edges_of(density: Density, axis: Axis) -> Floats:
-    """Return where columns begin on the axis, and where the last one ends: half a step before the first step of
-    each."""
+def edges_of(density: Density) -> Floats:
+    """Return where columns begin, and where the last one ends: half a step before the first step of each."""
     columns = density.columns
-    begins: Floats = np.minimum(columns.first + np.arange(columns.size + 1) * columns.width, columns.last + 1).astype(
-        np.float64
-    )
-    if axis.title == STEPS:
-        beside: Floats = begins - 0.5
-        return beside
-    middles: Floats = (axis.place(begins - 1) + axis.place(begins)) / 2
-    return middles
+    begins = np.minimum(columns.first + np.arange(columns.size + 1) * columns.width, columns.last + 1)
+    beside: Floats = begins.astype(np.float64) - 0.5
+    return beside
 
 
 def darkest(tokens: Any) -> float:
@@ -137,18 +126,14 @@ def ramp(theme: Theme, color: str, shades: int = 64) -> Any:
     )
 
 
-def _picture(tokens: Any, edges: Floats, colors: Any, shade: float, *, even: bool) -> str:
-    """Return a PNG as a data URL, its columns as wide as on the axis."""
+def _picture(tokens: Any, colors: Any, shade: float) -> str:
+    """Return a PNG as a data URL, a pixel per column and bin."""
     from PIL import Image  # noqa: PLC0415 -- only this page needs it
 
     shares = tokens / np.maximum(tokens.sum(axis=1, keepdims=True), 1)
     depth = np.minimum(1.0, shares / shade) ** _SOFTER
     level = np.maximum(1, np.round(depth * (len(colors) - 1))).astype(np.int64)
     cells = np.concatenate([colors[level], np.where(tokens > 0, 255, 0).astype(np.uint8)[..., None]], axis=2)
-    if not even:
-        wide = _FINE * len(tokens)
-        at = edges[0] + (np.arange(wide) + 0.5) / wide * (edges[-1] - edges[0])
-        cells = cells[np.clip(np.searchsorted(edges, at) - 1, 0, len(tokens) - 1)]
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(cells.transpose(1, 0, 2)[::-1])).save(file, "PNG")
     return f"data:image/png;base64,{b64encode(file.getvalue()).decode('ascii')}"

@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from logprobe.app.dashboard.data import column, measured
-from logprobe.app.dashboard.figures import STEPS, Chart, Curve, Mark, Row, Window, rows_chart
+from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.panels import PAIR_WORDS, Panel, why_missing
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.dashboard.thinning import Floats, centred_median, wants_log
+from logprobe.app.dashboard.thinning import Floats, wants_log
 from logprobe.app.dashboard.verdict import LatestDiagnosis
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.monitor.judging.growth import K3, RULE
 from logprobe.monitor.metrics.catalog import metric
 
-AXES: Final = (STEPS, "tokens", "time")
-SMOOTHINGS: Final = (0, 5, 11, 25, 51, 101)
 _SAME: Final = 0.005  # relative: smaller changes are not worth a number
 _DECADE: Final = 10.0
 _RANGE: Final = re.compile(r"(\d{1,18}):(\d{1,18})")
-_UNITS: Final = (("days", 86400, 3), ("hours", 3600, 2), ("minutes", 60, 2), ("seconds", 1, 0))  # from so many of it on
-
-
-@dataclass(frozen=True)
-class Look:
-    """The reader's choice: steps in view (None: all), the x axis, steps of the smoothing (0: none), and titles of rows
-    that are logarithmic where they usually are linear, or the reverse."""
-
-    window: tuple[int, int] | None = None
-    x: str = "step"
-    smooth: int = 0
-    switched: frozenset[str] = frozenset()
 
 
 def window_of(asked: str, steps: Sequence[int] | Floats) -> tuple[int, int] | None:
@@ -53,62 +39,6 @@ def window_of(asked: str, steps: Sequence[int] | Floats) -> tuple[int, int] | No
     return first, last
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Place of each step on the x axis; NaN where that is unknown."""
-
-    title: str
-    tickformat: str
-    steps: Floats
-    places: Floats
-    unable: str = ""  # why it is not the one that was asked for
-
-    def place(self, steps: Floats) -> Floats:
-        """Return the places of any steps: between known ones in proportion."""
-        known = np.isfinite(self.places)
-        placed: Floats = np.interp(steps, self.steps[known], self.places[known])
-        return placed
-
-    def steps_in(self, window: Window) -> str:
-        """Return the steps between two places, as the address has them; "" if there is none."""
-        if self.title == STEPS:
-            return f"{max(0.0, window[0]):.0f}:{max(0.0, window[1]):.0f}"
-        inside = self.steps[(self.places >= window[0]) & (self.places <= window[1])]
-        return f"{inside[0]:.0f}:{inside[-1]:.0f}" if len(inside) else ""
-
-
-def axis_of(frame: pl.DataFrame, wanted: str) -> Axis:
-    """Return the axis that is wanted, or that of steps with the reason why not."""
-    steps = frame["step"].cast(pl.Float64).to_numpy()
-    axis: Axis | str
-    if wanted == "tokens":
-        axis = _over_tokens(frame, steps)
-    elif wanted == "time":
-        axis = _over_time(frame, steps)
-    else:
-        axis = Axis(STEPS, ",d", steps, steps)
-    return Axis(STEPS, ",d", steps, steps, f"not over {wanted}: {axis}") if isinstance(axis, str) else axis
-
-
-def _over_tokens(frame: pl.DataFrame, steps: Floats) -> Axis | str:
-    tokens = column(frame, "tokens")
-    unknown = int(np.count_nonzero(~np.isfinite(tokens)))
-    if unknown:
-        return f"the number of trained tokens is unknown at {unknown:,} of {len(steps):,} steps"
-    if not tokens.any():
-        return "no trained tokens were recorded, only metrics"
-    return Axis("tokens trained on", "~s", steps, np.cumsum(tokens))
-
-
-def _over_time(frame: pl.DataFrame, steps: Floats) -> Axis | str:
-    times = column(frame, "time")
-    if not np.isfinite(times).any():
-        return "no step has a recorded time"
-    seconds = times - times[np.isfinite(times)][0]
-    unit, size, _ = next(each for each in _UNITS if float(np.nanmax(seconds)) >= each[1] * each[2])
-    return Axis(f"{unit} since the first step", "", steps, seconds / size)
-
-
 def onset_of(diagnosis: LatestDiagnosis | None) -> int | None:
     """Return the step since which a run is wrong, as its diagnosis has it."""
     return None if diagnosis is None else diagnosis.document["since_step"]
@@ -120,8 +50,7 @@ def steps_chart(
     panels: Sequence[Panel],
     theme: Theme,
     *,
-    axis: Axis,
-    look: Look = Look(),
+    window: tuple[int, int] | None = None,
     marks: Sequence[Mark] = (),
     baseline: float | None = None,
     since: int | None = None,
@@ -137,8 +66,7 @@ def steps_chart(
         frame: as `data.frame_of` gives it, with at least one step.
         panels: rows.
         theme: colours.
-        axis: of `axis_of`.
-        look: what the reader chose.
+        window: steps in view, or None for all.
         marks: what happened, at steps.
         baseline: the run's own normal of K3, or None.
         since: the step on which growth began, or None.
@@ -147,48 +75,38 @@ def steps_chart(
         exact: whether values have all digits.
     """
     shown = [panel for panel in panels if any(measured(frame, line.metric) for line in panel.lines)]
-    rows = [_row(frame, panel, axis=axis, look=look, theme=theme, baseline=baseline) for panel in shown]
-    note = [axis.unable, _incomplete(frame, shown, awaited=awaited), absent(panels, shown)]
+    places = column(frame, "step")
+    rows = [_row(frame, panel, theme=theme, baseline=baseline) for panel in shown]
     if not rows:
-        rows = [Row("nothing was measured", [Curve("", axis.places, np.full(len(axis.places), np.nan), theme.muted)])]
-    if since is not None and len(axis.steps) and since <= axis.steps[0]:
+        rows = [Row("nothing was measured", [Curve("", places, np.full(len(places), np.nan), theme.muted)])]
+    if since is not None and len(places) and since <= places[0]:
         since = None  # it was never otherwise: nothing to mark
-    window = None if look.window is None else tuple(axis.place(np.array(look.window, dtype=np.float64)).tolist())
-    places = axis.place(np.array([mark.at for mark in marks], dtype=np.float64)).tolist()
     return rows_chart(
-        f"{name} {look.x} {look.window}",
+        f"{name} {window}",
         rows,
         theme,
         alt=" ".join(filter(None, [said, alt_text(name, frame, shown)])),
-        marks=[
-            replace(mark, at=place, words=f"step {mark.at:,}: {mark.words}")
-            for mark, place in zip(marks, places, strict=True)
-        ],
-        since=None if since is None else float(axis.place(np.array([since], dtype=np.float64))[0]),
+        marks=[replace(mark, words=f"step {mark.at:,}: {mark.words}") for mark in marks],
+        since=since,
         window=window,
-        axis=axis.title,
-        tickformat=axis.tickformat,
         legend=True,
-        note=" · ".join(filter(None, note)),
+        note=" · ".join(filter(None, [_incomplete(frame, shown, awaited=awaited), absent(panels, shown)])),
         exact=exact,
     )
 
 
-def _row(frame: pl.DataFrame, panel: Panel, *, axis: Axis, look: Look, theme: Theme, baseline: float | None) -> Row:
+def _row(frame: pl.DataFrame, panel: Panel, *, theme: Theme, baseline: float | None) -> Row:
     lines = [line for line in panel.lines if measured(frame, line.metric)]
     columns = {line.metric: column(frame, line.metric) for line in lines}
     finite = np.concatenate([values[np.isfinite(values)] for values in columns.values()])
     positive = bool(len(finite)) and float((finite > 0).mean()) >= 0.98  # noqa: PLR2004 - some zeros do no harm
-    usual = panel.scale == "log" or (panel.scale == "auto" and positive and wants_log(finite[finite > 0]))
-    log = usual != (panel.title in look.switched)
+    log = panel.scale == "log" or (panel.scale == "auto" and positive and wants_log(finite[finite > 0]))
     curves = []
     for line in lines:
         pair = line.role if line.metric.startswith(f"{line.role}.") else ""  # what the legend switches together
-        base = Curve(line.name, axis.places, columns[line.metric], theme.color(line.role), line.dash, pair)
-        if look.smooth:
-            curves.append(replace(base, faint=True))
-            base = replace(base, y=centred_median(base.y, look.smooth))
-        curves.append(base)
+        curves.append(
+            Curve(line.name, column(frame, "step"), columns[line.metric], theme.color(line.role), line.dash, pair)
+        )
     around = (baseline, RULE.growing.short_ratio) if baseline is not None and panel.metric == K3 else None
     return Row(
         panel.title,

@@ -1,4 +1,4 @@
-"""Columns made fit for a chart: fewer points without losing peaks, gaps and ends; smoothed; on a fitting scale.
+"""Columns made fit for a chart: fewer points without losing peaks, gaps and ends; on a fitting scale.
 Pure."""
 
 from __future__ import annotations
@@ -36,24 +36,6 @@ def thin(x: Floats, y: Floats, *, max_points: int = MAX_POINTS) -> tuple[Floats,
     before = np.concatenate([[0], np.cumsum(~np.isfinite(y))])
     breaks = np.flatnonzero(before[chosen[1:]] > before[chosen[:-1]])
     return np.insert(x[chosen], breaks + 1, x[chosen[breaks] + 1]), np.insert(y[chosen], breaks + 1, np.nan)
-
-
-def centred_median(y: Floats, steps: int) -> Floats:
-    """Return the median of the `steps` values around each one; shape [n] as `y`.
-
-    Windows are odd (one is added to an even `steps`), end where a gap (NaN) begins, and are shorter at the ends.
-
-    >>> centred_median(np.array([1.0, 9.0, 2.0, np.nan, 7.0]), 3).tolist()
-    [5.0, 2.0, 5.5, nan, 7.0]
-    """
-    import polars as pl  # noqa: PLC0415 - notebooks and reports do without it
-
-    finite = np.isfinite(y)
-    frame = pl.DataFrame({"y": y, "stretch": np.cumsum(~finite)}).filter(finite)
-    smoothed = pl.col("y").rolling_median(steps | 1, min_samples=1, center=True).over("stretch")
-    result = np.full(len(y), np.nan)
-    result[finite] = frame.select(smoothed)["y"].to_numpy()
-    return result
 
 
 def wants_log(values: Floats) -> bool:

@@ -17,12 +17,10 @@ import streamlit as st
 from logprobe.app.dashboard import browser, data, steps
 from logprobe.app.dashboard.figures import Chart
 from logprobe.app.dashboard.panels import Panel
-from logprobe.app.dashboard.steps import AXES, SMOOTHINGS, Look
 from logprobe.app.dashboard.theme import Theme, theme_for
 from logprobe.app.dashboard.verdict import LatestDiagnosis, Verdict
 from logprobe.app.runs import Run
 from logprobe.app.text.html import Markup, element
-from logprobe.app.text.tables import csv_text
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 
 T = TypeVar("T")
@@ -257,19 +255,20 @@ def window(numbers: Sequence[int] | pl.Series) -> tuple[int, int] | None:
 
 
 def zoom() -> None:
-    """Offer the steps in view as text, with a way back to all."""
+    """Offer the steps in view as text, with a way back to all; the address has them."""
     asked, key = _in_view(), _field()
     if asked and st.query_params.get("steps") != asked:
         st.query_params["steps"] = asked
     elif not asked and "steps" in st.query_params:
         del st.query_params["steps"]
     st.session_state.setdefault(key, asked)
-    st.text_input(
-        "steps in view", key=key, on_change=_typed, args=(key,), placeholder="steps: all, or 300:500", max_chars=40,
-        label_visibility="collapsed", width=170,
-    )  # fmt: skip
-    if asked:
-        st.button("reset zoom", type="tertiary", on_click=show_steps, args=("",))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.text_input(
+            "steps in view", key=key, on_change=_typed, args=(key,), placeholder="steps: all, or 300:500", max_chars=40,
+            label_visibility="collapsed", width=170,
+        )  # fmt: skip
+        if asked:
+            st.button("reset zoom", type="tertiary", on_click=show_steps, args=("",))
 
 
 def _field() -> str:
@@ -290,30 +289,15 @@ def steps_chart(
     diagnosis: LatestDiagnosis | None,
     said: str = "",
 ) -> None:
-    """Draw `panels` of a run, with what happened; what the reader chose of it is in the address, for all pages."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        zoom()
-        with st.popover("Axes", type="tertiary"):
-            x = choice("x axis", AXES, "x", label_visibility="visible")
-            smooth = choice(
-                "smoothing: median of so many steps", [str(n) for n in SMOOTHINGS], "smooth", label_visibility="visible"
-            )
-            switched = st.pills(
-                "other scale: linear instead of logarithmic, or the reverse",
-                [panel.title for panel in panels],
-                selection_mode="multi",
-                key=f"{key} scale",
-                persist_state="session",
-            )
-        download("CSV", lambda: _csv(run, frame, panels), f"{run.name} {key}.csv")
+    """Draw `panels` of a run, with what happened."""
+    zoom()
     onset = steps.onset_of(diagnosis)
-    axis = steps.axis_of(frame, x)
-    look = Look(window(frame["step"]), x, int(smooth), frozenset(switched or ()))
+    seen = window(frame["step"])
     marks = data.events_of(run)
     baseline = None if diagnosis is None else diagnosis.document["growth"]["baseline"]
     awaited = data.awaits(run, frame)
     colors = theme()
-    version = (data.version_of(run)[:2], look, tuple(panels), marks, baseline, onset, awaited, said, colors.mode)
+    version = (data.version_of(run)[:2], seen, tuple(panels), marks, baseline, onset, awaited, said, colors.mode)
 
     def make() -> Chart:
         return steps.steps_chart(
@@ -321,8 +305,7 @@ def steps_chart(
             frame,
             panels,
             colors,
-            axis=axis,
-            look=look,
+            window=seen,
             marks=marks,
             baseline=baseline,
             since=onset,
@@ -330,19 +313,9 @@ def steps_chart(
             said=said,
         )
 
-    chart = made((key, run.name, colors.mode, look), version, make)
-    plot(key, chart, lambda seen: show_steps("" if seen is None else axis.steps_in(seen)))
+    plot(key, made((key, run.name, colors.mode, seen), version, make))
 
 
 def made(place: Hashable, version: Hashable, make: Callable[[], T]) -> T:
     """Return what `make` gave for this version, once for all sessions."""
     return data.kept(("made", place), version, make)
-
-
-def _csv(run: Run, frame: pl.DataFrame, panels: Sequence[Panel]) -> str:
-    """Return as CSV the steps in view and the lines that are shown, as measured, with all digits."""
-    seen = window(frame["step"])
-    inside = frame if seen is None else frame.filter(pl.col("step").is_between(*seen))
-    names = list(dict.fromkeys(line.metric for panel in panels for line in panel.lines if line.metric in frame.columns))
-    columns = [pl.lit(run.name).alias("run"), "step", "tokens", pl.col("time").alias("seconds since the epoch"), *names]
-    return csv_text(inside.select(columns).to_arrow())

@@ -49,15 +49,9 @@ def incident(page: Page) -> None:
     expect(page.locator(".lp-pairs", has_text="last good step")).to_be_visible()
 
 
-def axes(page: Page) -> None:
-    page.get_by_role("button", name="Axes").click()
-    expect(page.get_by_test_id("stPopoverBody")).to_be_visible()
-
-
 STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
     "acknowledging": ("alerts", acknowledging),
     "incident": ("alerts", incident),
-    "axes": ("", axes),
 }
 
 

@@ -21,7 +21,7 @@ from logprobe.app.dashboard.pages import weights
 from logprobe.app.dashboard.panels import PAIR_WORDS, panel_of
 from logprobe.app.dashboard.reading import mismatch as reading
 from logprobe.app.dashboard.reading.mismatch import LAG, MOST_TAGS, Seen, Sliced
-from logprobe.app.dashboard.steps import axis_of, change, pairs_of, unit_beside_label
+from logprobe.app.dashboard.steps import change, pairs_of, unit_beside_label
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import spread
 from logprobe.app.runs import Run
@@ -270,23 +270,18 @@ def broken_of(frame: pl.DataFrame, seen: Seen) -> list[str]:
 
 def _density(at: At) -> None:
     of, density, old = reading.density(at.run, at.frame, at.pair, at.seen)
-    axis = axis_of(at.frame, str(st.session_state.get("x") or "step"))
-    version = (of, axis.title, at.absent)
+    version = (of, at.absent)
     chart, shade = ui.made(
         ("heat", at.run.name, at.pair, ui.theme().mode, at.seen.key),
         version,
-        lambda: heat_chart(at.run.name, density, at.pair, axis=axis, theme=ui.theme(), why_absent=at.absent),
+        lambda: heat_chart(at.run.name, density, at.pair, theme=ui.theme(), why_absent=at.absent),
     )
     note = f"d = log π ({PAIR_WORDS[at.pair].partition(':')[0]})"
     ui.title(
         "Log-ratio density", note + (f"; darkest: {number(100 * shade)} % of a step's tokens per bin" if shade else "")
     )
     _older(old)
-    ui.plot(
-        "density",
-        chart,
-        lambda seen: ui.show_steps("" if seen is None else axis.steps_in(seen)),
-    )
+    ui.plot("density", chart)
 
 
 def _older(old: int | None) -> None:

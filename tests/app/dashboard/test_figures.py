@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from logprobe.app.dashboard.figures import (
 )
 from logprobe.app.dashboard.heat import darkest, heat_chart
 from logprobe.app.dashboard.panels import OFFERED, OVERVIEW
-from logprobe.app.dashboard.steps import Look, absent, axis_of, change, steps_chart, window_of
+from logprobe.app.dashboard.steps import absent, change, steps_chart, window_of
 from logprobe.app.dashboard.theme import DARK, LIGHT
 from logprobe.monitor.analysis.log_ratio_density import Columns, Density
 from logprobe.monitor.metrics.catalog import KEYS
@@ -139,9 +138,6 @@ def test_bars_and_points_say_what_they_are() -> None:
 # --- Steps ---
 
 
-WHOLE = Look()
-
-
 def frame(**columns: Any) -> pl.DataFrame:
     steps = list(range(10))
     base = {
@@ -162,26 +158,8 @@ def test_the_address_names_steps_no_wider_than_the_run(asked: str, seen: tuple[i
     assert window_of("1:2", []) is None
 
 
-def test_every_axis_has_its_places_or_says_why_not() -> None:
-    assert axis_of(frame(), "step").places.tolist() == list(range(10))
-    tokens = axis_of(frame(), "tokens")
-    assert (tokens.places[-1], tokens.steps_in((250.0, 450.0)), tokens.title) == (1000.0, "2:3", "tokens trained on")
-    assert axis_of(frame(), "time").title == "minutes since the first step"
-    unable = [
-        axis_of(frame(tokens=[None] * 10), "tokens"),
-        axis_of(frame(tokens=[0.0] * 10), "tokens"),
-        axis_of(frame(time=[None] * 10), "time"),
-    ]
-    assert [axis.unable.partition(": ")[0] for axis in unable] == [
-        "not over tokens",
-        "not over tokens",
-        "not over time",
-    ]
-    assert {axis.title for axis in unable} == {"step"}
-
-
-def drawn(data: pl.DataFrame, look: Look = WHOLE, **more: Any) -> Any:
-    return steps_chart("r", data, OVERVIEW, LIGHT, axis=axis_of(data, look.x), look=look, **more)
+def drawn(data: pl.DataFrame, **more: Any) -> Any:
+    return steps_chart("r", data, OVERVIEW, LIGHT, **more)
 
 
 def test_rows_without_a_value_are_named_with_what_they_need() -> None:
@@ -201,7 +179,7 @@ def test_what_rests_on_fewer_tokens_is_counted_but_for_what_still_arrives() -> N
     assert "incomplete" not in drawn(frame()).note
 
 
-def test_normal_and_onset_are_marked_and_a_scale_can_be_switched() -> None:
+def test_normal_and_onset_are_marked() -> None:
     chart = drawn(frame(), baseline=1e-3, since=4, marks=[Mark("alert", 5, "fired")])
     shapes = chart.figure["layout"]["shapes"]
     (band,) = [shape for shape in shapes if shape["type"] == "rect"]
@@ -209,7 +187,6 @@ def test_normal_and_onset_are_marked_and_a_scale_can_be_switched() -> None:
     assert 4.0 in [shape["x0"] for shape in shapes]
     assert chart.words == {"5": "step 5: fired"}
     assert chart.figure["layout"]["yaxis2"]["type"] == "log"
-    assert drawn(frame(), replace(Look(), switched=frozenset({"K3"}))).figure["layout"]["yaxis2"]["type"] == "linear"
     early = drawn(frame(), since=0)  # it was never otherwise
     assert not [note for note in early.figure["layout"]["annotations"] if "since" in note["text"]]
 
@@ -219,13 +196,6 @@ def test_the_legend_names_pairs_and_nothing_that_only_has_a_colour_of_one() -> N
     assert [row["title"] for row in chart.rows] == ["K3", "Entropy"]
     assert [trace["name"] for trace in chart.figure["data"] if trace["showlegend"]] == ["backend"]
     assert "legendgroup" not in chart.figure["data"][-1]
-
-
-def test_a_smoothed_line_stands_before_the_values_it_is_of() -> None:
-    chart = drawn(frame(**{"backend.k3_kl": [1e-3] * 9 + [1.0]}), Look(smooth=5))
-    faint, smooth = chart.figure["data"][:2]
-    assert (faint["opacity"], smooth["opacity"]) == (0.28, 1.0)
-    assert unpacked(smooth["y"])[-1] < 1
 
 
 def test_every_metric_can_be_a_row_once() -> None:
@@ -260,7 +230,7 @@ def test_a_density_is_a_picture_with_its_gaps_and_words() -> None:
     tokens[0, [2, 10]] = (3, 7)
     tokens[1, 10] = 10
     made = density(tokens, kept_C=np.array([1, 1, 0]))
-    chart, shade = heat_chart("r", made, "backend", axis=axis_of(frame(), "step"), theme=DARK, why_absent="")
+    chart, shade = heat_chart("r", made, "backend", theme=DARK, why_absent="")
     go.Figure(chart.figure)
     assert chart.figure["layout"]["images"][0]["source"].startswith("data:image/png;base64,")
     assert shade == darkest(tokens) == 0.3  # the middle bin alone may be above
