@@ -213,12 +213,6 @@ def pick(label: str, names: Sequence[str], key: str) -> int:
     return shown.index(chosen) if chosen in shown else 0
 
 
-def download(label: str, content: Callable[[], str], name: str, kind: str = "text/csv") -> None:
-    """Offer a file, made when it is asked for."""
-    safe = re.sub(r"[^\w.-]+", "_", name)
-    st.download_button(label, content, safe, kind, key=f"file {name}", on_click="ignore", type="tertiary")
-
-
 # --- Charts ---
 
 

@@ -16,7 +16,6 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import wants_log
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
-from logprobe.app.text import tables
 from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_bad, numbers, onset_rows, outcome
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
@@ -72,7 +71,6 @@ def draw(run: Run) -> None:
     ui.title("Configuration", "settings that differ, those that affect log-probs first")
     head = ["setting", comparison.baseline, *(pairing.run for pairing in comparison.pairings), "required for parity"]
     ui.table("settings", head, settings(comparison), empty="All recorded settings are the same.", fold=True)
-    _files(comparison)
 
 
 def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[str]]:
@@ -313,7 +311,7 @@ def chart_of(comparison: Comparison, key: str, theme: Theme, window: tuple[float
     )
 
 
-# --- Settings and files ---
+# --- Settings ---
 
 
 def settings(comparison: Comparison) -> list[Line]:
@@ -329,9 +327,3 @@ def _setting_lines(of_runs: Sequence[Mapping[str, Setting]], depends: str) -> It
         items = [each.get(fact) for each in of_runs]
         reference = next(item.reference_words for item in items if item is not None)
         yield Line([fact, reference, *("" if item is None else item.words for item in items), depends])
-
-
-def _files(comparison: Comparison) -> None:
-    name = f"comparison-with-{comparison.baseline}"
-    with st.container(horizontal=True, gap="small"):
-        ui.download("JSON", lambda: tables.dump(comparison.document()), f"{name}.json", "application/json")

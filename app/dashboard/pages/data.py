@@ -383,4 +383,4 @@ def _answer(query: RunningQuery) -> None:
     if text is None:
         st.caption("Too large to download here: use `logprobe sql … --csv`.")
     else:
-        ui.download("CSV", lambda: text, "answer.csv")
+        st.download_button("CSV", text, "answer.csv", "text/csv", on_click="ignore", type="tertiary")

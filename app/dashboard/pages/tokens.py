@@ -32,7 +32,6 @@ from logprobe.app.dashboard.thinning import wants_log
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
-from logprobe.app.text.tables import csv_text
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import LogprobeError
@@ -381,10 +380,8 @@ def corrections(stated: Stated | None, tokens: Tokens) -> list[Corrected]:
 def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
     readable = bool(strip.texts)
     modes = [*(["text"] if readable else []), "ids", "squares"]
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        mode = ui.choice("how tokens are drawn", modes, "strip")
-        sample = (step.chosen or {}).get("sample_id") or "sequence"
-        ui.download("CSV", lambda: csv_of(strip, step.pair), f"{run.name}-step-{step.step}-{sample}-{step.pair}.csv")
+    mode = ui.choice("how tokens are drawn", modes, "strip")
+    sample = (step.chosen or {}).get("sample_id") or "sequence"
     chosen = _chosen_token(run, step, strip)
     pages = -(-len(strip.tokens) // PAGE)
     if pages > 1:
@@ -619,29 +616,3 @@ def _cumulative(run: Run, step: StepTokens, strip: Strip) -> None:
     alt = f"Σ d over the positions of the sequence, ending at {number(float(strip.pair.cumulative_N[-1]))}."
     chart = rows_chart(name, [row], ui.theme(), alt=alt, axis="position", note="summed up from the first token on")
     browser.plot("cumulative", replace(chart, zooms=False))
-
-
-def csv_of(strip: Strip, pair: str) -> str:
-    """Return every token of the sequence, with all digits; what is not known is empty."""
-    tokens, made = strip.tokens, strip.pair
-    every = range(len(tokens))
-    columns: dict[str, Any] = {
-        "position": every,
-        "token_id": tokens.token_id_N,
-        "text": [visible(strip.texts.get(int(token), "")) for token in tokens.token_id_N],
-        "state": [_state(strip, pair, at) for at in every],
-    }
-    for name, _ in _there(strip):
-        side = tokens.sides[name]
-        digits = map(repr, side.values_N.tolist())  # as text: a broken log-prob is not an unknown one
-        columns[f"{name}_logprob"] = [each if known else None for each, known in zip(digits, side.known_N, strict=True)]
-    for name, values in (("log_ratio", made.d_N), ("ratio", made.ratio_N), ("k3", made.k3_N)):
-        columns[name] = np.where(made.state_N == 0, values, np.nan)
-    columns |= {"cumulative_log_ratio": made.cumulative_N, "entropy": tokens.entropy_N, "advantage": tokens.advantage_N}
-    columns["weight_version"] = [_version(tokens, at) for at in every]
-    for each in strip.corrections:
-        if each.effect is not None:
-            words = rules(each.config)
-            columns[f"weight, {each.name}"] = each.effect.weight_N
-            columns[f"rule, {each.name}"] = [words[rule] for rule in each.effect.rule_N]
-    return csv_text(pl.DataFrame(columns).to_arrow())
