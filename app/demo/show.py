@@ -45,7 +45,6 @@ TWIN: Final = "rescue-without"
 SHOWN: Final = ("v0-reference", "v1-initial", "v1-fixed", TWIN)
 _TOKENIZERS: Final = {"rescue*": _OWN / "rescue.json", "*": _CHECKOUT / "tokenizers" / "task.json"}  # by run
 _LAST: Final = 50  # steps whose reward is compared at the end
-_COMPARED: Final = "reward,backend.k3_kl,weight_lag_mean"
 _JOIN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
 
@@ -69,7 +68,7 @@ def run(*, speed: float, port: int | None, home: str | None) -> None:
         trainer = subprocess.Popen(tethered(command), start_new_session=True)  # noqa: S603 - this interpreter, a module of ours
         try:
             stack = Stack(place, access=Access(address=_ADDRESS), port=choose_port(port), shown=TRAINED)
-            beside = f"{stack.url}/?run={TRAINED}&page=compare&baseline={TWIN}&metric={_COMPARED}"
+            beside = f"{stack.url}/?run={TRAINED}&page=compare&baseline={TWIN}"
             Thread(target=_conclude, args=(trainer, place, beside, stop), name="conclusion", daemon=True).start()
             stack.run(stop, lambda: complain(f"beside its twin without a correction: {beside}"))
         finally:

@@ -226,24 +226,20 @@ def _curves(comparison: Comparison, version: Hashable, shown: Sequence[str]) -> 
         ui.zoom()
     last = int(max(max(positions(run, comparison.axis).values(), default=0) for run in comparison.histories))
     window = ui.window(range(last + 1)) if on_steps else None
-    for left, right in zip(shown[::2], [*shown[1::2], ""], strict=False):
-        for place, key in zip(st.columns(2, gap="medium"), (left, right), strict=True):
-            if key:
-                with place:
-                    _curve(comparison, (version, window), key, window, zooms=on_steps)
+    made = {key: _curve(comparison, (version, window), key, window) for key in shown}
+    drawn = [(key, chart) for key, chart in made.items() if chart is not None]
+    for pair in (drawn[at : at + 2] for at in range(0, len(drawn), 2)):
+        for place, (key, chart) in zip(st.columns(2, gap="medium"), pair, strict=False):
+            with place:
+                ui.plot(f"curve {key}", chart, None if on_steps else lambda _: None)
+    absent = [f"{declared(key).label}: {why_missing(key)}" for key, chart in made.items() if chart is None]
+    if absent:
+        st.caption(ui.unmarked(f"not measured: {'; '.join(absent)}"))
 
 
-def _curve(comparison: Comparison, version: Hashable, key: str, window: tuple[int, int] | None, *, zooms: bool) -> None:
-    chart = ui.made(
-        ("curve", key, ui.theme().mode, comparison.axis), version, lambda: chart_of(comparison, key, ui.theme(), window)
-    )
-    if chart is None:
-        ui.title(key)
-        ui.write(f"not measured, {why_missing(key)}")
-    elif zooms:
-        ui.plot(f"curve {key}", chart)
-    else:
-        ui.plot(f"curve {key}", chart, lambda _: None)
+def _curve(comparison: Comparison, version: Hashable, key: str, window: tuple[int, int] | None) -> Chart | None:
+    place = ("curve", key, ui.theme().mode, comparison.axis)
+    return ui.made(place, version, lambda: chart_of(comparison, key, ui.theme(), window))
 
 
 def chart_of(comparison: Comparison, key: str, theme: Theme, window: tuple[float, float] | None = None) -> Chart | None:
