@@ -4,7 +4,7 @@ pages and command line.
 A correction repairs the objective, not the engine: it does not lower K3. What it should change is the reward and the
 gradient norm. Each is compared with its own past as in an interrupted time series: better than at the switch, and
 better than the trend before would have led to. A reward that was rising anyway, or that has nowhere left to fall, shows
-no effect.
+no effect; where it surely is what it was before the growth, the words say that it was kept.
 
 | first that holds | judgement |
 |---|---|
@@ -51,6 +51,8 @@ WORDS: Final = {
     "too_early": "too early to judge",
 }
 ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
+_KEPT_WORDS: Final = "reward kept"  # of a run that shows no effect: it is what it was before the growth
+_LOST: Final = 0.1  # share of the reward that may be gone, at most, for it to be kept
 _LEVEL: Final = 0.99  # of the interval that must lie above a flat trend
 _SLOWEST: Final = 8  # windows; what takes longer to double is no growth to act on
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
@@ -152,15 +154,24 @@ def judge(
         parts.append(f"K3 still doubles every {doubling:.0f} steps: {remedy(stale=stale)}")
     elif growth is not None:
         parts.append(_GROWTH[growth])
+    kept = judgement == "no_effect_shown" and since_growth and _kept(figures)
     return {
         "judgement": judgement,
-        "words": f"{WORDS[judgement]}: {'; '.join(parts)}",
+        "words": f"{_KEPT_WORDS if kept else WORDS[judgement]}: {'; '.join(parts)}",
         "growth": growth,
         "doubling_steps": doubling,
         "masked": None if masked is None else masked["value"],
         "steps": len(after),
         "figures": figures,
     }
+
+
+def _kept(figures: list[Figure]) -> bool:
+    """Return whether the interval of the reward's change excludes a loss of more than `_LOST`."""
+    for each in figures:
+        if each["name"] == "reward" and each["before"] is not None and each["change"] is not None:
+            return each["change"]["low"] >= -_LOST * abs(each["before"]["value"])
+    return False
 
 
 def _before(trend: pa.Table, end: int, count: int) -> pa.Table:

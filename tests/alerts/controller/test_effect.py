@@ -123,6 +123,25 @@ def test_the_figures_compare_with_the_steps_before_the_growth_and_the_word_with_
     assert "from before the correction to now" in late["words"]
 
 
+@pytest.mark.parametrize(
+    ("lost", "noise", "grown", "word"),
+    [
+        (0.0, 0.03, 120, "reward kept"),
+        (0.03, 0.001, 120, "reward kept"),
+        (0.06, 0.001, 120, "no effect shown"),  # more than a tenth of 0.5
+        (0.0, 0.5, 120, "no effect shown"),  # too noisy to exclude such a loss
+        (0.0, 0.03, None, "no effect shown"),  # nothing says where the growth began
+    ],
+)
+def test_a_reward_that_is_what_it_was_before_the_growth_is_kept(
+    lost: float, noise: float, grown: int | None, word: str
+) -> None:
+    reward = noisy(0.5 - lost * (STEPS >= 120), noise)
+    found = judge(trend(reward=reward), grown_since=grown)
+    assert found["judgement"] == "no_effect_shown"
+    assert found["words"].startswith(f"{word}: reward changed no more than it varies")
+
+
 def test_the_windows_are_equal_and_the_one_before_holds_no_masking() -> None:
     """The first correction was outgrown; the second took over at 170. Before, an earlier one was on from 80 to 99."""
     steps = np.arange(40, 220)
