@@ -12,7 +12,6 @@ from logprobe.monitor.judgement import SEVERITIES, Judgement
 
 _CORRECTIONS: Final = {"suggested": "suggested", "issued": "issued", "applied": "on", "withdrawn": "withdrawn"}
 _DIGITS: Final = re.compile(r"(\d+)")
-_MEMBER: Final = re.compile(r"[-_./][^-_./]*$")
 Glance = Mapping[str, Any]  # a row of `app_runs_glance`
 
 
@@ -53,15 +52,6 @@ def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: st
 def _text(run: Run) -> str:
     rules = " ".join(alert.rule for alert in run.judgement.alerts)
     return " ".join([run.name, cause(run.judgement), rules]).lower()
-
-
-def prefix(name: str) -> str:
-    """Return the common prefix of a group of runs: a name without its last part.
-
-    >>> prefix("sweep-lr/seed-3"), prefix("baseline")
-    ('sweep-lr/seed', 'baseline')
-    """
-    return _MEMBER.sub("", name) or name
 
 
 def line(run: Run, glance: Glance | None) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from logprobe.app.dashboard.thinning import floor_of
 from logprobe.app.runs import Run
 from logprobe.app.text.judgement import headline, lateness
 from logprobe.app.text.numbers import number
-from logprobe.app.text.runs import Glance, line, matching, prefix, worst_first
+from logprobe.app.text.runs import Glance, line, matching, worst_first
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import SEVERITIES
 
 MOST: Final = 100  # rows of a page
 _OPENED: Final = "run that was opened"
 _STATES: Final = ("all", "running", "ended")
-_COLUMNS: Final = {
+_COLUMNS: Final[dict[str, Any]] = {
     "severity": pl.String,
     "run": pl.String,
     "cause": pl.String,
@@ -58,20 +58,18 @@ def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all
             label_visibility="collapsed",
         )
         state = ui.choice("state", _STATES, "state")
-        grouped = st.toggle("group by prefix", key="group", bind="query-params", persist_state="session")
     for problem in elsewhere.problems:
         ui.write(problem, "warning")
-    shown = listed(runs, words or "", severity or "", "" if state == "all" else state, grouped=grouped)
+    shown = worst_first(matching(runs, words or "", severity or "", "" if state == "all" else state))
     st.caption(ui.unmarked(summary(shown, len(runs))))
     pages = max(1, -(-len(shown) // MOST))
     at = st.pagination(pages, key="rows") if pages > 1 else 1
     part = shown[MOST * (at - 1) : MOST * at]
     local = [each for each in part if each.name not in elsewhere.runs]
     glances = {**elsewhere.glances, **_glances(local)}
-    rows = [row(each, glances.get(each.name), grouped=grouped) for each in part]
-    schema: dict[str, Any] = {**({"group": pl.String} if grouped else {}), **_COLUMNS}
+    rows = [row(each, glances.get(each.name)) for each in part]
     picked = st.dataframe(
-        pl.DataFrame(rows, schema=schema),
+        pl.DataFrame(rows, schema=_COLUMNS),
         hide_index=True,
         placeholder="–",
         on_select="rerun",
@@ -106,15 +104,6 @@ def _open(cells: Sequence[Any], part: Sequence[Run], elsewhere: Elsewhere) -> No
         ui.go("", run=name)
 
 
-def listed(runs: Sequence[Run], words: str, severity: str, state: str, *, grouped: bool = False) -> list[Run]:
-    """Return the runs that are asked for, the worst first; grouped: the group with the worst run first."""
-    matched = worst_first(matching(runs, words, severity, state))
-    if grouped:
-        first = {prefix(run.name): at for at, run in reversed(list(enumerate(matched)))}
-        matched.sort(key=lambda run: first[prefix(run.name)])
-    return matched
-
-
 def summary(shown: Sequence[Run], of: int) -> str:
     """Return how many there are, and how they stand."""
     counts = Counter(run.judgement.severity for run in shown)
@@ -122,11 +111,11 @@ def summary(shown: Sequence[Run], of: int) -> str:
     return f"{len(shown):,} of {of:,} runs{': ' if parts else ''}{parts}"
 
 
-def row(run: Run, glance: Glance | None, *, grouped: bool = False) -> dict[str, Any]:
+def row(run: Run, glance: Glance | None) -> dict[str, Any]:
     """Return a run as a row of the table."""
     facts, shown = line(run, glance), headline(run.judgement)
     late = lateness(run.judgement)
-    cells = {
+    return {
         "severity": f"{shown.icon} {shown.word}",
         "run": run.name,
         "cause": "; ".join(filter(None, [facts["cause"], late.lower()])) or None,
@@ -140,7 +129,6 @@ def row(run: Run, glance: Glance | None, *, grouped: bool = False) -> dict[str, 
         "state": facts["state"].replace("_", " "),
         "step": facts["last_step"],
     }
-    return {"group": prefix(run.name), **cells} if grouped else cells
 
 
 def decades(k3: Sequence[float]) -> list[float]:
