@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from logprobe.app.dashboard.theme import DASHES
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS, SIDES
-from logprobe.monitor.metrics.catalog import CATALOG, metric
+from logprobe.monitor.metrics.catalog import metric
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
 
 PAIR_WORDS: Final = {
@@ -107,15 +107,6 @@ def panel_of(declared: PairMetric | StepMetric, height: int = 76) -> Panel:
         scale: Literal["log", "auto"] = "log" if declared.key == "k3_kl" else "auto"
         return Panel(lines, declared.label, scale=scale, height=height)
     return Panel((Line(declared.key, "neutral", "step"),), declared.label, scale="auto", height=height)
-
-
-def _more() -> dict[str, Panel]:
-    """Return the metrics of the catalog that no row of the overview has, by their key."""
-    drawn = {line.metric for panel in OVERVIEW for line in panel.lines}
-    return {declared.key: panel_of(declared) for declared in CATALOG if drawn.isdisjoint(declared.keys())}
-
-
-OFFERED: Final = {panel.metric: panel for panel in OVERVIEW} | _more()  # rows that the overview can have
 
 
 _RECORDED: Final = {"weights": "times of weight updates (weights.mark)"}

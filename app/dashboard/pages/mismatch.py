@@ -338,33 +338,23 @@ def _slices(at: At) -> None:
     )
     tags = reading.tags(at.run, at.seen)
     offered = [*DIMENSIONS, *(f"{TAG}{name}" for name in tags[:MOST_TAGS] if name not in DIMENSIONS)]
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if st.session_state.get("by") not in {None, *offered}:
-            st.session_state["by"] = LAG
-        by = st.selectbox(
-            "by",
-            offered,
-            offered.index(LAG),
-            key="by",
-            bind="query-params",
-            persist_state="session",
-            width=240,
-            label_visibility="collapsed",
-        )
-        keys = [metric.key for metric in CATALOG if key_of(metric, at.pair)]
-        names = st.multiselect(
-            "columns",
-            keys,
-            [key for key in _COLUMNS if key in keys],
-            key=f"columns {at.pair}",
-            label_visibility="collapsed",
-            width=520,
-        )
+    if st.session_state.get("by") not in {None, *offered}:
+        st.session_state["by"] = LAG
+    by = st.selectbox(
+        "by",
+        offered,
+        offered.index(LAG),
+        key="by",
+        bind="query-params",
+        persist_state="session",
+        width=240,
+        label_visibility="collapsed",
+    )
     sliced, old = reading.sliced(at.run, at.pair, by or LAG, at.seen)
     notes = slice_notes(sliced, at.seen, by or LAG, tags)
     st.caption(ui.unmarked(" · ".join(filter(None, [at.absent, *notes]))))
     _older(old)
-    chosen = [metric for metric in CATALOG if metric.key in names]
+    chosen = [metric for metric in CATALOG if metric.key in _COLUMNS and key_of(metric, at.pair)]
     st.dataframe(
         slice_rows(sliced, at.pair, chosen),
         hide_index=True,

@@ -14,7 +14,7 @@ import streamlit as st
 
 from logprobe.app.dashboard import data, ui
 from logprobe.app.dashboard.data import column, measured
-from logprobe.app.dashboard.panels import COVERAGE, OFFERED, OVERVIEW, Panel, metrics_of, why_missing
+from logprobe.app.dashboard.panels import COVERAGE, OVERVIEW, Panel, why_missing
 from logprobe.app.dashboard.steps import change, unit_beside_label
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import Floats, floor_of, spread
@@ -35,21 +35,10 @@ def draw(run: Run) -> None:
     shown = verdict_of(run.judgement, found, frame["step"].to_list(), awaited=data.awaits(run, frame))
     ui.verdict(shown)
     onward(run, found)
-    with st.popover("Metrics", type="tertiary"):
-        names = st.multiselect(
-            "rows and tiles; none: the usual ones",
-            list(OFFERED),
-            key="charts",
-            bind="query-params",
-            persist_state="session",
-        )
-    panels = tuple(OFFERED[name] for name in OFFERED if name in names) or OVERVIEW
-    if not set(metrics_of(panels)) <= set(data.METRICS):
-        frame = data.catalog_of(run)
     with ui.guarded("tiles"):
-        st.html(tiles(run, frame, panels, found, ui.theme()))
+        st.html(tiles(run, frame, OVERVIEW, found, ui.theme()))
     with ui.guarded("chart"):
-        ui.steps_chart("steps chart", run, frame, panels, diagnosis=found, said=sentence(shown))
+        ui.steps_chart("steps chart", run, frame, OVERVIEW, diagnosis=found, said=sentence(shown))
 
 
 def onward(run: Run, found: LatestDiagnosis | None) -> None:
