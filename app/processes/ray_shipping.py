@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import secrets
 import signal
 import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +41,7 @@ _IDENTITY: Final = "landing.id"  # of the home that is landed in
 _LOOK_SECONDS: Final = 5.0  # between two looks at which nodes there are
 _AGAIN_SECONDS: Final = 5.0  # before a shipper that ended is started again
 _CALL_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 8.0  # at the end, for what nodes recorded a moment ago
 _DRAIN_LOOK_SECONDS: Final = 0.2
 _KNOCK_SECONDS: Final = 10.0  # for a connection
@@ -128,12 +129,17 @@ class Carrier:
         self._folder = Path(folder.replace(NODE, node)).expanduser()
         self._landing = landing
         self._problem: str | None = None
+        self._shipper: Shipper | None = None
         threading.Thread(target=self._keep, name="logprobe-carrier", daemon=True).start()
 
-    def state(self) -> dict[str, Any]:
-        """Return what it does now."""
-        waiting = len(SpoolQueue(self._folder).waiting())
-        return {"folder": str(self._folder), "pid": os.getpid(), "waiting": waiting, "problem": self._problem}
+    def waiting(self) -> int:
+        """Return how many segments wait on the node."""
+        return len(SpoolQueue(self._folder).waiting())
+
+    def problem(self) -> str | None:
+        """Return the reason why nothing is shipped now, or None."""
+        shipper = self._shipper
+        return self._problem if shipper is None else shipper.problem
 
     def _keep(self) -> None:
         pause = threading.Event()
@@ -143,10 +149,10 @@ class Carrier:
                 place = RayPlace(self._landing)
                 if self._is_the_services(place):
                     return
-                self._problem = None
-                Shipper(self._folder, place, threading.Event(), Options()).run()
+                self._shipper = Shipper(self._folder, place, threading.Event(), Options())
+                self._shipper.run()
             except (OSError, HomeBusyError, ValueError) as error:
-                self._problem = str(error)
+                self._problem, self._shipper = str(error), None
             pause.wait(_AGAIN_SECONDS)
 
     def _is_the_services(self, place: RayPlace) -> bool:
@@ -171,6 +177,7 @@ class Fleet:
         self._name = f"landing-{identity}"
         self._landing = self._actor(Landing, here, 8, name=self._name, namespace=NAMESPACE).remote(str(home), identity)
         self._carriers: dict[str, Any] = {}
+        self._asked: dict[str, Any] = {}  # node → what it was asked last and has not answered
 
     def look(self) -> list[str]:
         """Place an actor on every node without one; return the nodes that have one."""
@@ -179,15 +186,40 @@ class Fleet:
             self._carriers[node] = self._actor(Carrier, node, 2).remote(self._folder, node, self._name)
         for node in self._carriers.keys() - alive:
             del self._carriers[node]
+            self._asked.pop(node, None)
         return sorted(alive)
+
+    def problems(self) -> Counter[str]:
+        """Count the nodes that ship nothing now, by reason."""
+        for node, carrier in self._carriers.items():
+            if node not in self._asked:  # one that does not answer is not asked again
+                self._asked[node] = carrier.problem.remote()
+        found = Counter[str]()
+        if not self._asked:
+            return found
+        answered, _ = self._ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=_ANSWER_SECONDS)
+        for node, reference in list(self._asked.items()):
+            problem: str | None = "no answer"
+            if reference in answered:
+                del self._asked[node]
+                problem = self._answer(reference)
+            if problem is not None:
+                found[problem] += 1
+        return found
+
+    def _answer(self, reference: Any) -> str | None:
+        try:
+            problem: str | None = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            return _words(error)
+        return problem
 
     def drain(self) -> None:
         """Wait until nothing waits on any node, for a moment."""
         deadline = time.monotonic() + _DRAIN_SECONDS
         while time.monotonic() < deadline:
             left = max(deadline - time.monotonic(), 0.1)
-            answers = self._ray.get([carrier.state.remote() for carrier in self._carriers.values()], timeout=left)
-            if not any(answer["waiting"] for answer in answers):
+            if not any(self._ray.get([each.waiting.remote() for each in self._carriers.values()], timeout=left)):
                 return
             time.sleep(_DRAIN_LOOK_SECONDS)
 
@@ -254,14 +286,18 @@ def _keep(home: Path, folder: str, cluster: str) -> None:
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     try:
         fleet, seen = Fleet(ray, home, folder), list[str]()
+        before, said = set[str](), set[str]()
         while not stop.is_set():
             try:
-                nodes = fleet.look()
+                nodes, problems = fleet.look(), fleet.problems()
             except (RuntimeError, ValueError) as error:  # the cluster is gone
                 raise ConfigurationError(f"the Ray cluster: {_words(error)}") from error
             if nodes != seen:
                 complain(f"taking what {len(nodes)} nodes of the Ray cluster record below {folder}")
                 seen = nodes
+            for words in (problems.keys() & before) - said:  # not of a moment only
+                complain(f"{problems[words]} of {len(nodes)} nodes of the Ray cluster ship nothing now: {words}")
+            said, before = problems.keys() & (said | before), set(problems)
             stop.wait(_LOOK_SECONDS)
         with suppress(Exception):  # a node that does not answer keeps what it has
             fleet.drain()
