@@ -3,8 +3,8 @@
     make campaign NAME=bucket ARGS="rclone weed azurite --nodes 6 --seconds 120 --seed 1"
 
 Every node is a trainer in a process of its own with a folder of its own, which starts its shipper; shippers reach the server
-through proxies that cut, stop in the middle and change bytes. Then everything comes three times more and under another
-writer's name, and the service's home is lost. Exit code 1 if something acknowledged is missing, something is stored twice,
+through proxies that cut, stop in the middle and change bytes; for a minute it is away. Then everything comes three times more
+and under another writer's name, and the service's home is lost. Exit code 1 if something acknowledged is missing, something is stored twice,
 or metrics differ after a loss.
 """
 
@@ -77,7 +77,7 @@ class Chaos:
         return folder_of(self.address, self.variables(number))
 
     def trainer(self, number: int) -> subprocess.Popen[bytes]:
-        calls = self.arguments.seconds * CALLS_A_SECOND
+        calls = (self.arguments.seconds + self.arguments.away) * CALLS_A_SECOND
         command = [node_program.__file__, str(self.nodes[number]), RUN, self.nodes[number].name, str(calls), "8", "64"]
         log = (self.folder / f"{self.nodes[number].name}.log").open("ab")
         return subprocess.Popen(
@@ -114,6 +114,14 @@ class Chaos:
             time.sleep(0.3)
             proxy.cut_after = None
         self.done[what] += 1
+
+    def away(self) -> int:
+        """The server does not answer for a while; return how many segments wait on the nodes at its end."""
+        self.server.kill()
+        time.sleep(self.arguments.away)
+        left = sum(len(waiting(self.spool(number))) for number in range(len(self.nodes)))
+        self.server.start()
+        return left
 
     def _kill_shipper(self, number: int) -> str:
         for process in psutil.process_iter(["cmdline"]):
@@ -196,6 +204,7 @@ def run(kind: str, arguments: argparse.Namespace) -> bool:
                 chaos.hurt()
                 with suppress(OSError):  # the server was killed
                     chaos.copy()
+            print(f"{kind}: away for {arguments.away} s: {chaos.away()} segments wait on the nodes", flush=True)
             chaos.finish()
             acknowledged = [sample for node in chaos.nodes for sample in node_program.acknowledged(node)]
             faults = ", ".join(f"{count} {what}" for what, count in sorted(chaos.done.items()))
@@ -237,6 +246,7 @@ def main() -> int:
     parser.add_argument("kinds", nargs="*", default=["rclone", "weed", "azurite"])
     parser.add_argument("--nodes", type=int, default=6)
     parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--away", type=int, default=60, help="seconds without a server")
     parser.add_argument("--losses", type=int, default=10)
     parser.add_argument("--once", action="store_true", help="without what comes four times more")
     parser.add_argument("--seed", type=int, default=int(time.time()))
