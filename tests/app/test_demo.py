@@ -1,29 +1,20 @@
-"""The demo: recorded runs are laid down as they are, and the whole stack starts and ends cleanly."""
+"""The demo: recorded runs are laid down as they are; that the whole stack starts and ends cleanly is in tests/e2e/test_demo_page.py."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from exporting import export_run
-from processes import connected, eventually
 
 from logprobe.app.demo import training
-from logprobe.app.demo.show import TRAINED, TWIN, demo_home, lay_down
+from logprobe.app.demo.show import TWIN, demo_home, lay_down
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.schema import SCHEMAS
-from logprobe.monitor.home import Home
 from logprobe.monitor.recorded import RecordedRun, shifted
 
 STEPS = 36
@@ -119,42 +110,3 @@ def test_a_demo_empties_only_a_home_of_its_own(tmp_path, monkeypatch) -> None:
         assert not (home.path / "old.duckdb").exists()
         with home.lock(), pytest.raises(HomeBusyError), demo_home(str(demo)):
             pass
-
-
-def test_the_demo_trains_in_its_own_home_and_ends_cleanly_on_ctrl_c(tmp_path) -> None:
-    """LOGPROBE_HOME names the user's runs; without --home the demo is somewhere else."""
-    real, home = tmp_path / "real", tmp_path / "logprobe-demo"
-    command = [sys.executable, "-m", "logprobe.app.cli", "demo", "--port", "0", "--speed", "0.2"]
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "LOGPROBE_HOME": str(real), "XDG_DATA_HOME": str(tmp_path)},
-    )
-    lines: list[str] = []
-    listener = threading.Thread(target=lambda: lines.extend(process.stderr))
-    listener.start()
-    try:
-        address = eventually(
-            lambda: next((line.split()[3] for line in lines if "dashboard at" in line), None), "an address", seconds=240
-        )
-        with urllib.request.urlopen(address, timeout=90) as page:
-            assert page.status == 200
-        with connected(home) as reader:
-            asked = "SELECT DISTINCT run FROM sequences"
-            eventually(lambda: TRAINED in reader.query(asked)["run"].to_pylist(), "the run is there", seconds=240)
-        children = psutil.Process(process.pid).children(recursive=True)
-        assert len(children) >= 3
-    finally:
-        process.send_signal(signal.SIGINT)
-        code = process.wait(90)
-        listener.join(90)
-        process.stderr.close()
-    assert code == 0
-    eventually(lambda: not any(child.is_running() for child in children), "none of its processes is left")
-    assert Home(home).owner() is None
-    assert not real.exists()
-    text = "".join(lines)
-    assert "Traceback" not in text
-    assert text.splitlines()[-1] == f"logprobe: stopped; its home stays: logprobe show rescue --home {home}"

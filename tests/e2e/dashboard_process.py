@@ -26,8 +26,17 @@ _ADDRESS = re.compile(r"dashboard at (http://\S+)")
 @contextmanager
 def dashboard(*arguments: str, seconds: float = 180) -> Iterator[str]:
     """Runs ``logprobe ARGUMENTS`` until the block ends; yields the dashboard's address. It must stop cleanly."""
-    command = [sys.executable, "-m", "logprobe.app.cli", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with command(*arguments, seconds=seconds) as (address, _, _):
+        yield address
+
+
+@contextmanager
+def command(
+    *arguments: str, seconds: float = 180, **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[str], list[str]]]:
+    """The same; yields the address, the process and what it writes. It must end with 0, whoever ends it."""
+    words = [sys.executable, "-m", "logprobe.app.cli", *arguments]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
     lines: list[str] = []
     found = threading.Event()
 
@@ -44,7 +53,7 @@ def dashboard(*arguments: str, seconds: float = 180) -> Iterator[str]:
         while not found.wait(0.1):
             assert process.poll() is None, "".join(lines)
             assert time.monotonic() < deadline, "".join(lines)
-        yield next(match[1] for line in lines if (match := _ADDRESS.search(line)))
+        yield next(match[1] for line in lines if (match := _ADDRESS.search(line))), process, lines
     finally:
         process.terminate()
         try:

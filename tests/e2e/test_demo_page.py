@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
-from dashboard_process import Watched, dashboard, drag
+from dashboard_process import Watched, command, drag
 from playwright.sync_api import Browser, expect
 from processes import connected, eventually
 
 from logprobe.app.demo.show import SHOWN, TRAINED
+from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(1500)]
@@ -24,12 +27,15 @@ BESIDE = "?run=rescue&page=compare&baseline=rescue-without"
 RANGE = "() => document.querySelector('.lp-plot')._fullLayout.xaxis.range.map(Number)"
 
 
-def test_the_demo_shows_a_run_that_is_rescued(browser: Browser, artifacts: Path, tmp_path: Path) -> None:
-    """From the first chart to the correction that the trainer acknowledges."""
-    home = tmp_path / "home"
+def test_the_demo_shows_a_run_that_is_rescued_and_ends_cleanly_on_ctrl_c(
+    browser: Browser, artifacts: Path, tmp_path: Path
+) -> None:
+    """From the first chart to the correction that the trainer acknowledges, in a home of the demo's own: LOGPROBE_HOME names the user's."""
+    home, real = tmp_path / "logprobe-demo", tmp_path / "real"
     names = {*SHOWN, TRAINED}
     started = time.monotonic()  # as somebody who types the command has it, and opens the address at once
-    with dashboard("demo", "--port", "0", "--speed", "4", "--home", str(home)) as address:
+    elsewhere = {"LOGPROBE_HOME": str(real), "XDG_DATA_HOME": str(tmp_path)}
+    with command("demo", "--port", "0", "--speed", "4", **elsewhere) as (address, process, lines):
         seen = Watched(browser, address)
         page = seen.page
         page.goto(address)
@@ -65,6 +71,16 @@ def test_the_demo_shows_a_run_that_is_rescued(browser: Browser, artifacts: Path,
         seen.shot(artifacts, "demo-beside-its-twin")
         assert seen.complaints == []
         seen.close()
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) >= 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(90) == 0
+    eventually(lambda: not any(child.is_running() for child in children), "none of its processes is left")
+    assert Home(home).owner() is None
+    assert not real.exists()
+    text = "".join(lines)
+    assert "Traceback" not in text
+    assert text.splitlines()[-1] == f"logprobe: stopped; its home stays: logprobe show rescue --home {home}"
 
 
 def acknowledged(reader: FlightReader, run: str) -> list[tuple[str, str]]:
