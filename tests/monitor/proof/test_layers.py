@@ -88,6 +88,7 @@ def printed(code: int, *words: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_bisect_says_at_which_layer_the_trainer_drifts(found, folder, sample, tmp_path):
     """The command without an engine that starts: the trainer's side is searched all the same."""
     words = ["bisect", f"--sample={sample}", f"--model={folder}", f"--cache={tmp_path / 'arms'}"]
