@@ -91,7 +91,7 @@ def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.
             f"{named!r} is neither a folder nor a bucket; write s3://BUCKET/FOLDER, gs:// or az://"
         )
     if not is_address(named):
-        return Path(named).expanduser().absolute()
+        return _absolute(named)
     address = checked(named)
     above = _above(environment)
     try:
@@ -112,6 +112,16 @@ def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.
     return folder
 
 
+def _absolute(path: str) -> Path:
+    """Raise `ConfigurationError` for a path that depends on a folder that is not there."""
+    try:
+        return Path(path).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # of a user without a home folder; the working directory was removed
+        raise ConfigurationError(
+            f"{path}: not a path that can be used here ({error}); write an absolute one"
+        ) from error
+
+
 def address_of(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the address whose records wait in `folder`, or None if it is a home itself."""
     address = unquote(folder.name)
@@ -119,4 +129,4 @@ def address_of(folder: Path, environment: Mapping[str, str] = os.environ) -> str
 
 
 def _above(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get(_STATE) or _LASTING).expanduser().absolute() / f"logprobe-{os.geteuid()}"
+    return _absolute(environment.get(_STATE) or _LASTING) / f"logprobe-{os.geteuid()}"

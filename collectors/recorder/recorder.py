@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from logprobe.collectors import routes as expert_routes
 from logprobe.collectors.fingerprint import Fingerprint
-from logprobe.collectors.health import Guard, RecorderHealth
+from logprobe.collectors.health import LOGGER, Guard, RecorderHealth
 from logprobe.collectors.recorder import records
 from logprobe.collectors.recorder.capture import Call, Captured, Part, StepTimes
 from logprobe.collectors.recorder.documents import canonical_json, fingerprint
@@ -85,7 +85,10 @@ class Recorder:
             worst_sequences=worst_sequences,
         )
         self._runtime = Runtime(self._settings)
-        self._runtime.start()
+        with self._runtime.guard("start") as guard:  # without a thread to spare each call tries again
+            self._runtime.start()
+        if guard.failed:
+            LOGGER.error("nothing is recorded for now: %s", self.health["last_error"])
         weakref.finalize(self, self._runtime.abandon).atexit = False
 
     def training(

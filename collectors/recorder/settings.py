@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -94,8 +95,9 @@ def _home(given: object, environment: Mapping[str, str]) -> str:
         folder_of(str(home), environment)  # what is wrong with it shows now
         return checked(str(home))
     path = folder_of(home, environment)
-    if path.exists() and not path.is_dir():
-        raise ConfigurationError(f"home={str(path)!r} is a file: pass a directory (it is created when missing)")
+    with suppress(OSError):  # what cannot be looked at now is the recorder's thread's to report
+        if path.exists() and not path.is_dir():
+            raise ConfigurationError(f"home={str(path)!r} is a file: pass a directory (it is created when missing)")
     return address_of(path) or str(path)
 
 

@@ -625,6 +625,7 @@ def test_defaults_come_from_the_environment(home: Path, monkeypatch: pytest.Monk
     [
         ({"home": 7}, "must be a path"),
         ({"home": __file__}, "is a file"),
+        ({"home": "~no-such-user/home"}, "write an absolute one"),
         ({"run": None}, "LOGPROBE_RUN"),
         ({"run": 7}, "run=7"),
         ({"run": "x" * 300}, "shorten"),
@@ -643,6 +644,35 @@ def test_defaults_come_from_the_environment(home: Path, monkeypatch: pytest.Monk
 def test_wrong_construction_raises_at_once_with_the_remedy(tmp_path: Path, arguments: dict, words: str):
     with pytest.raises(ConfigurationError, match=words):
         Recorder(**{"home": tmp_path / "home", "run": "run", **arguments})
+
+
+def test_without_a_thread_to_spare_construction_raises_nothing_and_later_calls_try_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        recorder = Recorder(home, "run")
+        assert recorder.step(1, loss=1.0) is False
+    assert "nothing is recorded for now" in caplog.text
+    with recorder:
+        assert recorder.step(2, loss=1.0)
+        assert recorder.flush()
+    assert [row["step"] for row in rows(home, "step")] == [2]
+
+
+def test_a_home_that_cannot_be_looked_at_does_not_stop_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def stale(_: Path) -> bool:
+        raise OSError(116, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", stale)
+        recorder = Recorder(tmp_path / "home", "run")
+    with recorder:
+        assert recorder.step(1, loss=1.0)
+        assert recorder.flush()
 
 
 def test_a_rank_of_the_environment_that_makes_no_sense(home: Path, monkeypatch: pytest.MonkeyPatch):
