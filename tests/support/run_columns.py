@@ -5,7 +5,7 @@ Dimensions: ``S`` sequences, ``L`` places, ``N`` tokens under the mask.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,6 +51,18 @@ class Columns:
     trainer_version: Array
     requests: dict[str, Array] = field(default_factory=dict)
     places: dict[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Columns]) -> Columns:
+        """Sequences of several parts of a run, one after the other."""
+
+        def whole(name: str) -> Any:
+            first = getattr(parts[0], name)
+            if isinstance(first, dict):
+                return {of: np.concatenate([getattr(part, name)[of] for part in parts]) for of in first}
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        return cls(**{name: whole(name) for name in vars(parts[0])})
 
     def where(self, keep_S: Array) -> Columns:
         """Some of the sequences."""

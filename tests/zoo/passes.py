@@ -408,8 +408,7 @@ def _rollouts(run: Run) -> Rollouts:
         t = torch.where(chunk.broken[:, None, None], t.roll(1, -1), t) if chunk.fault("shifted") else t
         parts.append(_columns(chunk, label, copy, r, t, mask))
         others.append(((copy != tokens) & mask).any(-1).flatten().numpy())
-    joined = {name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])}
-    return Rollouts(run, Columns(**joined), np.concatenate(others))
+    return Rollouts(run, Columns.joined(parts), np.concatenate(others))
 
 
 def _chunks(run: Run, engine: Params, trainer: Params, generator: torch.Generator) -> Iterator[tuple[Chunk, Tensor]]:
