@@ -7,6 +7,7 @@ import numpy as np
 from logprobe.collectors.kernel.arithmetic import is_sentinel
 from logprobe.monitor.judging.frame import Bools, Frame, Steps
 from logprobe.monitor.judging.judgement import Confidence, Finding
+from logprobe.monitor.judging.measures import Floats
 from logprobe.monitor.judging.proofs import Facts
 from logprobe.monitor.judging.records import windows
 from logprobe.monitor.judging.thresholds import number
@@ -21,34 +22,52 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
     ends = placeholder_ends(frame)
     n = max(frame.total("n_compared"), 1.0)
     absent = _absent(frame)
-    kinds = {name: frame.total(name) for name in ("nonfinite_rollout", "nonfinite_trainer", "sentinel")}
-    kinds["nonfinite_rollout"] = max(kinds["nonfinite_rollout"] - absent, 0.0)
-    broken = sum(kinds.values())
-    positive = frame.total("positive_rollout")
-    if positive > number("positive_share") * n:
-        found.append(_certain("unnormalized_logits", frame, ("positive_rollout",), positive_share=positive / n))
+    kinds = {name: np.nan_to_num(frame.series[name]) for name in ("nonfinite_rollout", "nonfinite_trainer", "sentinel")}
+    kinds["positive"] = np.zeros(len(frame.series))
+    for cause, count in (
+        ("unnormalized_logits", np.nan_to_num(frame.series["positive_rollout"])),
+        ("unnormalized_trainer", _positive_trainer(frame)),
+    ):
+        share = float(count.sum()) / n
+        if share > number("positive_share"):
+            found.append(_certain(cause, frame, count, positive_share=share))
+        else:
+            kinds["positive"] = kinds["positive"] + count
+    totals = {name: float(count.sum()) for name, count in kinds.items()}
+    totals["nonfinite_rollout"] = max(totals["nonfinite_rollout"] - absent, 0.0)
+    broken = sum(totals.values())
     if ends:
         found.append(Finding("synthetic_eos", Confidence.INFERRED, evidence={"sequences": ends}))
     if max(frame.joins.other_ids, frame.joins.unaligned):
-        found.append(_certain("retokenization", frame, (), sequences=max(frame.joins.other_ids, frame.joins.unaligned)))
+        odd = max(frame.joins.other_ids, frame.joins.unaligned)
+        found.append(_certain("retokenization", frame, sequences=odd))
     elif not ends and frame.joins.missing != frame.joins.sequences:
         missing = max(frame.joins.missing_tokens, absent)
         share = missing / max(frame.joins.tokens, missing, 1)
-        found += [_certain("missing_logprobs", frame, (), tokens=missing, share=share)] if missing else []
+        found += [_certain("missing_logprobs", frame, tokens=missing, share=share)] if missing else []
     if broken > 0 and not ends:
+        count = np.sum(list(kinds.values()), axis=0)
         found.append(
-            _certain("nonfinite_logprobs", frame, tuple(kinds), tokens=broken, share=broken / max(n, broken), **kinds)
+            _certain("nonfinite_logprobs", frame, count, tokens=broken, share=broken / max(n, broken), **totals)
         )
     if facts.conflict:
         found.append(_conflict(frame, facts))
     return [*found, *_weights(frame), *_notes(frame), *_routes(frame)]
 
 
-def _certain(cause: str, frame: Frame, columns: tuple[str, ...], **evidence: float) -> Finding:
-    """Return a cause that was counted; since and until which step where columns of the series count it."""
-    count = np.zeros(len(frame.series))
-    for column in columns:
-        count += np.nan_to_num(frame.series[column].astype(np.float64))
+def _positive_trainer(frame: Frame) -> Floats:
+    """Count trainer log-probs above 0 by step [G]: broken tokens of no other kind."""
+    series = frame.series
+    others = ("nonfinite_rollout", "nonfinite_trainer", "sentinel", "positive_rollout", "zero_rollout")
+    counted_as = np.sum([np.nan_to_num(series[name]) for name in others], axis=0)
+    broken: Floats = np.nan_to_num(series["n_compared"]) - np.nan_to_num(series["n"]) - counted_as
+    return broken
+
+
+def _certain(cause: str, frame: Frame, count: Floats | None = None, **evidence: float) -> Finding:
+    """Return a cause that was counted; since and until which step where it was counted by step [G]."""
+    if count is None:
+        return Finding(cause, Confidence.CERTAIN, frame.start, evidence=evidence)
     since, until = _span(frame, frame.series.step[count > 0])
     return Finding(cause, Confidence.CERTAIN, since, until=until, evidence=evidence)
 

@@ -18,7 +18,7 @@ from logprobe.monitor.judging.declared import declared, listed
 from logprobe.monitor.judging.frame import Frame, k3_of
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import far
-from logprobe.monitor.judging.measures import SIGNIFICANT, correlation, off_one
+from logprobe.monitor.judging.measures import SIGNIFICANT, clustered, correlation, off_one
 from logprobe.monitor.judging.proofs import vocabularies
 from logprobe.monitor.judging.records import gap_of, windows
 from logprobe.monitor.judging.thresholds import number
@@ -34,7 +34,7 @@ def distribution(frame: Frame) -> Finding | None:
         return stated
     whole, today = _inferred(frame, frame), _inferred(frame.today, frame)
     if whole is None or today is None:
-        return today or whole
+        return today or whole or _repeats(frame) or _repeats(frame.today)
     if whole.confidence != today.confidence:
         return max(whole, today, key=lambda f: f.confidence)
     return today if shifted(frame) != frame.start else whole  # the whole window holds steps without it
@@ -88,6 +88,25 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
         return found
     evidence = {"ratio": gap.ratio.value, "z": gap.ratio.z, "k3": gap.k3}
     return Finding("miscalibrated_logprobs", Confidence.INFERRED, shifted(whole), evidence=evidence)
+
+
+def _repeats(frame: Frame) -> Finding | None:
+    """Name tokens that repeat the one before them although the rollout log-probs hardly allow it.
+
+    Of draws with a probability below a bound, at most that share can hit a token that was fixed before, whatever the
+    text. A sampler that uses a random number again exceeds it.
+    """
+    tokens, rare = frame.tokens, number("rare_p")
+    if tokens is None or len(tokens) < number("fewest"):
+        return None
+    follows = tokens.sequence[1:] == tokens.sequence[:-1]
+    again = (tokens.token_id[1:] == tokens.token_id[:-1]) & (tokens.r[1:] < math.log(rare))
+    share = clustered(again[follows].astype(np.float64), tokens.sequence[1:][follows])
+    if not share.value - SIGNIFICANT * share.error > rare:
+        return None
+    return Finding(
+        "miscalibrated_logprobs", Confidence.INFERRED, frame.start, evidence={"repeats": share.value, "rare": rare}
+    )
 
 
 def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool, trainer: bool) -> Finding:

@@ -292,11 +292,13 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     since = frame.growth.since_step if frame.growth.since_step is not None else None if shape is None else shape.step
     own = shape_of(rest.all.alike)
     drifts = own is not None and own.kind != "level" and own.drift >= number("told")
+    missed = own is not None and own.kind == "power" and own.drift <= -number("told")  # as updates that do not arrive
     jumps = _jumps(shape, rest)
     evidence: dict[str, object] = {"drift": own.drift if own is not None and drifts else None}
     evidence["unproven"] = None if facts.arrive or drifts else "fingerprints of weights, or loads in the engine, tell"
     evidence["jump"] = shape.step if shape is not None and jumps else None
-    confidence = Confidence.INFERRED if (facts.arrive or drifts) and not jumps else Confidence.POSSIBLE
+    proven = drifts or (facts.arrive and not missed)
+    confidence = Confidence.INFERRED if proven and not jumps else Confidence.POSSIBLE
     now = frame.now.k3
     share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
     return Finding("late_growth", confidence, since, share, share, part, evidence=evidence)

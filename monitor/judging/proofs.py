@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.measures import SIGNIFICANT, difference
 from logprobe.monitor.judging.records import number_of, windows
 from logprobe.monitor.judging.thresholds import number
 
@@ -36,8 +37,13 @@ class Facts:
 
     @property
     def arrive(self) -> bool:
-        """Whether records prove that weight updates arrive: by fingerprints, or by a load of every version."""
-        return bool(self.true & {"fingerprints_agree", "engine_weights_change", "loads_recorded"})
+        """Whether records prove that weight updates arrive: by fingerprints, or by a load of every version.
+
+        Loads prove it where K3 was steady at first. An engine that loads the same weights again and again is further
+        from the trainer with each update, from the first one on.
+        """
+        fingerprints = self.true & {"fingerprints_agree", "engine_weights_change"}
+        return bool(fingerprints) or {"loads_recorded", "steady_at_first"} <= self.true
 
     def excluding(self, facts: tuple[str, ...]) -> str | None:
         """Return the first of these facts that holds, or None."""
@@ -110,6 +116,16 @@ def _loads_recorded(frame: Frame) -> bool:
     loaded = {record.version for record in updates if record.loaded}
     counts = {record.tensors for record in updates if record.tensors}
     return len(labels) >= number("published_versions") and labels <= loaded and len(counts) <= 1
+
+
+def _steady_at_first(frame: Frame) -> bool:
+    """Whether K3 did not rise within the run's beginning, its start-up included."""
+    first = windows(frame.measured)[0]
+    rows = frame.strata.where(frame.strata.step <= first.max(initial=0)).alike
+    third = -(-len(rows.steps) // 3)
+    begin, end = rows.within(rows.steps[:third]), rows.within(rows.steps[len(rows.steps) - third :])
+    rises = difference(end.abs_d, begin.abs_d) > SIGNIFICANT
+    return not (rises and end.k3 > number("growth_ratio") * begin.k3)
 
 
 def _cache_cleared(frame: Frame) -> bool:
@@ -188,6 +204,7 @@ _FACTS: Final[Mapping[str, Callable[[Frame], bool]]] = MappingProxyType(
         "fingerprints_agree": _fingerprints_agree,
         "loads_recorded": _loads_recorded,
         "cache_cleared": _cache_cleared,
+        "steady_at_first": _steady_at_first,
         "routes_agree": lambda frame: (frame.routing_agreement or 0.0) >= number("routes_agree"),
         "batch_invariant": lambda frame: any(bool(value) for value in frame.setup.engine("batch_invariant")),
         "version_stands_still": lambda frame: stands_still(frame) is not None,

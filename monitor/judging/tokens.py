@@ -47,6 +47,7 @@ _GRID: Final = (
 _NEAR: Final = 1e-5  # float32 rounding of a log-prob near −10, several times; of random numbers 2 · 1e-5 / 2^-8 = 0.5 % are as near
 _CERTAIN: Final = -1e-3  # tokens nearer to 0 vary too little to tell
 _OUTER: Final = 0.99  # of the tokens; the worst of 1 % may be of a second fault
+_INNER: Final = 0.95  # of the tokens: what varies by itself varies everywhere, a second fault in few tokens
 VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
 _ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
 
@@ -338,6 +339,8 @@ def _grid_share(steps: Floats, scale: float) -> float:
 class Spread:
     """Root mean square deviation of a token computed several times over that of its log-ratio.
 
+    What varies by itself varies in most tokens: it is the less of that of all and that without the largest.
+
     Attributes:
         engine: of r.
         trainer: of t.
@@ -362,11 +365,20 @@ def spread_of(tokens: Tokens) -> Spread | None:
     _, index, counts = np.unique(code, return_inverse=True, return_counts=True)
     twice = counts[index] > 1
     n = int(twice.sum())
-    size = math.sqrt(float(np.mean(usable.d[keep][twice] ** 2))) if n >= _FEWEST else 0.0
-    if size <= 0:
+    centred = [_centred(side[keep], index)[twice] for side in (usable.r, usable.t)]
+    if n < _FEWEST or not usable.d[keep][twice].any():
         return None
-    r, t = (math.sqrt(float(np.mean(_centred(side[keep], index)[twice] ** 2))) for side in (usable.r, usable.t))
-    return Spread(r / size, t / size, n)
+    parts = []
+    for most in (1.0, _INNER):
+        d, r, t = (_size(values, most) for values in (usable.d[keep][twice], *centred))
+        parts.append((r / d, t / d) if d > 0 else (0.0, 0.0))
+    return Spread(max(r for r, _ in parts), min(t for _, t in parts), n)
+
+
+def _size(values: Floats, most: float) -> float:
+    """Return the root mean square of the smallest values, of which these are a share."""
+    kept = np.sort(np.abs(values))[: max(int(len(values) * most), 1)]
+    return math.sqrt(float(np.mean(kept**2)))
 
 
 def _parting(parent: Codes, token_id: Codes) -> Bools:

@@ -321,7 +321,7 @@ def f_softmax_of_other_rows(rng: np.random.Generator, variant: int) -> Case:
         {"kind": "top", "side": "engine", "mass": 0.85}, {"kind": "unreported", "side": "report", "by": 0.6},
     ][variant]
     run["faults"] = [of]
-    own = [["vocab_padding"], ["vocab_padding"], ["unnormalized_logits"], ["unnormalized_logits"], ["truncated_support", "structured_output_mask"], ["raw_logprobs", "temperature_mismatch"]][variant]
+    own = [["vocab_padding"], ["vocab_padding"], ["unnormalized_logits"], ["unnormalized_logits", "unnormalized_trainer"], ["truncated_support", "structured_output_mask"], ["raw_logprobs", "temperature_mismatch"]][variant]
     run["recorded"] = {"unrecorded": ["sampling", "trainer"]}
     if variant == 5:  # r and t agree: what is sampled from cannot be seen in them but for the frequencies of tokens
         return fault("Sampled at 0.6, reported and trained at 1: nothing shows it but how often tokens come.", run, [None, *own, *NOT_SOFTMAX], ["none", "semantic", "unknown"], verdict=["healthy", *BAD], advice=["do_not_enable", "not_needed"])
@@ -775,3 +775,49 @@ def f_beside_drift(rng: np.random.Generator, variant: int) -> Case:
         run |= {"lags": {"kind": "spread", "to": 3}, "move": 0.012, "sharper": 1.2, "faults": [{**PLACES[4][1], "since": since}]}
         cause, layer, where = ["unknown"], ["unknown"], "fault"
     return fault(f"While healthy K3 moves: {run['faults'][0]}.", run, cause, layer, where=where, quiet=since or None)
+
+
+# ---------------------------------------------------------------------------------------------------------------- reports
+
+
+_RAW: dict[str, Any] = {"kind": "hot", "side": "report"}
+_NEGATED = {"kind": "scaled", "side": "trainer", "by": -1.0}
+_SILENT = {"unrecorded": ["sampling", "trainer"]}
+_LOADS = {"loads": {"tensors": 399}}
+_GROWING = {"steps": 300, "growth": {"onset": 170, "doubling": 25, "size": 0.02}, "recorded": {"loads": {}}}
+# What users reported in public, rebuilt: words, parts of the run, causes that are right, and further expectations.
+REPORTS: list[tuple[str, dict[str, Any], list[Any], dict[str, Any]]] = [
+    ("Log-probs of before the temperature 0.6, mode not recorded", {"temperature": 0.6, "engine": {"logprobs_mode": None}, "faults": [{**_RAW, "by": 1 / 0.6}]}, ["raw_logprobs", *NOT_SOFTMAX], {}),
+    ("Rescored by a prefill at 1, sampled at 1.3, said to be processed", {"temperature": 1.3, "faults": [{**_RAW, "by": 1 / 1.3}]}, ["raw_logprobs", *NOT_SOFTMAX], {}),
+    ("The trainer forgets a temperature that its settings name", {"temperature": 0.8, "faults": [{"kind": "hot", "side": "trainer", "by": 1.25}]}, ["temperature_mismatch", *NOT_SOFTMAX], {}),
+    ("Raw log-probs are divided by the temperature", {"temperature": 0.7, "faults": [{**_RAW, "by": 1 / 0.7}, {"kind": "scaled", "side": "engine", "by": 1 / 0.7}]}, ["raw_logprobs", *NOT_SOFTMAX], {}),
+    ("Two in a hundred log-probs of the engine stay 0", {"faults": [{"kind": "zeros", "side": "engine", "share": 0.02}]}, ["unfilled_rollout"], {}),
+    ("The trainer hands over its loss", {"faults": [_NEGATED]}, ["unnormalized_trainer"], {}),
+    ("One rank hands over its loss", {"faults": [{**_NEGATED, "at": {"rank": [3]}}]}, ["unnormalized_trainer"], {}),
+    ("The trainer hands over its loss since 150", {"faults": [{**_NEGATED, "since": 150}]}, ["unnormalized_trainer"], {"quiet": 150}),
+    ("The trainer hands over probabilities", {"faults": [{"kind": "probability", "side": "trainer"}]}, ["unnormalized_trainer"], {"true": ["nonfinite_logprobs"]}),
+    ("The engine returns probabilities", {"faults": [{"kind": "probability", "side": "engine"}]}, ["unnormalized_logits"], {"true": ["nonfinite_logprobs"]}),
+    ("The trainer's rows come back in another order since 120", {"faults": [{"kind": "rows_swapped", "side": "trainer", "since": 120}]}, ["different_model", "misaligned_tokens", "unknown"], {"quiet": 120}),
+    ("Rows of one rank come back in another order", {"prompts": 6, "ranks": 4, "faults": [{"kind": "rows_swapped", "side": "trainer", "at": {"rank": [2]}}]}, ["different_model", "misaligned_tokens", "unknown"], {"where": "fault"}),
+    ("One prompt in seven is far off, and no column tells which", {"faults": [{"kind": "prompts", "side": "engine", "size": 1.5, "each": 7}]}, ["unknown"], {"where": "fault?"}),
+    ("The last three tokens before the longest length", {"faults": [{"kind": "noise", "side": "engine", "size": 2.5, "heavy": 0.5, "at": {"from_end": [0, 1, 2], "finish": ["length"]}}]}, ["unknown"], {"where": "fault"}),
+    ("An adapter never arrives while every load is recorded: K3 climbs from the first step on", {"steps": 300, "faults": [{"kind": "initial", "side": "trainer", "size": 0.03}], "recorded": _LOADS}, ["missed_weight_sync", "unknown"], {"never": ["late_growth"]}),
+    ("An adapter never arrives, asynchronous, every load recorded", {"steps": 300, "lags": {"kind": "spread", "to": 3}, "faults": [{"kind": "initial", "side": "trainer", "size": 0.015}], "recorded": _LOADS}, ["missed_weight_sync", "unknown"], {"never": ["late_growth", "staleness"]}),
+    ("Weights are dropped by sleep before every tenth generation", {"faults": [{"kind": "noise", "side": "engine", "size": 1.0, "nth": 10}]}, ["missed_weight_sync", "unknown"], {}),
+    ("A repetition penalty that no record names", {"faults": [{"kind": "penalty", "by": 1.15}], "recorded": _SILENT}, list(NOT_SOFTMAX), {}),
+    ("A truncation of the model's own defaults, where requests say none", {"faults": [{"kind": "top", "mass": 0.9}]}, list(NOT_SOFTMAX), {"never": ["truncated_support"]}),
+    ("A draft model's log-probs of accepted tokens", {"faults": [{"kind": "draft", "side": "report", "size": 0.3, "share": 0.6}]}, list(NOT_SOFTMAX), {}),
+    ("The sampler uses a random number again in one of twenty tokens", {"vocabulary": 40, "spread": 3.5, "faults": [{"kind": "sticky", "share": 0.05}]}, ["miscalibrated_logprobs"], {}),
+    ("One environment is sampled greedily, with log-probs of 0", {"faults": [{"kind": "greedy", "side": "engine", "at": {"tag": ["sql"]}}]}, ["unfilled_rollout", "temperature_mismatch", *NOT_SOFTMAX], {}),
+    ("Policies drift apart, and one in 25 of the trainer's log-probs is negated", {**_GROWING, "faults": [{**_NEGATED, "share": 0.04}]}, ["unnormalized_trainer"], {"true": ["late_growth"]}),
+    ("Policies drift apart, and one in a hundred of the trainer's is 0", {**_GROWING, "faults": [{"kind": "zeros", "side": "trainer", "share": 0.01}]}, ["unfilled_trainer"], {"true": ["late_growth"]}),
+    ("An adapter is not applied since 130, every load recorded", {"faults": [{"kind": "noise", "side": "engine", "size": 0.35, "since": 130}], "recorded": _LOADS}, ["unknown"], {"never": ["late_growth"]}),
+    ("Weights are quantised on the way, and no setting says so", {"faults": [{"kind": "noise", "side": "engine", "size": 0.25}]}, ["unknown"], {}),
+    ("Each boundary of chunks of a context", {"length": 18, "faults": [{"kind": "noise", "side": "trainer", "size": 1.2, "at": {"from_start": [7, 15, 23, 31]}}]}, ["unknown"], {"where": "fault"}),
+]
+
+
+@family(len(REPORTS))
+def f_reports(rng: np.random.Generator, variant: int) -> Case:
+    about, parts, cause, more = REPORTS[variant]
+    return fault(f"{about}.", ordinary(rng, **parts), cause, ["semantic", "unknown", "inference_path"], **more)

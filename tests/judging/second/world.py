@@ -20,7 +20,7 @@ from judging.second.reduced import Reduced
 from logprobe.monitor.judging.frame import Frame
 
 TAGS = ("proofs", "sql", "dialogue", "shell")
-REPORTED = {"zeros", "scaled", "constant", "floor", "value", "shifted", "same", "end"}
+REPORTED = {"zeros", "scaled", "constant", "floor", "value", "shifted", "same", "end", "probability", "rows_swapped"}
 
 
 @dataclass
@@ -358,6 +358,38 @@ class Drawn(Reduced):
         size = of["size"] * count ** (of.get("power", 1.0) / 2)
         self._put("trainer", keep, self.trained + size[:, None] * self.share(self.random()))
 
+    def _initial(self, keep: np.ndarray, of: dict[str, Any]) -> None:
+        """The engine keeps the weights that the run began with."""
+        size = of["size"] * np.sqrt(self.step[self.active])
+        self._put("trainer", keep, self.trained + size[:, None] * self.share(self.random()))
+
+    def _penalty(self, keep: np.ndarray, of: dict[str, Any]) -> None:
+        """The engine divides the logits of the last four tokens, or multiplies those below 0."""
+        z, rows = self.reported.copy(), np.arange(len(keep))
+        for back in range(1, min(self.place, 4) + 1):
+            before = self.token[self.active, self.place - back]
+            z[rows, before] = np.where(z[rows, before] > 0, z[rows, before] / of["by"], z[rows, before] * of["by"])
+        self._put("engine", keep, z)
+
+    def _sticky(self, keep: np.ndarray, of: dict[str, Any]) -> None:
+        """The sampler uses a random number again and draws the last token once more."""
+        if self.place:
+            only = np.full(self.sampled.shape, -1e4, np.float32)
+            only[np.arange(len(keep)), self.token[self.active, self.place - 1]] = 0
+            self.sampled = np.where(keep[:, None], only, self.sampled)
+
+    def _draft(self, keep: np.ndarray, of: dict[str, Any]) -> None:
+        """Reports what a draft model thinks of the token."""
+        self._put("report", keep, self.reported * np.float32(0.7) + np.float32(of["size"]) * self.random())
+
+    def _greedy(self, keep: np.ndarray, of: dict[str, Any]) -> None:
+        self._put("engine", keep, self.reported * np.float32(1e4))
+
+    def _prompts(self, keep: np.ndarray, of: dict[str, Any]) -> None:
+        """Every so many prompts are computed otherwise, which no column tells."""
+        hit = keep & (self.prompt[self.active] * 7919 % of["each"] == 0)
+        self._put(of["side"], hit, self._of(of["side"]) + np.float32(of["size"]) * self.random())
+
     # ------------------------------------------------------------------------------------------------ faults of reports
 
     def _side(self, of: dict[str, Any]) -> np.ndarray:
@@ -371,6 +403,20 @@ class Drawn(Reduced):
 
     def _scaled(self, keep: np.ndarray, of: dict[str, Any]) -> None:
         self._side(of)[keep] *= np.float32(of["by"])
+
+    def _probability(self, keep: np.ndarray, of: dict[str, Any]) -> None:
+        side = self._side(of)
+        side[keep] = np.exp(side[keep])
+
+    def _rows_swapped(self, keep: np.ndarray, of: dict[str, Any]) -> None:
+        """Rows of one step come back in another order."""
+        side, rows = self._side(of), np.flatnonzero(keep.any(1))
+        old = side.copy()
+        for step in np.unique(self.step[rows]):
+            some = rows[self.step[rows] == step]
+            for to, of_row in zip(some, np.roll(some, 1), strict=True):
+                n = self.lengths[to]
+                side[to, :n] = np.resize(old[of_row, : self.lengths[of_row]], n)
 
     def _constant(self, keep: np.ndarray, of: dict[str, Any]) -> None:
         self._side(of)[keep] -= np.float32(of["by"])
