@@ -234,6 +234,13 @@ def assert_as_told(recorded: dict[str, Any], told: dict[str, Any], *, siblings: 
     assert siblings or recorded["cached_prefix_tokens"] == told["cached_prefix_tokens"]
 
 
+def assert_begins_as_told(recorded: dict[str, Any], told: dict[str, Any], **options: Any) -> None:
+    """As `assert_as_told` of a request with a stop string: to the engine it is an abort, before which it may sample on."""
+    length = len(told["token_ids"])
+    lists = {name: recorded[name][:length] for name in ("token_ids", "logprobs")}
+    assert_as_told({**recorded, **lists, "finish_reason": told["finish_reason"]}, told, **options)
+
+
 def assert_healthy(home: Path, *allowed: str) -> None:
     """The plugin has nothing to complain of."""
     events = [row for row in spooled(home, RUN, "health", "vllm_plugin") if row["severity"] not in {"info", None}]
@@ -259,8 +266,9 @@ def test_records_what_the_caller_was_told(engines: Engines, variant: str) -> Non
     names = recorded.keys()
     for row in told["rows"]:
         name = row["sample_id"]
-        assert_as_told(recorded[name], row, siblings=f"{name.rpartition('/')[0]}/1" in names)
-        assert spans(recorded[name]) == [(0, len(row["token_ids"]), "0")]
+        as_told = assert_begins_as_told if row["stop_string"] else assert_as_told
+        as_told(recorded[name], row, siblings=f"{name.rpartition('/')[0]}/1" in names)
+        assert spans(recorded[name]) == [(0, len(recorded[name]["token_ids"]), "0")]
     tokens = sum(len(row["token_ids"]) for row in told["rows"])
     distinct = len({value for row in told["rows"] for value in row["logprobs"]})
     cached = sum(bool(row["cached_prefix_tokens"]) for row in told["rows"])
@@ -349,8 +357,10 @@ def of_in_flight(engines: Engines, _: Any) -> None:
 def test_an_update_in_flight(engines: Engines) -> None:
     home, told = engines.told("in flight")
     recorded = by_sample(spooled(home, RUN, "rollout"))
-    for row in [*told["rows"], *told["stopped"]]:
+    for row in told["rows"]:
         assert_as_told(recorded[row["sample_id"]], row)
+    for row in told["stopped"]:
+        assert_begins_as_told(recorded[row["sample_id"]], row)
     load, mark = told["before_load"], told["before_mark"]
     assert spans(recorded["in-flight/0"]) == [(0, load, "5"), (load, mark, "6"), (mark, 400, "7")]
     for name, token_ids, logprobs in told["served"]:
