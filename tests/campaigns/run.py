@@ -133,6 +133,7 @@ def _triton(python: str) -> None:
 
 
 _BROWSER: Final = (("npm", "npm"), ("chromium-headless-shell", "chromium-headless-shell"))
+_WITH_TENSORS: Final = ("conformance", "collectors/correction", "collectors/integrations")
 _PROOF: Final = f"{_TESTS}:tests/e2e:tests/proof"
 
 CAMPAIGNS: Final[dict[str, Campaign]] = {
@@ -195,7 +196,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         "recorder, corrections, fingerprints, hooks, TRL and vLLM on a CUDA device, with the Python of GPU_PYTHON",
         (
             ("-m", "pytest", "-s", *map(str, sorted((ROOT / "tests/gpu").glob("*_cases.py")))),
-            ("-m", "pytest", "-p", "tensors_on_cuda", "tests/collectors/correction", "tests/collectors/integrations"),
+            ("-m", "pytest", "-p", "tensors_on_cuda", *(f"tests/{folder}" for folder in _WITH_TENSORS)),
         ),
         environment=os.environ.get("GPU_PYTHON", "python3"),
         path="tests/gpu",
