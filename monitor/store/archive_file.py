@@ -22,7 +22,7 @@ FROZEN: Final = "frozen"  # metrics per step, in place of statistics
 TIERS: Final = {SEQUENCES: 1, FROZEN: 2}  # any other kind: 0
 NAME: Final = re.compile(r"([0-9a-f]{32})\.parquet")
 _KEY: Final = b"logprobe.file"
-_GROUP_BYTES: Final = 8 << 20  # of a row group, before compression
+_GROUP_BYTES: Final = 16 << 20  # of a row group, before compression
 _SPLIT: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
 _ROWS: Final = pa.schema([("segment_id", pa.string()), ("row", pa.int32())])
 
@@ -149,7 +149,8 @@ def footer(content: bytes) -> dict[str, Any] | None:
 def parquet(table: pa.Table, stated: Mapping[str, Any]) -> bytes:
     """Return rows as Parquet, with a footer that says what `stated` does."""
     # Measured: splitting the bytes of token ids is 10 times as fast as a dictionary, and smaller. Advantages are mostly
-    # constant within a sequence, which zstd alone turns into nothing.
+    # constant within a sequence, which zstd alone turns into nothing. lz4 takes 27 ms a million tokens instead of 41,
+    # and makes files an eighth larger. Least and largest values of lists say nothing to a reader.
     split = [f"{each.name}.list.element" for each in table.schema if each.type in _SPLIT and each.name != "advantages"]
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -159,6 +160,7 @@ def parquet(table: pa.Table, stated: Mapping[str, Any]) -> bytes:
         compression_level=1,
         use_byte_stream_split=split,
         use_dictionary=[each.name for each in table.schema if each.type == pa.string()],
+        write_statistics=[each.name for each in table.schema if not pa.types.is_nested(each.type)],
         store_schema=False,
     ) as writer:
         writer.write_table(
