@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -40,6 +41,7 @@ from logprobe.monitor.live.restoring import StepKey, compute, restore_frozen, re
 from logprobe.monitor.live.scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.live.store import live_of
 from logprobe.monitor.plain_text import printable
+from logprobe.monitor.store.archive import MergeReport
 from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged
 from logprobe.monitor.store.archiving import FOLDER
 from logprobe.monitor.store.store import Store
@@ -48,9 +50,9 @@ T = TypeVar("T")
 
 BATCH_BYTES: Final = 64 << 20  # of segments read and committed together; two batches are in memory at a time
 BATCH_SEGMENTS: Final = 2048
-GROUP_BYTES: Final = 1 << 20  # of segments of a kind that one thread reads and reduces together
+GROUP_BYTES: Final = 4 << 20  # of segments of a kind that one thread reads and reduces together
 LOGGER: Final = logging.getLogger("logprobe.ingest")
-_READERS: Final = 4
+_READERS: Final = min(4, os.cpu_count() or 1)  # more only hand the interpreter to and fro
 
 # What a segment's content can provoke. Everything else (a full disk, no memory) is not the segment's fault.
 _CONTENT_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError)
@@ -118,16 +120,29 @@ class Ingester:
         self._tidy(content, report)
         new = self._without_known(self._without_deleted(ready, report), report)
         unseen = {item.where.segment_id for item in new}
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="logprobe-ingest") as pool:
+        with ThreadPoolExecutor(_READERS + 1, thread_name_prefix="logprobe-ingest") as pool:
+            merging: Future[MergeReport] | None = None
             for batch in _read_ahead(pool, _batches(_first_bytes(new, max_bytes), self._batch_bytes)):
                 parts = self._without_copies(list(self._parts(batch, report)), unseen, report)
                 if parts:
                     self._commit(parts, report)
                 report.remaining -= len(batch)
+                if report.remaining:
+                    merging = self._merge_beside(pool, merging)
                 beat()
+            if merging is not None:
+                merging.result()
         report.stuck = len(self.delays)
         report.seconds = time.perf_counter() - started
         return report
+
+    def _merge_beside(self, pool: Executor, before: Future[MergeReport] | None) -> Future[MergeReport]:
+        """Have what fills files merged while the next batch is read, unless the one before is still under way."""
+        if before is not None and not before.done():
+            return before
+        if before is not None:
+            before.result()
+        return pool.submit(self._store.archive.merge, full=True)
 
     def _begin(self, report: IngestReport, beat: Callable[[], None]) -> None:
         """Take in what files of the archive have and the store does not know, once; and set segments aside that were

@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -51,10 +52,11 @@ from logprobe.monitor.store.archive_file import (
 from logprobe.monitor.store.archive_identity import identify, require
 
 FOLDER: Final = "archive"
-FILE_BYTES: Final = 64 << 20  # of segments in one file, and of files that are merged again
+FILE_BYTES: Final = 32 << 20  # of segments in one file, and of files that are merged again
 SMALL_FILES: Final = 16  # of a run and kind, that are worth merging again
 Counts = tuple[int, int]  # rows and tokens of a segment
 _TAIL: Final = 1 << 16  # bytes read first for a footer
+_ENCODERS: Final = 2  # files that are encoded side by side
 _FOOTER_END: Final = 8  # the length of the footer and "PAR1"
 
 
@@ -111,6 +113,15 @@ class _Files:
                 some = [path for path in paths if kind in {None, self.by_path[path].kind}]
                 found.update(some if len(some) > 1 else ())
         return sorted((self.by_path[path] for path in found), key=_least)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A file that is not written yet: its path below the archive, what its footer says, and its bytes."""
+
+    path: str
+    stated: Mapping[str, Any]
+    data: bytes
 
 
 class Archive:
@@ -291,7 +302,7 @@ class Archive:
         Raises `RunDeletedError`, `StoreError` if the folder is no longer there, or `OSError`; the file may be there all
         the same.
         """
-        return self._put(run, kind, table, segments, self._of(run), counts=counts)
+        return self._place(self._encoded(run, kind, table, segments, counts=counts), self._of(run))
 
     def counts(self, file: Merged) -> dict[str, Counts]:
         """Return the `counts` that were put with a file. Raises as `table`."""
@@ -303,8 +314,8 @@ class Archive:
         count = 0
         for kind, some in groupby(sorted(self.files(run), key=_kind), key=_kind):
             if kind not in TIERS:
-                small = [file for file in some if file.nbytes < FILE_BYTES // 2]
-                for part in _cut(small, lambda file: file.nbytes):
+                small = [file for file in some if file.nbytes < FILE_BYTES // 4]
+                for part in cut(small, lambda file: file.nbytes):
                     if len(part) >= SMALL_FILES:
                         self._rewrite(run, kind, part, self._of(run))
                         count += len(part)
@@ -492,24 +503,27 @@ class Archive:
 
     def _merge(self, run: str, kind: str, group: Sequence[Segment], report: MergeReport) -> None:
         new = {each.segment_id: each for each in group if not self.holds(run, each.segment_id)}
-        for some in _cut(list(new.values()), lambda segment: segment.nbytes):
+        parts = list(cut(new.values(), lambda segment: segment.nbytes))
+
+        def encoded(some: Sequence[Segment]) -> _Content:
             table = pa.concat_tables([with_rows(segment) for segment in some])
-            self.put(run, kind, table, [segment.segment_id for segment in some])
+            return self._encoded(run, kind, table, [segment.segment_id for segment in some])
+
+        with ThreadPoolExecutor(_ENCODERS, thread_name_prefix="logprobe-parquet") as pool:
+            for content in (pool.map if len(parts) > 1 else map)(encoded, parts):
+                self._place(content, self._of(run))
         report.removed += self._unlink(group)
 
-    def _put(
+    def _encoded(
         self,
         run: str,
         kind: str,
         table: pa.Table,
         segments: Collection[str],
-        files: _Files,
         *,
         counts: Mapping[str, Counts] | None = None,
-    ) -> Merged:
-        if self._deleted(run):
-            raise RunDeletedError(f"run {run!r} was deleted; nothing of it is kept")
-        folder = f"{run_dir(self._home, run).name}/{kind}"
+    ) -> _Content:
+        """Return a file that is to be. Any thread may call it."""
         stated = {
             "home": self._identity,
             "run": run,
@@ -521,17 +535,23 @@ class Archive:
         }
         if counts is not None:
             stated["counts"] = [counts[segment] for segment in unpacked(run_dir(self._home, run).name, stated)]
-        content = parquet(table, stated)
-        path = f"{folder}/{name_of(content)}"
+        data = parquet(table, stated)
+        return _Content(f"{run_dir(self._home, run).name}/{kind}/{name_of(data)}", stated, data)
+
+    def _place(self, content: _Content, files: _Files) -> Merged:
+        """Write a file durably."""
+        run, path = content.stated["run"], content.path
+        if self._deleted(run):
+            raise RunDeletedError(f"run {run!r} was deleted; nothing of it is kept")
         try:
             self.require()
-            replace_file(self.folder / path, content, disk=self._disk)
+            replace_file(self.folder / path, content.data, disk=self._disk)
             self._require_there(path)
         except (OSError, StoreError):
             self._runs.pop(run, None)  # what became of the file is found out before the next one
             self._changed.add(run)
             raise
-        merged = merged_of(path, stated, len(content))
+        merged = merged_of(path, content.stated, len(content.data))
         self._durable.add(path)
         self._trust(self.folder / path, self._disk.stamp(self.folder / path))
         self._changed.add(run)
@@ -560,7 +580,7 @@ class Archive:
                 table = table.filter(pc.invert(pc.is_in(table["segment_id"], pa.array(again, pa.string()))))
             tables.append(table)
             seen |= file.segments
-        self._put(run, kind, pa.concat_tables(tables), sorted(seen), files)
+        self._place(self._encoded(run, kind, pa.concat_tables(tables), sorted(seen)), files)
 
 
 def _run_of(path: str) -> str:
@@ -593,7 +613,7 @@ def _place(segment: Segment) -> tuple[Any, ...]:
     return *_owner(segment), segment.writer, segment.sequence, segment.segment_id
 
 
-def _cut(items: Iterable[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
+def cut(items: Iterable[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
     """Split items in order, so that each part has at most `FILE_BYTES`, or one item."""
     part: list[Any] = []
     total = 0

@@ -72,7 +72,7 @@ class Archiving:
         known = Known()
         self.damaged = Damaged(home, known)
         self._archive = Archive(home.path, deleted=self.tombstones.__contains__, known=known, time=time)
-        self._merger = Merger(self._archive, time=time)
+        self._merger = Merger(self._archive)
         self._opened = False
         self._lock: FileLock | None = None
         self._deletion: Deletion | None = None
@@ -201,14 +201,15 @@ class Archiving:
     def __len__(self) -> int:
         return len(self._merger)
 
-    def merge(self, *, everything: bool = False, runs: Collection[str] | None = None) -> MergeReport:
-        """Merge the segments of runs that are due, of some `runs`, or all; then the index says where their rows are.
+    def merge(self, *, runs: Collection[str] | None = None, full: bool = False) -> MergeReport:
+        """Merge all segments, or those of some `runs`; `full`: only what fills a file. Then the index says where their
+        rows are.
 
         Raises `StoreError`; a place that refuses holds up no other and is named in the report.
         """
         self.open()
         with self._turn:
-            report, refused = self._merger.run_once(everything=everything, runs=runs)
+            report, refused = self._merger.run_once(runs=runs, full=full)
             self._refused += refused
             self._waiting = dict(report.waiting)
             if report.removed or refused or report.waiting:
@@ -229,7 +230,7 @@ class Archiving:
         with self._turn:
             behind = len(self._merger) > 0 or self._merged != self._noted
         if behind:
-            self.merge(everything=True)
+            self.merge()
 
     def refused(self) -> list[Refused]:
         """Return segments that were damaged since they were taken in, each once."""

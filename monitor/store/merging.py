@@ -1,4 +1,4 @@
-"""Merge the segments of each run once a minute.
+"""Merge the segments of each run once a minute, and those that fill a file as soon as they do.
 
 Segments stay in the spool until then, so a start reads them like new ones. One file per run, kind and minute costs a
 fifth of one file per segment.
@@ -7,17 +7,16 @@ fifth of one file per segment.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import Final, Protocol
 
-from logprobe.collectors.clock import TIME, Time
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
-from logprobe.monitor.store.archive import FILE_BYTES, Archive, MergeReport
+from logprobe.monitor.store.archive import FILE_BYTES, Archive, MergeReport, cut
 
-SECONDS: Final = 60.0  # that the first segment of a run waits at most
-_PAUSE: Final = 5.0  # before a run that could not be merged is tried again
+_FILES: Final = 2  # whose segments are in memory at a time
 Refused = tuple[SegmentPath, SegmentError]
 
 
@@ -33,37 +32,46 @@ class TakenIn(Protocol):
         """Its size."""
 
 
-@dataclass(slots=True)
-class _Waiting:
-    since: float  # on the monotonic clock
-    places: dict[str, tuple[SegmentPath, int]] = field(default_factory=dict)  # path → place and bytes
+@dataclass(frozen=True, slots=True)
+class _InSpool:
+    """A segment that is to be read again."""
 
-    @property
-    def nbytes(self) -> int:
-        return sum(nbytes for _, nbytes in self.places.values())
+    where: SegmentPath
+    nbytes: int
 
 
 class Merger:
     """Segments that were taken in and wait for the archive. One thread merges; others may add and ask."""
 
     def __init__(
-        self, archive: Archive, *, read: Callable[[SegmentPath], Segment] = read_segment, time: Time = TIME
+        self,
+        archive: Archive,
+        *,
+        read: Callable[[SegmentPath], Segment] = read_segment,
+        kept_bytes: int = 2 * FILE_BYTES,
     ) -> None:
-        """`read`: returns a segment with its rows."""
+        """`read`: returns a segment with its rows. `kept_bytes`: of segments that stay in memory until they are merged;
+        others are read again."""
         self._archive = archive
         self._read = read
-        self._time = time
-        self._runs: dict[str, _Waiting] = {}
+        self._kept_bytes = kept_bytes
+        self._runs: dict[str, dict[str, TakenIn]] = {}  # run → path → segment
         self._paths: set[str] = set()  # of all runs
+        self._kept = 0  # bytes that are in memory
         self._lock = threading.Lock()
 
     def add(self, segments: Iterable[TakenIn]) -> None:
-        """Note segments whose rows are in the index. Their tables are not kept."""
+        """Note segments whose rows are in the index. Those that fit stay in memory."""
         with self._lock:
             for segment in segments:
-                waiting = self._runs.setdefault(segment.where.run, _Waiting(self._time.monotonic()))
-                waiting.places[str(segment.where.path)] = (segment.where, segment.nbytes)
-                self._paths.add(str(segment.where.path))
+                path = str(segment.where.path)
+                if path in self._paths:
+                    continue
+                keeps = isinstance(segment, Segment) and self._kept + segment.nbytes <= self._kept_bytes
+                self._kept += segment.nbytes if keeps else 0
+                some = self._runs.setdefault(segment.where.run, {})
+                some[path] = segment if keeps else _InSpool(segment.where, segment.nbytes)
+                self._paths.add(path)
 
     def __contains__(self, where: object) -> bool:
         """Tell whether the file at a place was taken in and waits, so that it need not be read again."""
@@ -75,9 +83,7 @@ class Merger:
 
     def drop(self, run: str) -> None:
         """Forget what waits of a deleted run."""
-        with self._lock:
-            if (waiting := self._runs.pop(run, None)) is not None:
-                self._paths.difference_update(waiting.places)
+        self._settle(run, list(self._runs.get(run, ())))
 
     def waits_of(self, run: str) -> bool:
         """Tell whether segments of a run wait."""
@@ -86,66 +92,61 @@ class Merger:
     def __len__(self) -> int:
         return len(self._paths)
 
-    def run_once(
-        self, *, everything: bool = False, runs: Collection[str] | None = None
-    ) -> tuple[MergeReport, list[Refused]]:
-        """Merge the runs that are due, or everything, or all of some `runs`.
+    def run_once(self, *, runs: Collection[str] | None = None, full: bool = False) -> tuple[MergeReport, list[Refused]]:
+        """Merge everything, or all of some `runs`; `full`: only what fills a file, or half of it.
 
         What cannot be merged now stays, is named in the report and tried again. A segment that cannot be trusted any
         more is returned with its reason and is not tried again.
         """
-        total, refused = MergeReport(), list[Refused]()
-        now = self._time.monotonic()
+        report, refused = MergeReport(), list[Refused]()
         with self._lock:
-            due = {run: dict(some.places) for run, some in self._runs.items() if _is_due(run, some, now, runs)}
-            if everything:
-                due = {run: dict(some.places) for run, some in self._runs.items()}
-        for run, places in due.items():
-            report = MergeReport()
-            for some in self._read_again(places, report, refused):
-                report.add(self._archive.merge(some))
-            if report.waiting:
-                self._settle(run, {str(place.path) for place, _ in refused}, since=now - SECONDS + _PAUSE)
-            else:
-                self._settle(run, places.keys())
-            total.add(report)
-        return total, refused
+            waiting = [one for run, some in self._runs.items() if runs is None or run in runs for one in some.values()]
+        for _, group in groupby(sorted(waiting, key=_file), key=_owner):
+            some = list(group)
+            if not full or sum(one.nbytes for one in some) >= FILE_BYTES // 2:
+                parts = list(cut(some, _size))
+                for first in range(0, len(parts), _FILES):
+                    self._merge([*chain.from_iterable(parts[first : first + _FILES])], report, refused)
+        return report, refused
 
-    def _settle(self, run: str, paths: Collection[str], *, since: float | None = None) -> None:
-        """Note that the segments at some paths wait no more, and from when on the others count as waiting."""
-        with self._lock:
-            if (waiting := self._runs.get(run)) is None:
-                return  # the run was deleted
-            self._paths.difference_update(paths)
-            waiting.places = {path: place for path, place in waiting.places.items() if path not in paths}
-            waiting.since = self._time.monotonic() if since is None else since
-            if not waiting.places:
-                del self._runs[run]
-
-    def _read_again(
-        self, places: dict[str, tuple[SegmentPath, int]], report: MergeReport, refused: list[Refused]
-    ) -> Iterator[list[Segment]]:
-        """Read the segments of a run, a file's worth at a time."""
-        some, nbytes = list[Segment](), 0
-        for path, (place, _) in places.items():
+    def _merge(self, part: Sequence[TakenIn], report: MergeReport, refused: list[Refused]) -> None:
+        """Merge segments of one run and kind."""
+        done, segments = list[str](), list[Segment]()
+        for one in part:
+            path = str(one.where.path)
             try:
-                segment = self._read(place)
-            except FileNotFoundError:
-                continue  # it was merged before
+                segments.append(one if isinstance(one, Segment) else self._read(one.where))
+            except FileNotFoundError:  # it was merged before
+                done.append(path)
             except SegmentError as error:
-                refused.append((place, error))
+                refused.append((one.where, error))
+                done.append(path)
             except OSError as error:
                 report.waiting[path] = str(error)
-            else:
-                some.append(segment)
-                nbytes += segment.nbytes
-                if nbytes >= FILE_BYTES:
-                    yield some
-                    some, nbytes = [], 0
-        yield some
+        merged = self._archive.merge(segments)
+        if not merged.waiting:
+            done += [str(segment.where.path) for segment in segments]
+        self._settle(part[0].where.run, done)
+        report.add(merged)
+
+    def _settle(self, run: str, paths: Collection[str]) -> None:
+        """Note that the segments at some paths wait no more."""
+        with self._lock:
+            waiting = self._runs.get(run, {})  # none: the run was deleted
+            gone = [waiting.pop(path) for path in paths if path in waiting]
+            self._kept -= sum(one.nbytes for one in gone if isinstance(one, Segment))
+            self._paths.difference_update(str(one.where.path) for one in gone)
+            if not waiting:
+                self._runs.pop(run, None)
 
 
-def _is_due(run: str, waiting: _Waiting, now: float, runs: Collection[str] | None) -> bool:
-    if runs is not None:
-        return run in runs
-    return now - waiting.since >= SECONDS or waiting.nbytes >= FILE_BYTES
+def _owner(one: TakenIn) -> tuple[str, str]:
+    return one.where.run, one.where.kind
+
+
+def _file(one: TakenIn) -> tuple[str, str, str, int]:
+    return *_owner(one), one.where.writer, one.where.sequence
+
+
+def _size(one: TakenIn) -> int:
+    return one.nbytes

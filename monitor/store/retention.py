@@ -110,7 +110,7 @@ class Retention:
             max_run_bytes=self.policy.max_run_bytes,
             max_age_seconds=None if age is None else age.total_seconds(),
         )
-        merged = self._store.archive.merge(everything=True)
+        merged = self._store.archive.merge()
         report.problems += [f"{place}: {why}" for place, why in merged.waiting.items()]
         report.missing_files = self._store.archive.lose_missing(file.path for file in self.files())
         self._store.archive.reexamine()

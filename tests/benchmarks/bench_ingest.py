@@ -78,7 +78,7 @@ def ingest_rate(floats: Iterable[str]) -> float:
             gc.collect()
             started = time.perf_counter()
             report = ingester.run_once()
-            store.archive.merge(everything=True)
+            store.archive.merge()
             seconds = time.perf_counter() - started
             stored = store.query("SELECT sum(n)::BIGINT AS n FROM statistics WHERE pair = 'backend'")["n"][0].as_py()
         if not report.tokens == stored == SEGMENTS * SEQUENCES * LENGTH:
@@ -108,7 +108,7 @@ def parts_share() -> float:
         ingester = Ingester(store)
         begun = time.process_time()
         ingester.run_once()
-        store.archive.merge(everything=True)
+        store.archive.merge()
         return alone / (time.process_time() - begun)
 
 

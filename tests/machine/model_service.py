@@ -115,7 +115,7 @@ class Service:
         self.done: Counter[str] = Counter()
         self.tombstones = Tombstones(home, disk=disk, time=time)
         self.archive = Archive(home, deleted=self.tombstones.__contains__, disk=disk, time=time)
-        self.merger = Merger(self.archive, read=self._read, time=time)
+        self.merger = Merger(self.archive, read=self._read, kept_bytes=1 << 13)  # some stay in memory
         self.deletion = Deletion(home, self.tombstones, self.archive, index.forget, others=self._others, disk=disk)
         self.journal = Journal(home, disk=disk, time=time)
         self.said: list[Entry] = []
@@ -194,10 +194,10 @@ class Service:
         self.merger.add(found)
         return sum(map(len, new.values()))
 
-    def minute(self, *, everything: bool = True) -> dict[str, str]:
+    def minute(self) -> dict[str, str]:
         """Merge, and remove what is left of deleted runs; return what has to wait."""
         self.deletion.finish()
-        report, refused = self.merger.run_once(everything=everything)
+        report, refused = self.merger.run_once()
         self.refused += [str(error) for _, error in refused]
         self._note_changes()
         return report.waiting

@@ -167,7 +167,7 @@ def test_a_frozen_step_that_is_trained_again_counts_as_it_was_trained_last(runs:
     bring_in(store)
     expected = {1: 8, 2: 8, **dict.fromkeys(range(3, 11), SAMPLES)}
     if rebuilt:
-        store.archive.merge(everything=True)
+        store.archive.merge()
         store.close()
         store.home.database.unlink()
         store = Store.open(store.home)

@@ -156,12 +156,12 @@ def test_a_copy_under_another_name_is_recognised_and_counts_once(store: Store, w
         path.write_bytes(content)  # beside it, in the same batch
     report = ingester.run_once()
     assert (report.segments, report.duplicates, report.remaining) == (1, 2, 0)
-    store.archive.merge(everything=True)
+    store.archive.merge()
     for path in [first.path, *names]:
         path.write_bytes(content)  # and later
     report = ingester.run_once()
     assert (report.segments, report.duplicates, report.remaining) == (0, 4, 0)
-    store.archive.merge(everything=True)
+    store.archive.merge()
     assert list((home / "spool").rglob("*.arrow")) == []
     assert rows(store, "SELECT sample_id FROM training_sequences ORDER BY 1") == [
         {"sample_id": "a"},
@@ -176,7 +176,7 @@ def test_a_writer_that_starts_again_at_an_earlier_number_doubles_and_loses_nothi
     for _ in range(2):  # the same content under the same number: it did not know that it had been written
         SpoolWriter(home, RUN, "writer").write("training", records("training", trained("a")))
         ingester.run_once()
-        store.archive.merge(everything=True)
+        store.archive.merge()
     # Other content is another segment
     SpoolWriter(home, RUN, "writer").write("training", records("training", trained("b")))
     assert ingester.run_once().segments == 1
@@ -194,7 +194,7 @@ def test_a_segment_stays_until_a_file_of_the_archive_has_it(store: Store, writer
     assert all(place.path.exists() for place in places)
     assert ingester.run_once().duplicates == 0, "it is not read again"
     assert value(store, "SELECT count(*) FROM raw_training") == 2, "whoever reads tokens has them merged"
-    store.archive.merge(everything=True)
+    store.archive.merge()
     assert not any(place.path.exists() for place in places)
     assert sorted(Path(path).parent.name for path in raw_paths(store)) == ["step", "training"]
     assert {row["path"] for row in rows(store, "SELECT path FROM raw_files")} == set(raw_paths(store))
@@ -211,7 +211,7 @@ def test_a_deleted_index_is_made_again_from_files_and_spool(home: Path, writer: 
     writer.write("step", records("step", {"step": 0, "scalars": [("reward", 1.0)]}))
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-        store.archive.merge(everything=True)
+        store.archive.merge()
         writer.write("rollout", records("rollout", sampled("a")))
         Ingester(store).run_once()
         before = {name: rows(store, each) for name, each in sql.items()}

@@ -95,7 +95,7 @@ def test_a_run_whose_tokens_cannot_be_read_holds_up_no_other(run: Run) -> None:
     run.feed("rollout", sampled("a", version="1", **steps(101, 102, 103, 104, decided=100)))
     other.write("rollout", records("rollout", sampled("a", version="1", **steps(101, 102, 103, 104, decided=100))))
     run.pipeline.ingest(lambda _: None)
-    run.store.archive.merge(everything=True)
+    run.store.archive.merge()
     (damaged,) = (run.store.home.raw / RUN / "rollout").rglob("*.parquet")
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1

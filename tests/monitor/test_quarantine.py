@@ -186,7 +186,7 @@ def test_folders_of_writers_that_have_ended_are_removed_in_the_end(store: Store,
         each.write("training", records("training", trained("a")))
     ingester = Ingester(store)
     ingester.run_once()
-    store.archive.merge(everything=True)  # until then they hold what was taken in
+    store.archive.merge()  # until then they hold what was taken in
     old = time.time() - ABANDONED_SECONDS - 1
     os.utime(writer.directory, (old, old))
     ingester.run_once()

@@ -126,7 +126,7 @@ def test_a_statement_about_other_runs_does_without_it(home: Path, kind: str) -> 
             writer.write("training", records("training", trained("a", received=False)))
             writer.write("rollout", records("rollout", sampled("a")))
         take_in(store)
-        store.archive.merge(everything=True)
+        store.archive.merge()
         (damaged,) = (store.home.raw / RUN / kind).glob("*.parquet")
         _flip_footer(damaged)
         desk = Desk(store)

@@ -74,7 +74,7 @@ def fill(store: Store, files: int, first: int = 0, run: str = "run") -> None:
         writer.write("training", records("training", trained(f"s{step}", step, token_ids=ids, received=False)))
         writer.write("rollout", records("rollout", sampled(f"s{step}", token_ids=ids, time=at(step))))
         ingester.run_once()
-        store.archive.merge(everything=True)
+        store.archive.merge()
 
 
 def counted(store: Store) -> dict:
@@ -119,7 +119,7 @@ def test_records_in_merged_files_can_still_be_joined(store: Store):
     for step in range(5):
         writer.write("training", records("training", trained(f"s{step}", step, received=False)))
         ingester.run_once()
-        store.archive.merge(everything=True)
+        store.archive.merge()
     assert Retention(store, UNLIMITED).run_once().merged_files == 5
     writer.write("rollout", records("rollout", *(sampled(f"s{step}") for step in range(5))))
     Ingester(store).run_once()  # one that has them in memory asks nobody

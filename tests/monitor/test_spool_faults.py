@@ -81,7 +81,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         SpoolWriter(home, run, "e").write("rollout", records("rollout", sampled("a")))
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-        store.archive.merge(everything=True)
+        store.archive.merge()
     with serving(home, FaultyDisk(folder / "rules")) as service:
         yield service
 

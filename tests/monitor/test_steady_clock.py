@@ -52,7 +52,7 @@ def test_a_clock_that_is_years_ahead_costs_no_raw_file(home: Path) -> None:
     record(home, steps=range(2))
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-        store.archive.merge(everything=True)
+        store.archive.merge()
         with store.transaction() as cursor:
             cursor.execute("UPDATE raw_files SET created_at = ?", [datetime.now(UTC) - timedelta(days=400)])
         pipeline = Pipeline(store, threading.Event(), policy=RetentionPolicy(max_age=timedelta(days=30)))

@@ -106,7 +106,7 @@ def check(home: Home, acknowledged: list[str]) -> None:
     with home.lock(), Store.open(home) as store:
         ingested_under_fire = count(store, "SELECT count(*) FROM segments")
         report = take_in(store)
-        store.archive.merge(everything=True)
+        store.archive.merge()
         check_content(store, set(acknowledged))
         check_files(store)
         assert report.problems == []

@@ -77,7 +77,7 @@ class Taking:
         """Take everything and merge it; the bucket is as the home then."""
         done = self.pull()
         self.ingest()
-        self.store.archive.merge(everything=True)
+        self.store.archive.merge()
         self.keep()
         return dict(done)
 
@@ -207,7 +207,7 @@ def test_segments_go_once_the_archive_that_holds_them_is_in_the_bucket(address: 
         for step in (service.keep, service.ingest, service.keep):
             step()
             assert len(names(address, SPOOL)) == 3, "nothing is merged yet"
-        service.store.archive.merge(everything=True)
+        service.store.archive.merge()
         assert service.keep()["removed"] == 3
         assert service.pull()["pulled"] == 3
     for path in archived(home):

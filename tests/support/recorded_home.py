@@ -80,4 +80,4 @@ def feed(store: Store, **kinds: list[dict[str, Any]]) -> None:
     for kind, rows in kinds.items():
         writer.write(kind, records(kind, *rows))
     take_in(store)
-    store.archive.merge(everything=True)
+    store.archive.merge()

@@ -467,29 +467,62 @@ def test_files_that_were_reduced_in_part_are_not_reduced_again(tmp_path: Path) -
     assert archive.changes().gone == []
 
 
-# The minute
+def test_a_file_has_bounds_of_steps_and_none_of_tokens(tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    archive.merge(several(tmp_path, 2))
+    (file,) = archive.files(RUN)
+    group = pq.read_metadata(archive.folder / file.path).row_group(0)
+    columns = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+    assert columns["step"].statistics.has_min_max
+    assert not columns["token_ids.list.element"].is_stats_set
 
 
-def test_a_run_is_merged_once_a_minute_or_when_a_file_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, archive = StoppedTime(), opened(tmp_path)
-    merger = Merger(archive, time=clock)
-    segments = several(tmp_path, 3)
-    merger.add(segments[:2])
+# What waits
+
+
+def test_segments_are_merged_when_they_fill_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merger, segments = Merger(opened(tmp_path)), several(tmp_path, 3)
+    monkeypatch.setattr(merging, "FILE_BYTES", 4 * segments[0].nbytes)
+    merger.add(segments[:1])
     assert segments[0].where in merger
-    assert segments[2].where not in merger
-    clock.seconds += merging.SECONDS - 1
-    assert merger.run_once()[0].removed == 0
-    clock.seconds += 1
-    assert merger.run_once()[0].removed == 2
+    assert segments[1].where not in merger
+    assert merger.run_once(full=True)[0].removed == 0
+    merger.add(segments[1:])
+    assert merger.run_once(full=True, runs=["another"])[0].removed == 0
+    assert merger.run_once(full=True)[0].removed == 3
     assert (len(merger), segments[0].where in merger) == (0, False)
-    monkeypatch.setattr(merging, "FILE_BYTES", 1)
-    merger.add(segments[2:])
-    assert merger.run_once()[0].removed == 1
+
+
+def test_segments_past_the_bound_of_memory_are_read_again(tmp_path: Path) -> None:
+    segments, read = several(tmp_path, 5), list[Segment]()
+
+    def again(where: SegmentPath) -> Segment:
+        read.append(read_segment(where))
+        return read[-1]
+
+    merger = Merger(opened(tmp_path), read=again, kept_bytes=2 * segments[0].nbytes)
+    merger.add(segments[:3])
+    merger.add(segments[:3])  # found once more
+    assert merger.run_once()[0].removed == 3
+    assert [segment.segment_id for segment in read] == [segments[2].segment_id]
+    merger.add(segments[3:])  # the memory is free again
+    assert (merger.run_once()[0].removed, len(read)) == (2, 1)
+
+
+def test_no_more_than_two_files_of_segments_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, segments = opened(tmp_path), several(tmp_path, 10)
+    monkeypatch.setattr(archives, "FILE_BYTES", 2 * segments[0].nbytes)
+    merger = Merger(archive, kept_bytes=0)
+    together = list[int]()
+    monkeypatch.setattr(archive, "merge", lambda some: together.append(len(some)) or Archive.merge(archive, some))
+    merger.add(segments)
+    assert merger.run_once()[0].removed == 10
+    assert together == [4, 4, 2]
+    assert sorted(len(file.segments) for file in archive.files(RUN)) == [2, 2, 2, 2, 2]
 
 
 def test_what_cannot_be_read_now_waits_and_what_is_damaged_is_handed_back(tmp_path: Path) -> None:
-    clock, archive = StoppedTime(), opened(tmp_path)
-    segments = several(tmp_path, 4)
+    archive, segments = opened(tmp_path), several(tmp_path, 4)
     refused = {segments[0].where.path}
 
     def read(where: Any) -> Segment:
@@ -497,17 +530,15 @@ def test_what_cannot_be_read_now_waits_and_what_is_damaged_is_handed_back(tmp_pa
             raise OSError(errno.EIO, "refused")
         return read_segment(where)
 
-    merger = Merger(archive, read=read, time=clock)
+    merger = Merger(archive, read=read, kept_bytes=0)
     merger.add(segments)
     segments[1].where.path.write_bytes(b"damaged")
     segments[2].where.path.unlink()
-    report, damaged = merger.run_once(everything=True)
+    report, damaged = merger.run_once()
     assert report.removed == 1
     assert list(report.waiting) == [str(segments[0].where.path)]
     assert [(where, error.reason) for where, error in damaged] == [(segments[1].where, "truncated")]
     refused.clear()
-    assert merger.run_once()[0].removed == 0  # after a pause
-    clock.seconds += 5
     assert merger.run_once() == (archives.MergeReport(removed=1), [])
 
 
