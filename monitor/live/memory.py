@@ -409,7 +409,12 @@ def sampled_facts(table: pa.Table) -> tuple[Columns, list[Spans | None], dict[in
     of_one = [one_version(some) for some in spans]
     columns["covered"] = np.array([covered for covered, _ in of_one], np.int64)
     columns["version"] = listed(table["spans"], (version for _, version in of_one))
-    return columns, spans, decided_of(table, columns)
+    decided = decided_of(table, columns)
+    columns["ended"] = np.full(table.num_rows, NONE)
+    for row, record in decided.items():
+        if (last := record.decisions[-1].last) is not None and record.clock_offset is not None:
+            columns["ended"][row] = last + record.clock_offset
+    return columns, spans, decided
 
 
 def take_sampled(run: Run, columns: Columns, spans: list[Spans | None], decided: Mapping[int, Decided]) -> range:

@@ -20,6 +20,7 @@ from logprobe.monitor.live.memory import Run, Step, Told
 from logprobe.monitor.live.records import ALIGNMENTS, BY_PARTS, HAS, SCALARS, UNBOUNDED
 from logprobe.monitor.live.rows import NONE, nothing
 from logprobe.monitor.live.sequence_rows import ROUTE_COLUMNS
+from logprobe.monitor.live.sequences import CLOCK
 from logprobe.monitor.live.versions import Order, Piece, Spans, by_version, counts, known_spans, pieces
 from logprobe.monitor.metrics.lag import is_number
 from logprobe.monitor.metrics.publications import publication_rows
@@ -110,6 +111,7 @@ class _Versions:
             prefix = trained["alignment"][rows][linked] == _PREFIX
             n[linked] = np.where(prefix, n[linked], sampled["n_tokens"][theirs])
             covered[linked], versions[linked] = sampled["covered"][theirs], sampled["version"][theirs]
+            covered[_ahead(step, rows, links)] = -1
         ours, stated = trained["trainer_version"][rows].tolist(), trained["stated"][rows].tolist()
         silent = np.array([said is None for said in stated], np.bool_)
         simple = silent & (covered >= n) & (trained["how"][rows] != BY_PARTS)
@@ -144,9 +146,20 @@ def _engine(step: Step, row: int) -> tuple[Spans | None, int | None]:
     """Return the versions of a record as the engine says, and how many tokens it sampled."""
     if step.trained["how"][row] == BY_PARTS:
         parts = step.parts[row]
-        return parts.spans(step.run), parts.n_tokens
+        return (None if _ahead(step, row, [*parts.numbers]).any() else parts.spans(step.run)), parts.n_tokens
     number = int(step.trained["link"][row])
-    return (None, None) if number < 0 else (step.run.spans[number], int(step.run.sampled["n_tokens"][number]))
+    if number < 0:
+        return None, None
+    return (None if _ahead(step, row, number) else step.run.spans[number]), int(step.run.sampled["n_tokens"][number])
+
+
+def _ahead(step: Step, rows: Any, links: Any) -> Any:
+    """Return which rollout records have a step, by the engine's clock, after the trainer trained on it by its own.
+
+    No clock can then tell which of the trainer's marks came before that step.
+    """
+    ended, trained_at = step.run.sampled["ended"][links], step.trained["time"][rows]
+    return (np.asarray(links) >= 0) & (trained_at != NONE) & (ended > trained_at + CLOCK)
 
 
 def _sampled(step: Step, row: int) -> tuple[Spans | None, int]:
