@@ -190,6 +190,7 @@ def rows_chart(
     legend: bool = False,
     note: str = "",
     exact: bool = False,
+    zooms: bool = True,
 ) -> Chart:
     """Return a chart of rows over one x axis.
 
@@ -206,6 +207,7 @@ def rows_chart(
         legend: whether groups of curves are listed above, to be switched on and off.
         note: below the chart.
         exact: whether values have all digits, and not only as many as a screen needs.
+        zooms: whether its x axis can be zoomed.
     """
     places = np.concatenate([curve.x[np.isfinite(curve.x)] for row in rows for curve in row.curves])
     low, high = window or (float(places.min()), float(places.max()))
@@ -216,7 +218,7 @@ def rows_chart(
     margin = dict(_MARGIN, t=_MARGIN["t"] + (22 if legend else 0))
     layout = _layout(height + margin["t"] + margin["b"], margin, theme) | {
         "uirevision": name,
-        "dragmode": "zoom",
+        "dragmode": "zoom" if zooms else False,
         "showlegend": legend,
         "legend": {
             "orientation": "h",
@@ -264,7 +266,8 @@ def rows_chart(
     for mark in marks:
         if mark.kind != "weights":
             words[_key(mark.at)] = "; ".join(filter(None, [words.get(_key(mark.at)), mark.words]))
-    return Chart({"data": traces, "layout": layout}, name, alt, headings, words, axis, whole=axis == STEPS, note=note)
+    figure = {"data": traces, "layout": layout}
+    return Chart(figure, name, alt, headings, words, axis, zooms, whole=axis == STEPS, note=note)
 
 
 def _key(place: float) -> str:
@@ -454,68 +457,7 @@ def _symbols(kind: str, marks: Sequence[Mark], theme: Theme) -> Figure:
     }
 
 
-# --- Single pictures ---
-
-
-@dataclass(frozen=True)
-class Point:
-    """A value with its standard error (None: unknown), and what it is in words."""
-
-    x: float
-    y: float
-    words: str
-    error: float | None = None
-
-
-def points_chart(
-    name: str,
-    points: Sequence[Point],
-    theme: Theme,
-    *,
-    axis: str,
-    split: float | None = None,
-    reference: Point | None = None,
-) -> Chart:
-    """Return points ± 2 standard errors, and a reference that they are compared with; `split`: a line between two."""
-    bars = [None if point.error is None else 2 * point.error for point in points]
-    layout = _layout(260, dict(_MARGIN, t=12), theme)
-    layout["xaxis"] = _x_axis(theme, axis) | {"fixedrange": True}
-    layout["yaxis"] = {
-        "gridcolor": theme.line,
-        "zeroline": False,
-        "fixedrange": True,
-        "nticks": 5,
-        "exponentformat": "e",
-        "rangemode": "tozero",
-    }
-    if reference is not None:
-        reach = 2 * (reference.error or 0.0)
-        across = {"xref": "x domain", "yref": "y", "x0": 0, "x1": 1, "layer": "below"}
-        band = {"type": "rect", "line": {"width": 0}, "fillcolor": transparent(theme.neutral, 0.15)}
-        line = {"type": "line", "line": {"width": 1, "color": theme.neutral}, "y0": reference.y, "y1": reference.y}
-        layout["shapes"] += [across | band | {"y0": reference.y - reach, "y1": reference.y + reach}, across | line]
-    if split is not None:
-        layout["shapes"].append(_upright(split, {"width": 1, "dash": "dash", "color": theme.neutral}))
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [point.x for point in points],
-        "y": [point.y for point in points],
-        "text": [plain(point.words) for point in points],
-        "hoverinfo": "text",
-        "marker": {"size": 6, "color": theme.accent},
-        "error_y": {
-            "type": "data",
-            "array": bars,
-            "visible": any(bars),
-            "color": theme.accent,
-            "thickness": 1,
-            "width": 0,
-        },
-    }
-    said = {_key(point.x): point.words for point in points}
-    alt = f"{name}: {len(points)} points{'' if reference is None else f'; {reference.words}'}"
-    return Chart({"data": [trace], "layout": layout}, name, alt, words=said, zooms=False)
+# --- Bars ---
 
 
 def bars_chart(

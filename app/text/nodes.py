@@ -39,9 +39,3 @@ def clock(row: queries.NodesOf) -> str:
     if ahead is None or abs(ahead) < _CLOCK_SECONDS:
         return ""
     return f"{duration(abs(ahead))} {'fast' if ahead > 0 else 'slow'}"
-
-
-def is_late(row: queries.NodesOf) -> bool:
-    """Return true if a user should look at a node."""
-    late = row["behind_seconds"] is None or row["behind_seconds"] > SILENT_SECONDS
-    return late or bool(row["problem"]) or bool(clock(row))

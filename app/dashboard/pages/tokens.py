@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import numpy as np
@@ -165,7 +165,7 @@ def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, win
     ]
     broken = np.flatnonzero(steps.broken > 0)
     marks = [Mark("broken", float(place[at]), f"{steps.broken[at]:,.0f} broken tokens") for at in broken]
-    chart = rows_chart(
+    return rows_chart(
         f"{run} {pair} {window}",
         [Row("K3", curves, unit="nats", log=wants_log(known), height=64)],
         theme,
@@ -173,9 +173,8 @@ def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, win
         alt=f"K3 ({pair}) over {len(steps.step):,} steps; step {chosen:,} is chosen.",
         marks=[*marks, Mark("chosen", chosen, "chosen step")],
         note="Click to open a step; a cross: broken tokens; pale: raw tokens are not kept.",
+        zooms=False,
     )
-    chart.figure["layout"]["dragmode"] = False
-    return replace(chart, zooms=False)
 
 
 # --- Its sequences ---
@@ -614,5 +613,7 @@ def _cumulative(run: Run, step: StepTokens, strip: Strip) -> None:
     row = Row("Σ d", [Curve("Σ d", place, strip.pair.cumulative_N, ui.theme().text)], unit="nats", height=90)
     name = f"{run.name} {step.step} {(step.chosen or {}).get('sample_id')}"
     alt = f"Σ d over the positions of the sequence, ending at {number(float(strip.pair.cumulative_N[-1]))}."
-    chart = rows_chart(name, [row], ui.theme(), alt=alt, axis="position", note="summed up from the first token on")
-    browser.plot("cumulative", replace(chart, zooms=False))
+    chart = rows_chart(
+        name, [row], ui.theme(), alt=alt, axis="position", note="summed up from the first token on", zooms=False
+    )
+    browser.plot("cumulative", chart)

@@ -13,10 +13,11 @@ import polars as pl
 
 from logprobe.app.dashboard import data, ui
 from logprobe.app.dashboard.data import column
-from logprobe.app.dashboard.figures import Point, points_chart
+from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.panels import Line as Series
 from logprobe.app.dashboard.panels import Panel
 from logprobe.app.dashboard.reading.mismatch import PACE, Seen
+from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
@@ -289,16 +290,8 @@ def _study(at: At) -> None:
         "Around a weight switch",
         f"mean |d| of the log-ratio by distance to the switch, ± 2 standard errors; {few.words}",
     )
-    points, reference = switch_points(switches)
-    if points:
-        chart = points_chart(
-            "Around a weight switch",
-            points,
-            ui.theme(),
-            axis="tokens after the switch",
-            split=-0.5,
-            reference=reference,
-        )
+    chart = switch_chart(switches, ui.theme())
+    if chart is not None:
         ui.plot("switches", chart)
     elif switches:
         ui.write("No sequence of these steps was sampled by more than one version: no in-flight updates.")
@@ -308,34 +301,31 @@ def _study(at: At) -> None:
     ui.table("patterns", ("tokens or requests", "mean |d|", "against", "verdict", "what it means"), lines)
 
 
-def switch_points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Point], Point | None]:
-    """Return mean |d| by distance to a switch, and that of sequences without one."""
+def switch_chart(rows: Sequence[Mapping[str, Any]], theme: Theme) -> Chart | None:
+    """Return mean |d| by distance to a switch beside that of sequences without one; None without a switch."""
     known = [group for group in rows if group["logprob_abs_diff_mean"] is not None]
-    points = []
-    for group in known:
-        if group["distance"] is not None:
-            side = "after" if group["distance"] > 0 else "before"
-            where = "first token of the new weights" if group["distance"] == 0 else f"{abs(group['distance'])} {side}"
-            words = (
-                f"{where}: {_size(group)}, K3 {number(group['k3_kl'])}, {group['tokens']:,} tokens{_left_out(group)}"
-            )
-            points.append(
-                Point(group["distance"], group["logprob_abs_diff_mean"], words, group["logprob_abs_diff_error"])
-            )
-    without = next((group for group in known if group["distance"] is None), None)
-    if without is None:
-        return points, None
-    words = f"sequences without a switch: {_size(without)}, {without['sequences']:,} sequences{_left_out(without)}"
-    return points, Point(0, without["logprob_abs_diff_mean"], words, without["logprob_abs_diff_error"])
-
-
-def _size(group: Mapping[str, Any]) -> str:
-    error = group["logprob_abs_diff_error"]
-    return number(group["logprob_abs_diff_mean"]) + ("" if error is None else f" ± {number(error)}")
-
-
-def _left_out(group: Mapping[str, Any]) -> str:
-    return f", {group['broken']:,} broken left out" if group["broken"] else ""
+    around = sorted((group for group in known if group["distance"] is not None), key=lambda group: group["distance"])
+    if not around:
+        return None
+    place, mean, error = (
+        np.array([group[name] for group in around], dtype=np.float64)
+        for name in ("distance", "logprob_abs_diff_mean", "logprob_abs_diff_error")
+    )
+    curve = Curve("|d|", place, mean, theme.accent, band=(mean - 2 * error, mean + 2 * error))
+    without = [group["logprob_abs_diff_mean"] for group in known if group["distance"] is None]
+    limits = [("sequences without a switch", value) for value in without]
+    broken = sum(group["broken"] for group in known)
+    return rows_chart(
+        "switches",
+        [Row("mean |d|", [curve], from_zero=True, limits=limits, height=180)],
+        theme,
+        alt=f"Mean |d| at {len(around)} distances to a switch of weights, between {number(mean.min())} and {number(mean.max())}.",
+        marks=[Mark("weights", 0.0, "first token of the new weights")],
+        axis="tokens after the switch",
+        tickformat="",
+        note=f"{broken:,} broken tokens left out" if broken else "",
+        zooms=False,
+    )
 
 
 def contrast_line(contrast: Contrast) -> Line:

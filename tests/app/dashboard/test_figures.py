@@ -16,12 +16,10 @@ from logprobe.app.dashboard.figures import (
     MOST_SYMBOLS,
     Curve,
     Mark,
-    Point,
     Row,
     bars_chart,
     packed_places,
     packed_values,
-    points_chart,
     rows_chart,
 )
 from logprobe.app.dashboard.heat import darkest, heat_chart
@@ -118,20 +116,13 @@ def test_numbers_travel_small_and_whole() -> None:
     assert packed_values(np.array([1e-44]))["dtype"] == packed_values(np.array([1e300]))["dtype"] == "f8"
 
 
-def test_bars_and_points_say_what_they_are() -> None:
+def test_bars_say_what_they_are() -> None:
     chart = bars_chart(
         "p", [MARKUP, "b"], [("K3", [[1.0, None], [None, 2.0]]), ("d", [[-3.0, 1.0], [0.0, 0.0]])], "#0072b2", LIGHT
     )
     go.Figure(chart.figure)
     assert chart.words == {"0": f"{MARKUP}: K3 1, d −3", "1": "b: K3 –, d 1"}
     assert [trace["type"] for trace in chart.figure["data"]] == ["bar", "scatter", "bar", "scatter"]
-    chart = points_chart(
-        "v", [Point(1, 0.1, MARKUP, 0.01), Point(2, 0.2, "b")], LIGHT, axis="x", reference=Point(0, 0.1, "ref", 0.1)
-    )
-    go.Figure(chart.figure)
-    assert chart.figure["data"][0]["error_y"]["array"] == [0.02, None]
-    assert "&lt;b&gt;" in chart.figure["data"][0]["text"][0]
-    assert not chart.zooms
 
 
 # --- Steps ---

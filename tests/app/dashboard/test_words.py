@@ -278,6 +278,24 @@ def test_the_trainer_is_on_top_and_the_worst_engine_next_and_every_row_of_the_ch
     assert {line.metric for panel in weights.PANELS for line in panel.lines} <= set(KEYS)
 
 
+def test_tokens_around_a_switch_stand_beside_those_of_sequences_without_one() -> None:
+    def group(distance: int | None, mean: float | None, **more: Any) -> dict[str, Any]:
+        known = {"logprob_abs_diff_mean": mean, "logprob_abs_diff_error": 0.01, "broken": 0}
+        return {"distance": distance, **known, **more}
+
+    rows = [group(0, 0.1), group(-1, 0.4, logprob_abs_diff_error=None), group(None, 0.1), group(1, None)]
+    chart = weights.switch_chart([*rows, group(2, 0.2, broken=7)], LIGHT)
+    assert chart is not None
+    assert (chart.note, chart.zooms, chart.axis) == ("7 broken tokens left out", False, "tokens after the switch")
+    band, line, mark = chart.figure["data"]
+    assert line["x"]["dtype"] == "i4"
+    assert band["fill"] == "toself"
+    assert mark["x"] == [0.0]
+    assert "between 0.1 and 0.4" in chart.alt
+    assert "sequences without a switch" in str(chart.figure["layout"]["annotations"])
+    assert weights.switch_chart([group(None, 0.1)], LIGHT) is None
+
+
 @pytest.mark.parametrize(
     ("contrast", "verdict", "tone"),
     [
