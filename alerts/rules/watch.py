@@ -42,7 +42,7 @@ _MOST_REST: Final = 10.0  # seconds
 # A step is looked at once nothing came for it for so long: its records come in several segments.
 QUIET: Final = timedelta(seconds=2)
 TELL_WITHIN: Final = timedelta(hours=24)  # what happened before is history, and not told
-_UNCHANGED: Final = timedelta(seconds=3)  # for which a look holds while nothing is written
+_UNCHANGED: Final = timedelta(seconds=3)  # for which a look at a run holds that is as it was
 _RUNS_PER_BATCH: Final = 128  # of one transaction: bounds memory, and how long other writers wait
 _STORED: Final = attrgetter(*(f.name for f in fields(Alert) if f.name != "seen"))
 
@@ -151,8 +151,7 @@ class Watch:
         self._facts: dict[str, _Facts] = {}
         self._diagnosed: dict[str, datetime | None] = {}  # by run: the diagnosis that its critical period has seen
         self._now = clock()
-        self._written = 0  # of the store, when the runs were looked up
-        self._turned: dict[str, tuple[int, datetime]] = {}  # by run: the same, and when, as of its last turn
+        self._turned: dict[str, tuple[Row, datetime]] = {}  # by run: what was known of it at its last turn, and when
         self._turns = Turns(self, stopping)
 
     def run_once(self) -> dict[str, object]:
@@ -161,21 +160,27 @@ class Watch:
 
     def rows(self) -> Sequence[Row]:
         """Return all runs that records have arrived of, each with its thresholds."""
-        self._now, self._written = self._clock(), self._store.written
+        self._now = self._clock()
         thresholds = self._thresholds()
         rows = as_of(queries.alert_runs(self._store.kept), self._now)
         return [{**row, "of": for_run(thresholds, row["run"])} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
-        """Choose runs that may have news; those of which only time can bring any now and then."""
+        """Choose runs that are not as they were, or of which a step is complete now; the others now and then, as time
+        and what people do may bring news."""
         is_new = (row["rules"] or []) != _rules(row["of"])
         if not (self._now - row["last_arrival"] <= TELL_WITHIN or row["open"] or is_new):
             return None
-        written, looked = self._turned.get(row["run"], (None, self._now))
+        before, looked = self._turned.get(row["run"], (None, self._now))
         rests = timedelta(0) <= self._now - looked < _UNCHANGED  # a clock that was set back would make it hours
-        if written == self._written and rests and not is_new:
+        if before == row and rests and not is_new and not self._is_complete_since(row, looked):
             return None
         return priority(live=row["live"], armed=False, first=row["rules"] is None)
+
+    def _is_complete_since(self, row: Row, looked: datetime) -> bool:
+        """Return whether the newest step was still receiving data then, and is not any more."""
+        computed = row["newest_computed_at"]
+        return bool(row["of"]) and computed is not None and looked < computed + self._quiet <= self._now
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """Look at some runs, and write what became of their alerts; return counts of that.
@@ -202,7 +207,7 @@ class Watch:
         self._present(works)
         self._commit(works, counts)
         self._known.update({work.run: Known(work.alerts) for work in works})
-        self._turned.update(dict.fromkeys(runs, (self._written, self._now)))
+        self._turned.update({row["run"]: (row, self._now) for row in rows})
         return counts
 
     def _steps(self, works: Sequence[_Work]) -> None:
