@@ -37,6 +37,7 @@ class Shape:
 
 
 _LEVEL: Final = Shape("level", None, 1.0, 0.0)
+_ROUNDING: Final = 1e-9  # relative, of sums that are added in another order
 
 
 def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
@@ -183,11 +184,22 @@ def odd_steps(table: Strata, far: float) -> Steps | None:
 def short_rise(table: Strata) -> int | None:
     """Return the step at which mean |d| of a short run rises threefold and stays, or None."""
     best, at = SIGNIFICANT, None
-    for step in table.steps[1:].tolist():
+    for step in _larger_after(table, number("short_rise")):
         rise = rise_of(table, step)
         if rise.n >= number("rise_tokens") and rise.error > 0 and rise.value > number("short_rise") and rise.z > best:
             best, at = rise.z, step
     return at
+
+
+def _larger_after(table: Strata, rise: float) -> list[int]:
+    """Return the steps from which on mean |d| may be larger than before by more than `rise` times itself."""
+    steps = table.steps
+    rows = table.within(steps)
+    index = np.searchsorted(steps, rows.step)
+    n, d = (np.cumsum(np.bincount(index, sums, len(steps))) for sums in (rows.tokens, rows.sum_abs_d))
+    before, after = d[:-1] / n[:-1], (d[-1:] - d[:-1]) / np.maximum(n[-1:] - n[:-1], 1)
+    larger: list[int] = steps[1:][after > (1 + rise) * before * (1 - _ROUNDING)].tolist()
+    return larger
 
 
 def abrupt(steps: Steps, log_G: Floats, step: int) -> bool:
