@@ -751,17 +751,6 @@ class DiagnosisDue(TypedDict):
 
 def diagnosis_due(source: Source, /) -> Rows[DiagnosisDue]: ...
 
-class DiagnosisJoins(TypedDict):
-    rollout_source: Any  # VARCHAR
-    token_match: Any  # BOOLEAN
-    pending: Any  # BOOLEAN
-    sequences: Any  # BIGINT
-    tokens: Any  # BIGINT
-    seen_by_engine: Any  # BIGINT
-    routed: Any  # BIGINT
-
-def diagnosis_joins(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisJoins]: ...
-
 class DiagnosisKept(TypedDict):
     run: Any  # VARCHAR
     revision: Any  # BIGINT
@@ -781,13 +770,6 @@ class DiagnosisLatest(TypedDict):
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
 
 def diagnosis_latest(source: Source, /, *, run: Any) -> Rows[DiagnosisLatest]: ...
-
-class DiagnosisPairs(TypedDict):
-    pair: Any  # VARCHAR
-    step: Any  # BIGINT
-    k3: Any  # DOUBLE
-
-def diagnosis_pairs(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisPairs]: ...
 
 class DiagnosisRoutes(TypedDict):
     step: Any  # BIGINT
@@ -818,7 +800,7 @@ def diagnosis_sample(
 class DiagnosisSlices(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
-    version: Any  # DOUBLE
+    version: Any  # BIGINT
     replica: Any  # VARCHAR
     cached: Any  # BOOLEAN
     in_flight: Any  # BOOLEAN
@@ -865,8 +847,30 @@ class DiagnosisSteps(TypedDict):
     c_an: Any  # DOUBLE
     c_qq: Any  # DOUBLE
     c_qn: Any  # DOUBLE
+    update: Any  # DOUBLE
+    reference: Any  # DOUBLE
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    received: Any  # BIGINT
+    seen: Any  # BIGINT
+    missing: Any  # BIGINT
+    missing_tokens: Any  # BIGINT
+    unseen: Any  # BIGINT
+    unseen_tokens: Any  # BIGINT
+    unaligned: Any  # BIGINT
+    other_ids: Any  # BIGINT
+    routed: Any  # BIGINT
+    versions_compared: Any  # BIGINT
+    versions_differing: Any  # BIGINT
+    engine_older: Any  # BIGINT
+    engine_newer: Any  # BIGINT
 
 def diagnosis_steps(source: Source, /, *, firsts: Any, lasts: Any, lowest: Any, runs: Any) -> Rows[DiagnosisSteps]: ...
+
+class DiagnosisStepsOnTheirWay(TypedDict):
+    step: Any  # BIGINT
+
+def diagnosis_steps_on_their_way(source: Source, /, *, run: Any) -> Rows[DiagnosisStepsOnTheirWay]: ...
 
 class DiagnosisTokens(TypedDict):
     sequence: Any  # BIGINT

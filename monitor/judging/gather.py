@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, Final, TypedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,10 @@ _FEWEST_STEPS: Final = 8  # however many tokens they have: what differs from ste
 _ROUTED_STEPS: Final = 4  # the newest ones: replay works or does not
 _ROUTED_SEQUENCES: Final = 16  # of each rank in a step
 _STRATA_STEPS: Final = 400  # that are looked at one by one, besides the beginning and today
+_COUNTED: Final = (
+    *("sequences", "tokens", "received", "seen", "missing", "missing_tokens", "unaligned", "other_ids", "routed"),
+    *("versions_compared", "versions_differing", "engine_older", "engine_newer"),
+)
 _STRATA: Final = {
     "sequences": "sequences",
     "tokens": "n",
@@ -55,14 +59,6 @@ _STRATA: Final = {
 
 
 _GROUPS: Final = ("cached", "in_flight", "replica", "version")
-
-
-class Window(TypedDict):
-    """Steps of a run that statements read, both ends included; None: no bound."""
-
-    run: str
-    first: int | None
-    last: int | None
 
 
 def gather(source: Source, run: str, *, steps: Steps = (None, None), samples: Samples | None = None) -> Frame:
@@ -94,35 +90,34 @@ def with_tokens(source: Source, frame: Frame, samples: Samples | None = None) ->
 
 def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
     """Read what is known of a run but its raw tokens. Takes, and raises, what `gather` does."""
-    window: Window = {"run": run, "first": steps[0], "last": steps[1]}
     series = series_of(source, run, *steps)
-    window["last"] = int(series.step[-1]) if len(series) else steps[1]  # steps past it are of an older attempt
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
     history = series  # a run's normal is that of its beginning, wherever the window begins
     if steps[0] is not None and len(series):
         history = series_of(source, run, None, int(series.step[-1]))
     setup, setups = from_documents(configs), _setups(source, run, configs)
     growth = begun(setup, setups).follow(history.step.tolist(), history.k3.tolist(), setups[1:])
-    joins = _joins(
-        queries.diagnosis_joins(source, **window).to_pylist(), queries.version_conflicts(source, **window).to_pylist()
-    )
     settings = settings_of(configs)
-    return Frame(
+    frame = Frame(
         run=run,
         series=series,
         strata=_strata(source, run, history),
         setup=setup,
         setups=setups,
         weights=weights_of_runs(source, {run: Weights()})[run],
-        readings=_readings(source, run),
-        joins=joins,
+        readings=readings_of(source, run),
         growth=growth.verdict(),
-        pairs=_pairs(source, window),
-        independent=_independent(joins),
         settings=settings,
         remembered=remembered(source, run, settings),
         history=None if history is series else history,
     )
+    return with_series(source, frame, series)
+
+
+def with_series(source: Source, frame: Frame, series: Series) -> Frame:
+    """Return the frame with sums by step, and what follows from these alone."""
+    joins = joins_of(series, _on_their_way(source, frame.run, series))
+    return replace(frame, series=series, joins=joins, pairs=pairs_of(series), independent=_independent(joins))
 
 
 def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
@@ -227,15 +222,10 @@ def _strata_of(table: pa.Table) -> Strata:
     )
 
 
-def _pairs(source: Source, window: Window) -> dict[str, Pair]:
-    """Read K3 of the other pairs by step."""
-    rows = queries.diagnosis_pairs(source, **window).to_pylist()
-    names = dict.fromkeys(row["pair"] for row in rows)
-    pairs = {}
-    for name in names:
-        own = [row for row in rows if row["pair"] == name]
-        pairs[name] = Pair(np.array([row["step"] for row in own]), np.array([row["k3"] for row in own], np.float64))
-    return pairs
+def pairs_of(series: Series) -> dict[str, Pair]:
+    """Return K3 of the other pairs by step."""
+    measured = {name: np.isfinite(series[name]) for name in ("update", "reference")}
+    return {name: Pair(series.step[rows], series[name][rows]) for name, rows in measured.items() if rows.any()}
 
 
 def _independent(joins: Joins) -> bool | None:
@@ -245,31 +235,48 @@ def _independent(joins: Joins) -> bool | None:
     return joins.received == 0 or joins.seen_by_engine > joins.sequences / 2
 
 
-def _joins(rows: list[queries.DiagnosisJoins], stated: list[queries.VersionConflicts]) -> Joins:
-    joined: list[Mapping[str, Any]] = [row for row in rows if not row["pending"]]
+def _on_their_way(source: Source, run: str, series: Series) -> Collection[int]:
+    """Read which steps may still get records of the engine."""
+    if not series.total("unseen"):
+        return ()
+    steps: list[int] = queries.diagnosis_steps_on_their_way(source, run=run)["step"].to_pylist()
+    return steps
 
-    def count(column: str, **where: Any) -> int:
-        return sum(row[column] for row in joined if all(row[key] == value for key, value in where.items()))
 
+def joins_of(series: Series, on_their_way: Collection[int] = ()) -> Joins:
+    """Return where r came from in all steps; what may still come is not missing. `on_their_way`: steps that wait."""
+    waits = np.isin(series.step, list(on_their_way))
+    unseen, unseen_tokens = (int(series[name][waits].sum()) for name in ("unseen", "unseen_tokens"))
+    count = {name: int(series.total(name)) for name in _COUNTED}
     return Joins(
-        sequences=count("sequences"),
-        tokens=count("tokens"),
-        missing=count("sequences", rollout_source="missing"),
-        missing_tokens=count("tokens", rollout_source="missing"),
-        unaligned=count("sequences", rollout_source="unaligned"),
-        received=count("sequences", rollout_source="received"),
-        seen_by_engine=count("seen_by_engine"),
-        other_ids=count("sequences", token_match=False),
-        routed=count("routed"),
-        conflicts=_conflicts({**stated[0]}) if stated else None,
+        sequences=count["sequences"] - unseen,
+        tokens=count["tokens"] - unseen_tokens,
+        missing=count["missing"] - unseen,
+        missing_tokens=count["missing_tokens"] - unseen_tokens,
+        unaligned=count["unaligned"],
+        received=count["received"],
+        seen_by_engine=count["seen"],
+        other_ids=count["other_ids"],
+        routed=count["routed"],
+        conflicts=_conflicts(series, count),
     )
 
 
-def _conflicts(row: Mapping[str, Any]) -> VersionConflicts:
-    return VersionConflicts(**{field.name: row[field.name] for field in fields(VersionConflicts)})
+def _conflicts(series: Series, count: Mapping[str, int]) -> VersionConflicts | None:
+    if not count["versions_compared"]:
+        return None
+    differing = series.step[series["versions_differing"] > 0]
+    return VersionConflicts(
+        compared=count["versions_compared"],
+        differing=count["versions_differing"],
+        engine_older=count["engine_older"],
+        engine_newer=count["engine_newer"],
+        first_step=int(differing[0]) if len(differing) else None,
+    )
 
 
-def _readings(source: Source, run: str) -> Readings:
+def readings_of(source: Source, run: str) -> Readings:
+    """Read the fingerprints of weights of a run."""
     rows = queries.diagnosis_weight_readings(source, run=run).to_pylist()
     if not rows:
         return Readings()

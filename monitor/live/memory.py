@@ -67,6 +67,7 @@ class Step:
     fresh: set[int] = field(default_factory=set)  # training records that the store does not have yet
     touched: set[int] = field(default_factory=set)  # those that belong to another rollout record since
     aside: dict[int, tuple[str, int]] = field(default_factory=dict)  # those that the store has as an older attempt's
+    stored: bool = False  # the store has rows of the step as a whole
 
     def add(self, columns: Columns) -> range:
         """Take training records in, and return their rows."""

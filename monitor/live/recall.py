@@ -244,7 +244,7 @@ def _take_steps(run: Run, source: Source, numbers: Sequence[int]) -> list[_Link]
         for number, *fields in zip(told["step"].to_pylist(), ranks, times, values, corrections, strict=True):
             run.step(number).told.append(Told(*fields))
     for number in numbers:
-        run.step(number)
+        run.step(number).stored = True
         del past.steps[number]
     run.recall -= set(numbers)
     return links

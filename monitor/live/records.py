@@ -173,6 +173,7 @@ def sampled_columns(reduced: pa.Table) -> Columns:
         "layers": whole_numbers(reduced["route_layers"].fill_null(0)),
         "prompt_length": whole_numbers(reduced["prompt_length"]),
         "trajectory": objects(reduced["trajectory"]),
+        "cached": whole_numbers(reduced["cached_prefix_tokens"]),
     }
 
 

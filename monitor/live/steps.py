@@ -142,7 +142,7 @@ class _Versions:
         self.kinds[kind] = ({version: n + before.get(version, 0) for version, n in tokens.items()}, count + alike)
 
 
-def _engine(step: Step, row: int) -> tuple[Spans | None, int | None]:
+def engine_spans(step: Step, row: int) -> tuple[Spans | None, int | None]:
     """Return the versions of a record as the engine says, and how many tokens it sampled."""
     if step.trained["how"][row] == BY_PARTS:
         parts = step.parts[row]
@@ -165,7 +165,7 @@ def _ahead(step: Step, rows: Any, links: Any) -> Any:
 def _sampled(step: Step, row: int) -> tuple[Spans | None, int]:
     """Return the engine's versions and the number of tokens that count: what the engine sampled beyond the trained
     tokens, or the trainer appended, must not shift the lag."""
-    spans, n = _engine(step, row)
+    spans, n = engine_spans(step, row)
     prefix = step.trained["alignment"][row] == _PREFIX
     return spans, int(step.trained["n_expected"][row]) if prefix or n is None else n
 
@@ -173,11 +173,11 @@ def _sampled(step: Step, row: int) -> tuple[Spans | None, int]:
 def version_pieces(step: Step, row: int) -> list[Piece]:
     """Return what engine and trainer say of the versions of a record whose trainer says anything."""
     code = int(step.trained["alignment"][row])
-    return pieces(_engine(step, row)[0], step.trained["stated"][row], ALIGNMENTS[code] if code >= 0 else None)
+    return pieces(engine_spans(step, row)[0], step.trained["stated"][row], ALIGNMENTS[code] if code >= 0 else None)
 
 
 def _with_stated(step: Step, row: int) -> tuple[Spans, int, tuple[int, int]]:
-    code, n = int(step.trained["alignment"][row]), _engine(step, row)[1]
+    code, n = int(step.trained["alignment"][row]), engine_spans(step, row)[1]
     found = version_pieces(step, row)
     if n is None or code in {-1, _PREFIX}:
         n = int(step.trained["n_expected"][row])
@@ -185,13 +185,13 @@ def _with_stated(step: Step, row: int) -> tuple[Spans, int, tuple[int, int]]:
 
 
 def _lag(steps: Sequence[Step], versions: Sequence[_Versions]) -> Lag:
-    orders = _orders(steps)
+    of_runs = orders(steps)
     rows: list[tuple[int, int, int, bool, int, float, float, float]] = []
     sequence = 0
     for place, (step, found) in enumerate(zip(steps, versions, strict=True)):
         for (ours, _), (tokens, alike) in found.kinds.items():
             for version, count in tokens.items():
-                lag = orders[step.run].lag(ours, version)
+                lag = of_runs[step.run].lag(ours, version)
                 rows.append((place, sequence, count, version is not None, alike, *lag))
             sequence += 1
     columns = [np.array(column) for column in zip(*rows, strict=True)] if rows else [_EMPTY] * 8
@@ -208,7 +208,7 @@ def _lag(steps: Sequence[Step], versions: Sequence[_Versions]) -> Lag:
     )
 
 
-def _orders(steps: Sequence[Step]) -> Mapping[Run, Order]:
+def orders(steps: Sequence[Step]) -> Mapping[Run, Order]:
     """Return, for each run, what is known of the labels in some of its steps; of all labels where they count by their
     order."""
     labels: dict[Run, set[str]] = {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.monitor.live.attempts import Older, older
@@ -16,6 +17,7 @@ from logprobe.monitor.live.memory import Memory, Run, Step, StepKey
 from logprobe.monitor.live.recall import meet, names_met_elsewhere, recall
 from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.sequences import link
+from logprobe.monitor.live.step_rows import counts, pair_rows, slice_rows
 from logprobe.monitor.live.steps import newest_counted, settle, step_sums
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
 
@@ -34,6 +36,10 @@ class Computed:
     tokens: NDArray[np.int64]
     sequences: NDArray[np.int64]
     times: Sequence[int]  # of the newest record, in microseconds, or `NONE`
+    stored: Sequence[bool]  # whether the store has rows of the step
+    counts: Mapping[str, NDArray[np.int64]]  # where r came from
+    pairs: pa.Table  # rows of ``step_pairs``
+    slices: pa.Table  # rows of ``step_slices``
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Outcome:
             step.aside = {} if step.older is None else dict(step.older.by)
             step.touched.clear()
             step.fresh.clear()
+            step.stored = True
         for run in self.runs:
             run.respanned.clear()
 
@@ -157,4 +164,8 @@ def _computed(steps: Sequence[Step]) -> Computed:
         tokens=sums.expected.astype(np.int64),
         sequences=sums.groups.count().astype(np.int64),
         times=[newest_counted(step) for step in steps],
+        stored=[step.stored for step in steps],
+        counts=counts(steps),
+        pairs=pair_rows(steps, sums),
+        slices=slice_rows(steps),
     )

@@ -52,7 +52,7 @@ _PIECES: Final = pa.list_(
     pa.struct([("start", pa.int32()), ("end", pa.int32()), ("engine", pa.string()), ("stated", pa.string())])
 )
 _COUNTS_STILL: Final = (None, None)
-_THAWED: Final = ("frozen_steps", "frozen_pairs", "profiled_steps")
+_THAWED: Final = ("frozen_steps", "profiled_steps")
 
 
 class Transaction(Protocol):
@@ -319,12 +319,6 @@ def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
     runs, steps = [name for name, _ in computed.steps], np.array([number for _, number in computed.steps], np.int64)
     values = np.concatenate([computed.values[key] for key in KEYS])
     keys = pa.table({"run": pa.array(runs, pa.string()), "step": steps})
-    span: dict[str, Any] = {
-        "first_run": min(runs),
-        "last_run": max(runs),
-        "first": int(steps.min()),
-        "last": int(steps.max()),
-    }
     metrics = {
         "run": pa.array(runs * len(KEYS), pa.string()),
         "step": np.tile(steps, len(KEYS)),
@@ -338,6 +332,25 @@ def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
     summaries = summaries.append_column("sequences", pa.array(computed.sequences))
     summaries = summaries.append_column("time", pa.array(times, pa.timestamp("us", "UTC"), mask=times == NONE))
     summaries = summaries.append_column("computed_at", pa.array([now] * len(runs), pa.timestamp("us", "UTC")))
-    to.execute("live_forget_metrics", keys, **span)
+    for name, counted in computed.counts.items():
+        summaries = summaries.append_column(name, pa.array(counted))
+    if any(computed.stored):
+        _forget(to, keys.filter(pa.array(computed.stored)))
     to.execute("live_metrics", pa.table(metrics))
+    for table, rows in (("step_pairs", computed.pairs), ("step_slices", computed.slices)):
+        if rows.num_rows:
+            to.execute("append", rows, table=table)
     to.execute("live_summaries", summaries)
+
+
+def _forget(to: Transaction, keys: pa.Table) -> None:
+    """Forget the rows of steps that are written again."""
+    runs, steps = keys["run"].to_pylist(), keys["step"].to_numpy()
+    span = {
+        "first_run": min(runs),
+        "last_run": max(runs),
+        "first": int(steps.min()),
+        "last": int(steps.max()),
+    }
+    for table in ("step_metrics", "step_pairs", "step_slices"):
+        to.execute("live_forget", keys, table=table, **span)

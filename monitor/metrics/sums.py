@@ -104,9 +104,14 @@ class PairSums:
         return self._groups.extreme(column.ufunc, values, column.identity)
 
     @cached_property
+    def compared(self) -> Floats:
+        """Sequences with statistics of the pair [G]."""
+        return self._groups.count()
+
+    @property
     def measured(self) -> NDArray[np.bool_]:
         """Groups with statistics of the pair [G]: without, a count of broken tokens is null and not 0."""
-        return self._groups.count() > 0
+        return self.compared > 0
 
     @cached_property
     def _valid(self) -> NDArray[np.bool_]:

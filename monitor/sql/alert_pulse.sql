@@ -1,5 +1,5 @@
 -- heartbeats of $runs (a list), for the liveness test. Grain: run. Inputs: step_summaries, segments, health_records,
--- training_sequences, doubled, spooled. Times are of arrival where a clock of another machine could mislead.
+-- doubled, spooled. Times are of arrival where a clock of another machine could mislead.
 -- `writers`: the run's collectors. `spooled_at`: when the newest record was written that waits in the spool. `relies_on_engine`: trained steps whose sequences came without r as the trainer received it.
 WITH asked AS (
     SELECT unnest($runs::VARCHAR[]) AS run
@@ -31,10 +31,7 @@ WITH asked AS (
 ), pace AS (
     SELECT run, max(step) AS last_step, median(seconds) AS step_seconds FROM paced GROUP BY run
 ), unreceived AS (
-    SELECT run, count(DISTINCT step) AS relies_on_engine
-    FROM training_sequences SEMI JOIN asked USING (run)
-    WHERE rollout_source = 'missing'
-    GROUP BY run
+    SELECT run, count(*) AS relies_on_engine FROM step_summaries SEMI JOIN asked USING (run) WHERE missing > 0 GROUP BY run
 ), twice AS (
     SELECT run, sum(sequences)::BIGINT AS doubled, min(first_step) AS doubled_since FROM doubled SEMI JOIN asked USING (run) GROUP BY run
 )

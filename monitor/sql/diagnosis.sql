@@ -47,13 +47,16 @@ FROM diagnoses
 WHERE run = coalesce($run, run)
 ORDER BY run
 
--- diagnosis_pairs: K3 of the pairs "update" (how far the optimizer moved within the step) and "reference", steps $first to $last of $run (both included; null: no
--- bound). Grain: pair and step, of those that recorded such log-probs. Inputs: step_pairs.
-SELECT pair, step, sum_k3 / n AS k3
-FROM step_pairs
-WHERE run = $run AND pair IN ('update', 'reference') AND n > 0
-    AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
-ORDER BY pair, step
+-- diagnosis_slices: Rows of step_slices of some steps, each of $steps one of the run at its place in $runs. $lowest and $highest: of $steps.
+-- Grain: that of step_slices, in the order of runs and steps. Inputs: step_slices.
+WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($steps::BIGINT[]) AS step)
+SELECT s.*
+FROM step_slices AS s SEMI JOIN wanted AS w ON w.run = s.run AND w.step = s.step
+WHERE s.step BETWEEN $lowest::BIGINT AND $highest::BIGINT
+ORDER BY ALL
+
+-- diagnosis_steps_on_their_way: Steps of $run that may still get records of its engine. Grain: step. Inputs: steps_on_their_way.
+SELECT step FROM steps_on_their_way($run, now()) ORDER BY step
 
 -- diagnosis_touched: First step of each of $runs that was computed since the revision at its place in $revisions. Grain: run with any. Input: step_summaries.
 WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($revisions::BIGINT[]) AS since)

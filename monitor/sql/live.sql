@@ -47,15 +47,14 @@ SELECT r.run, r.sample_id, r.segment_id, r.row, r.group_id, r.replica, r.time, r
 FROM incoming AS i JOIN rollout_sequences AS r ON r.run = i.run AND r.segment_id = i.segment_id AND r.row = i.row
 ORDER BY i.number
 
--- live_forget_metrics: Metrics of steps that are written again. Grain: run and step. Inputs: incoming (Arrow: run, step). Parameters: the range of
--- what is chosen, for the zone maps: steps need not be contiguous.
-DELETE FROM step_metrics
+-- live_forget: Rows of steps that are written again. {table}: of which table. Grain: run and step. Inputs: incoming (Arrow: run, step). Parameters: the
+-- range of what is chosen, for the zone maps: steps need not be contiguous.
+DELETE FROM {table} AS s
 WHERE run BETWEEN $first_run AND $last_run AND step BETWEEN $first AND $last
-    AND EXISTS (FROM incoming AS c WHERE c.run = step_metrics.run AND c.step = step_metrics.step)
+    AND EXISTS (FROM incoming AS c WHERE c.run = s.run AND c.step = s.step)
 
 -- live_metrics: Grain: run, step and metric. Inputs: incoming (Arrow).
 INSERT INTO step_metrics SELECT run, step, metric, value FROM incoming
 
 -- live_summaries: Grain: run and step. Inputs: incoming (Arrow).
-INSERT OR REPLACE INTO step_summaries
-SELECT run, step, tokens, sequences, time, computed_at, nextval('revision') FROM incoming
+INSERT OR REPLACE INTO step_summaries BY NAME SELECT *, nextval('revision') AS revision FROM incoming

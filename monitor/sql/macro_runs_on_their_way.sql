@@ -1,22 +1,13 @@
 -- Steps of the runs `of_runs` (a list) whose engine records may still be on their way at time `looked_at`. Both sides flush when they like, and the
 -- trainer's records may be here first. In a run whose engine sends any, a step waits while some of its sequences have no r, until a
 -- step that came three later has its records, or for two minutes since it was computed; then they are missing for good.
--- Grain: run and step. Inputs: step_summaries, training_sequences, segments.
-WITH waiting AS (
-    SELECT run, step FROM step_summaries WHERE list_contains(of_runs, run) AND computed_at > looked_at - INTERVAL 2 MINUTES
-), begun AS (
-    SELECT run, min(step) AS step FROM waiting GROUP BY run
-), joined AS (
-    SELECT t.run, t.step, bool_or(rollout_segment IS NOT NULL) AS any_joined,
-           bool_or(rollout_source = 'missing' AND rollout_segment IS NULL) AS any_missing
-    FROM training_sequences AS t JOIN begun AS b ON b.run = t.run AND t.step >= b.step
-    GROUP BY t.run, t.step
-), seen AS (
-    SELECT run, max(step) AS step FROM joined WHERE any_joined GROUP BY run
+-- Grain: run and step. Inputs: step_summaries, segments.
+WITH joined AS (
+    SELECT run, max(step) AS step FROM step_summaries WHERE list_contains(of_runs, run) AND seen > 0 GROUP BY run
 )
-SELECT j.run, j.step
-FROM joined AS j
-SEMI JOIN waiting AS w ON w.run = j.run AND w.step = j.step
-LEFT JOIN seen AS n ON n.run = j.run
-WHERE any_missing AND j.step > coalesce(n.step - 3, j.step - 1)
-  AND j.run IN (SELECT run FROM segments WHERE kind = 'rollout')
+SELECT s.run, s.step
+FROM step_summaries AS s
+LEFT JOIN joined AS j ON j.run = s.run
+WHERE list_contains(of_runs, s.run) AND s.computed_at > looked_at - INTERVAL 2 MINUTES
+  AND s.unseen > 0 AND s.step > coalesce(j.step - 3, s.step - 1)
+  AND s.run IN (SELECT run FROM segments WHERE kind = 'rollout')

@@ -10,8 +10,14 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from logprobe.monitor.store.store import Store
 
-_REPLACED: Final = ("frozen_steps", "frozen_pairs", "step_metrics", "step_summaries")
-_GOING: Final = {"all_sequences": "freeze_forget", "all_statistics": "freeze_forget", "profiles": "forget_steps"}
+_REPLACED: Final = ("frozen_steps", "step_metrics", "step_summaries")
+_UNKNOWN: Final = pa.struct([("missing", pa.int64())])
+_GOING: Final = {
+    "all_sequences": "freeze_forget",
+    "all_statistics": "freeze_forget",
+    "profiles": "forget_steps",
+    "step_slices": "forget_steps",
+}
 
 
 def write(store: Store, cursor: Any, run: str, rows: pa.Table) -> None:
@@ -24,12 +30,15 @@ def write(store: Store, cursor: Any, run: str, rows: pa.Table) -> None:
     rows = rows.filter(pc.invert(pc.is_in(rows["step"], there.combine_chunks()))).combine_chunks()
     if not rows.num_rows:
         return
+    if "counts" not in rows.column_names:  # a file from before they were kept
+        rows = rows.append_column("counts", pa.nulls(rows.num_rows, _UNKNOWN))
     keys = rows.select(["run", "step"])
     again = keys.filter(pc.is_in(keys["step"], known["step"].combine_chunks()))
     for table in _REPLACED if again.num_rows else ():
         store.execute(cursor, "forget_steps", again, table=table)
     steps = keys["step"].to_pylist()
     rollouts = store.read_within(cursor, "freeze_rollouts_due", run=run, steps=steps)
+    store.execute(cursor, "forget_steps", keys, table="step_pairs")
     for name in ("freeze_steps", "freeze_pairs", "freeze_metrics", "freeze_summaries"):
         store.execute(cursor, name, rows)
     store.execute(cursor, "freeze_profiled", keys)

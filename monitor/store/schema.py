@@ -12,7 +12,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.sql_files import schema
 
-VERSION: Final = 36
+VERSION: Final = 37
 _OLDER_CODE: Final = "0b68d890"  # the last commit that opens older schemas
 # The time is the store's identity, see `Store.identity`.
 _TABLE: Final = """

@@ -22,7 +22,6 @@ from logprobe.monitor.store.sql_files import statement
 VIEWS: Final = (
     "returns",
     "abandoned_steps",
-    "step_pairs",
     "sequences",
     "tokens",
     "metrics",

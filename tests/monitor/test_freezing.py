@@ -92,15 +92,10 @@ def home(recorded: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(recorded, tmp_path / "home"))
 
 
-def window(**more: Any) -> dict[str, Any]:
-    return {"run": RUN, "first": None, "last": None, **more}
-
-
 # What is read of a run's whole past, and must not notice that it was frozen.
 READS: dict[str, dict[str, Any]] = {
     "slice_identity": {"runs": [RUN], "first": [None], "last": [None]},
     "diagnosis_steps": {"runs": [RUN], "firsts": [None], "lasts": [None], "lowest": None},
-    "diagnosis_pairs": window(),
     "diagnosis_config_changes": {"run": RUN},
     "alert_pulse": {"runs": [RUN]},
 }

@@ -39,7 +39,8 @@ def test_names_that_collide_stay_apart(store: Store, monkeypatch: pytest.MonkeyP
             " ('run', 4, 'reward', 'nan'), ('run', 4, 'gone', 8.0), ('other', 1, 'reward', 9.0)"
         )
         cursor.execute(
-            "INSERT INTO step_summaries VALUES ('run', 1, 10, 2, NULL, now(), 7), ('run', 3, 1, 1, NULL, now(), 8),"
+            "INSERT INTO step_summaries (run, step, tokens, sequences, time, computed_at, revision)"
+            " VALUES ('run', 1, 10, 2, NULL, now(), 7), ('run', 3, 1, 1, NULL, now(), 8),"
             " ('run', 4, 1, 1, NULL, now(), 9), ('other', 1, 1, 1, NULL, now(), 10)"
         )
         cursor.execute(

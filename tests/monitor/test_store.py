@@ -50,7 +50,7 @@ def test_a_new_store_has_the_schema_and_stays_as_it_is(home: Path):
             assert values(store, "SELECT version FROM schema_versions") == [(VERSION,)]
 
 
-@pytest.mark.parametrize("table", ["statistics", "frozen_pairs"])
+@pytest.mark.parametrize("table", ["statistics", "step_pairs"])
 def test_every_sum_has_its_column(store: Store, table: str):
     there = {row["column_name"]: row["column_type"] for row in store.query(f"DESCRIBE {table}").to_pylist()}
     assert {c.name: there.get(c.name) for c in COLUMN_SPECS} == {
@@ -191,13 +191,17 @@ def test_steps_are_measured_recorded_or_both(store: Store):
     with store.transaction() as cursor:
         cursor.execute("INSERT INTO step_metrics VALUES ('run', 1, 'backend.k3_kl', 0.5), ('run', 1, 'reward', NULL)")
         cursor.execute(
-            "INSERT INTO step_summaries VALUES ('run', 1, 10, 2, NULL, now(), 7), ('run', 3, 5, 1, NULL, now(), 8)"
+            "INSERT INTO step_summaries (run, step, tokens, sequences, time, computed_at, revision)"
+            " VALUES ('run', 1, 10, 2, NULL, now(), 7), ('run', 3, 5, 1, NULL, now(), 8)"
         )
         cursor.execute(
             "INSERT INTO all_step_records VALUES ('run', 1, 0, now(), MAP {'loss': 2.0, 'reward': 3.0}, NULL, NULL),"
             " ('run', 1, 1, now(), MAP {'loss': 9.0}, NULL, NULL), ('run', 2, 0, now(), MAP {'loss': 1.0}, 'tis', NULL)"
         )
-        cursor.execute("INSERT INTO step_summaries VALUES ('other', 1, 1, 1, NULL, now(), 9)")
+        cursor.execute(
+            "INSERT INTO step_summaries (run, step, tokens, sequences, time, computed_at, revision)"
+            " VALUES ('other', 1, 1, 1, NULL, now(), 9)"
+        )
     rows = store.query("SELECT * EXCLUDE (time, computed_at) FROM steps_of('run') ORDER BY step").to_pylist()
     known = [{key: dict(value) if isinstance(value, list) else value for key, value in row.items()} for row in rows]
     assert known == [

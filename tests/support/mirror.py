@@ -33,6 +33,8 @@ TABLES: Mapping[str, str] = {
             "config_records",
             "health_records",
             "step_metrics",
+            "step_pairs",
+            "step_slices",
         )
     },
     "step_summaries": "SELECT * EXCLUDE (computed_at, revision) FROM step_summaries",
@@ -46,7 +48,10 @@ UNPLACED: Mapping[str, str] = {
     "all_sequences": f"SELECT * EXCLUDE ({_PLACE}) FROM all_sequences",
     "all_statistics": "SELECT * EXCLUDE (segment_id, row) FROM all_statistics",
     "rollout_sequences": "SELECT * EXCLUDE (segment_id, row, parts), len(parts) AS parts FROM rollout_sequences",
-    **{name: TABLES[name] for name in ("all_step_records", "all_weights", "health_records", "step_metrics")},
+    **{
+        name: TABLES[name]
+        for name in ("all_step_records", "all_weights", "health_records", "step_metrics", "step_pairs", "step_slices")
+    },
     "step_summaries": TABLES["step_summaries"],
 }
 

@@ -18,6 +18,20 @@ CREATE TABLE step_summaries (
     time        TIMESTAMPTZ,              -- of the newest record of the step
     computed_at TIMESTAMPTZ NOT NULL,
     revision    BIGINT NOT NULL,          -- grows with every recomputation of any step; readers poll for newer ones
+    -- Where r came from, in sequences unless it says tokens; null of steps that were frozen before it was counted.
+    received           BIGINT,            -- by the trainer
+    seen               BIGINT,            -- recorded by the engine, too
+    missing            BIGINT,            -- r is not known
+    missing_tokens     BIGINT,
+    unseen             BIGINT,            -- of those: not recorded by the engine, or its record is still on its way
+    unseen_tokens      BIGINT,
+    unaligned          BIGINT,            -- tokens of both sides cannot be put side by side
+    other_ids          BIGINT,            -- other tokens than the engine's
+    routed             BIGINT,            -- with routes of a mixture of experts
+    versions_compared  BIGINT,            -- tokens of which engine and trainer both say the weight version
+    versions_differing BIGINT,            -- of those: they say different ones
+    engine_older       BIGINT,            -- of those: the engine's number is the smaller one
+    engine_newer       BIGINT,
     PRIMARY KEY (run, step)
 );
 
@@ -58,14 +72,29 @@ CREATE TABLE frozen_steps (
     engines     VARCHAR[]                 -- engine_config_id of the rollout records that its sequences were joined with
 );
 
--- Statistics of a step and pair, of all sequences together; `c_*`: sums over sequences of products of their sums.
-CREATE VIEW pair_sums AS
-SELECT run, step, pair, count(*) AS compared, sum(COLUMNS('^n(_.*)?$'))::BIGINT AS '\0', sum(COLUMNS('^sum_.*$')) AS '\0',
-       min(min_d) FILTER (n > 0) AS min_d, max(max_d) FILTER (n > 0) AS max_d,
-       sum(n::DOUBLE * n) AS c_nn, sum(sum_d * sum_d) AS c_dd, sum(sum_d * n) AS c_dn, sum(sum_abs_d * sum_abs_d) AS c_aa, sum(sum_abs_d * n) AS c_an,
-       sum(sum_ratio_m1 * sum_ratio_m1) AS c_qq, sum(sum_ratio_m1 * n) AS c_qn
-FROM statistics
-GROUP BY run, step, pair;
+-- Statistics of a step and pair, of all sequences together; `c_*`: sums over sequences of products of their sums, which a standard error
+-- clustered by sequence needs. Written by ticks; those of frozen steps are what the archive has.
+CREATE TABLE step_pairs AS
+SELECT run, step, pair, 0::BIGINT AS compared, COLUMNS('^n(_.*)?$'), COLUMNS('^sum_.*$'), min_d, max_d,
+       sum_d AS c_nn, sum_d AS c_dd, sum_d AS c_dn, sum_d AS c_aa, sum_d AS c_an, sum_d AS c_qq, sum_d AS c_qn
+FROM all_statistics LIMIT 0;
 
--- The same of frozen steps.
-CREATE TABLE frozen_pairs AS FROM pair_sums LIMIT 0;
+-- The pair "backend" of a step by what may tell causes apart. Grain: run, step and the columns from `version` to `lag`, each null where unknown.
+-- Written by ticks; none of frozen steps.
+CREATE TABLE step_slices (
+    run       VARCHAR NOT NULL,
+    step      BIGINT NOT NULL,
+    version   BIGINT,                     -- number of the version that sampled, of a label that is none its place; token mean, rounded half up
+    replica   VARCHAR,
+    cached    BOOLEAN,                    -- prompt tokens came from the prefix cache
+    in_flight BOOLEAN,                    -- sampled by more than one weight version
+    lag       BIGINT,                     -- trainer's version − that of the sequence's tokens, token mean, rounded half up, in versions
+    sequences BIGINT NOT NULL,            -- with a valid token
+    n         BIGINT NOT NULL,            -- valid tokens
+    d         DOUBLE NOT NULL,
+    abs_d     DOUBLE NOT NULL,
+    k3        DOUBLE NOT NULL,
+    c_nn      DOUBLE NOT NULL,            -- see step_pairs
+    c_aa      DOUBLE NOT NULL,
+    c_an      DOUBLE NOT NULL
+);

@@ -73,7 +73,7 @@ def test_weights_that_are_published_are_known_before_their_tokens_are_judged(hom
             document, expected, asked = look(frames, home, "synthetic")
             for part in ("verdict", "layer", "findings", "level", "growth"):
                 assert same(document[part], expected[part], rel=1e-7), (step, part)
-            assert ("diagnosis_joins" in asked) is (step < 2), step
+            assert ("diagnosis_configs" in asked) is (step < 2), step
 
 
 def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(home: Path) -> None:
@@ -82,7 +82,7 @@ def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(home: Path) ->
     frames = Frames()
     look(frames, home)
     with Store.open(Home(home)) as store, store.transaction() as cursor:
-        cursor.execute("UPDATE all_statistics SET n_nonfinite_behaviour = 5 WHERE run = ? AND step = 59", [RUN])
+        cursor.execute("UPDATE step_pairs SET n_nonfinite_behaviour = 5 WHERE run = ? AND step = 59", [RUN])
         cursor.execute("UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = 59", [RUN])
     document, expected, asked = look(frames, home)
     assert "diagnosis_touched" in asked
@@ -96,7 +96,7 @@ def test_a_step_that_was_computed_again_counts_as_it_is_now(home: Path, step: in
     frames = Frames()
     look(frames, home)
     with Store.open(Home(home)) as store, store.transaction() as cursor:
-        cursor.execute("UPDATE all_statistics SET sum_k3 = sum_k3 * 2 WHERE run = ? AND step = ?", [RUN, step])
+        cursor.execute("UPDATE step_pairs SET sum_k3 = sum_k3 * 2 WHERE run = ? AND step = ?", [RUN, step])
         cursor.execute(
             "UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = ?", [RUN, step]
         )

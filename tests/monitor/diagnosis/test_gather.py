@@ -108,6 +108,8 @@ def test_what_later_steps_have_overtaken_is_missing(store: Store) -> None:
     put(store, columns)
     with store.transaction() as cursor:
         cursor.execute("UPDATE all_sequences SET rollout_source = 'missing', rollout_segment = NULL WHERE step = 4")
+        gone = "seen = 0, missing = sequences, missing_tokens = tokens, unseen = sequences, unseen_tokens = tokens"
+        cursor.execute(f"UPDATE step_summaries SET {gone} WHERE step = 4")
     found = diagnose(store, RUN)["findings"][0]
     assert (found["cause"], found["evidence"]["tokens"]) == ("missing_logprobs", 32 * 16)
 

@@ -49,8 +49,8 @@ def test_steps_that_wait_to_be_computed_or_in_the_spool_count(store: Store) -> N
     assert judged(store).in_time
     with store.transaction() as cursor:
         cursor.execute("UPDATE step_summaries SET computed_at = computed_at - INTERVAL 9 SECONDS")
-        later = "SELECT run, 60 + range, 1, 1, time, computed_at, nextval('revision') FROM step_summaries, range(15) WHERE step = 59"
-        cursor.execute(f"INSERT INTO step_summaries {later}")
+        later = "* EXCLUDE (range) REPLACE (60 + range AS step, nextval('revision') AS revision)"
+        cursor.execute(f"INSERT INTO step_summaries SELECT {later} FROM step_summaries, range(15) WHERE step = 59")
     waiting = judged(store)
     assert (waiting.newest_step, waiting.steps_behind, waiting.in_time) == (74, 15, False)
     assert waiting.seconds_behind >= 9

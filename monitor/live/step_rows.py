@@ -1,0 +1,256 @@
+"""Rows of whole steps beside their metrics, which runs are judged by: statistics of each pair, sums of sequences that
+are alike, and counts of where r came from.
+
+Dimensions: ``_S`` training records that count, of all steps of a batch, ``_G`` steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS
+from logprobe.monitor.live.memory import Step
+from logprobe.monitor.live.records import BY_PARTS, HAS, MISSING, RECEIVED, UNALIGNED
+from logprobe.monitor.live.rows import NONE
+from logprobe.monitor.live.steps import engine_spans, orders, version_pieces
+from logprobe.monitor.live.versions import Order, Spans, known_spans
+from logprobe.monitor.metrics.lag import is_number
+from logprobe.monitor.metrics.sums import Groups, PairSums, StepSums
+
+_PRODUCTS: Final = {
+    "c_nn": ("n", "n"),
+    "c_dd": ("sum_d", "sum_d"),
+    "c_dn": ("sum_d", "n"),
+    "c_aa": ("sum_abs_d", "sum_abs_d"),
+    "c_an": ("sum_abs_d", "n"),
+    "c_qq": ("sum_ratio_m1", "sum_ratio_m1"),
+    "c_qn": ("sum_ratio_m1", "n"),
+}
+_SUMS: Final = {"d": "sum_d", "abs_d": "sum_abs_d", "k3": "sum_k3"}
+_SLICED: Final = pa.schema(
+    {
+        "run": pa.string(),
+        "step": pa.int64(),
+        "version": pa.int64(),
+        "replica": pa.string(),
+        "cached": pa.bool_(),
+        "in_flight": pa.bool_(),
+        "lag": pa.int64(),
+    }
+)
+_PLACES: Final = {column.name: place for place, column in enumerate(COLUMN_SPECS)}
+_Kind = tuple[int | None, str | None, bool | None, bool | None, int | None]
+_UNKNOWN: Final = (None, None, None)  # version, in_flight, lag
+
+
+def pair_rows(steps: Sequence[Step], sums: StepSums) -> pa.Table:
+    """Return the rows of ``step_pairs`` of some steps."""
+    return pa.concat_tables([_of_pair(steps, pair, sums.pair(pair)) for pair in PAIRS])
+
+
+def _of_pair(steps: Sequence[Step], pair: str, sums: PairSums) -> pa.Table:
+    rows = np.flatnonzero(sums.measured)
+    columns: dict[str, Any] = _keys(steps, rows) | {"pair": pa.repeat(pair, len(rows))}
+    valid = sums.n[rows] > 0
+    columns["compared"] = sums.compared[rows].astype(np.int64)
+    for column in COLUMN_SPECS:
+        values = np.asarray(sums.tokens[column.name])[rows].astype(column.dtype)
+        columns[column.name] = values if column.reduction == "sum" else pa.array(values, mask=~valid)
+    for name, (one, other) in _PRODUCTS.items():
+        columns[name] = sums.sequences.sum(sums.column(one) * sums.column(other))[rows]
+    return pa.table(columns)
+
+
+def _keys(steps: Sequence[Step], rows: NDArray[np.intp]) -> dict[str, pa.Array]:
+    some = [steps[row] for row in rows.tolist()]
+    return {
+        "run": pa.array([step.run.name for step in some], pa.string()),
+        "step": pa.array([step.number for step in some], pa.int64()),
+    }
+
+
+def slice_rows(steps: Sequence[Step]) -> pa.Table:
+    """Return the rows of ``step_slices`` of some steps that were summed up (see `steps.step_sums`)."""
+    of_runs = orders(steps)
+    codes: dict[tuple[int, _Kind], int] = {}
+    index, values = list[int](), list[NDArray[np.float64]]()
+    for place, step in enumerate(steps):
+        rows = _measured(step)
+        if len(rows):
+            values.append(step.trained["backend"][rows])
+            kinds = _Kinds(step, of_runs[step.run])
+            index += [codes.setdefault((place, kind), len(codes)) for kind in map(kinds.of, rows.tolist())]
+    groups = Groups(np.array(index, np.intp), len(codes))
+    table = pa.Table.from_pylist(
+        [
+            dict(zip(_SLICED.names, (steps[place].run.name, steps[place].number, *kind), strict=True))
+            for place, kind in codes
+        ],
+        _SLICED,
+    )
+    sums = np.concatenate(values) if values else np.empty((0, len(COLUMN_SPECS)))
+    n, abs_d = sums[:, _PLACES["n"]], sums[:, _PLACES["sum_abs_d"]]
+    table = table.append_column("sequences", pa.array(groups.count().astype(np.int64)))
+    table = table.append_column("n", pa.array(groups.sum(n).astype(np.int64)))
+    for name, column in _SUMS.items():
+        table = table.append_column(name, pa.array(groups.sum(sums[:, _PLACES[column]])))
+    for name, products in {"c_nn": n * n, "c_aa": abs_d * abs_d, "c_an": abs_d * n}.items():
+        table = table.append_column(name, pa.array(groups.sum(products)))
+    return table
+
+
+def _measured(step: Step) -> NDArray[np.intp]:
+    """Return the records that count and have a valid token."""
+    if not len(step.trained):
+        return np.empty(0, np.intp)
+    return np.flatnonzero(
+        step.counted_S & step.trained[HAS + "backend"] & (step.trained["backend"][:, _PLACES["n"]] > 0)
+    )
+
+
+class _Kinds:
+    """What may tell causes apart, of each record of a step."""
+
+    def __init__(self, step: Step, order: Order) -> None:
+        self._step, self._order = step, order
+        trained, sampled = step.trained, step.run.sampled
+        self._links = trained["link"].tolist()
+        self._by_parts = (trained["how"] == BY_PARTS).tolist()
+        self._stated = trained["stated"]
+        self._ours = trained["trainer_version"]
+        self._sampled = sampled
+        self._known: dict[tuple[Spans | None, str | None], tuple[int | None, bool | None, int | None]] = {}
+
+    def of(self, row: int) -> _Kind:
+        replica, cached = self._request(row)
+        version, in_flight, lag = self._versions(row)
+        return version, replica, cached, in_flight, lag
+
+    def _request(self, row: int) -> tuple[str | None, bool | None]:
+        """Return the replica and whether prompt tokens were cached; of several requests as of `rollout_record`."""
+        if self._by_parts[row]:
+            parts = self._step.parts.get(row)
+            numbers = () if parts is None else parts.numbers
+        else:
+            numbers = (self._links[row],) if self._links[row] >= 0 else ()
+        if not numbers:
+            return None, None
+        replicas = {self._sampled["replica"][number] for number in numbers}
+        cached = [int(self._sampled["cached"][number]) for number in numbers]
+        return replicas.pop() if len(replicas) == 1 else None, None if NONE in cached else max(cached) > 0
+
+    def _versions(self, row: int) -> tuple[int | None, bool | None, int | None]:
+        if self._stated[row] is not None:
+            spans: Spans | None = known_spans(version_pieces(self._step, row))
+        else:
+            spans, _ = engine_spans(self._step, row)
+        key = (spans, self._ours[row])
+        if key not in self._known:
+            self._known[key] = self._placed(*key)
+        return self._known[key]
+
+    def _placed(self, spans: Spans | None, ours: str | None) -> tuple[int | None, bool | None, int | None]:
+        labels = {version for _, _, version in spans or ()}
+        if not spans or None in labels:
+            return _UNKNOWN
+        in_flight, number = len(labels) > 1, self._mean(spans)
+        trainer = self._number(ours)
+        lag = None if number is None or trainer is None else math.floor(trainer - number + 0.5)
+        return None if number is None else math.floor(number + 0.5), in_flight, lag
+
+    def _mean(self, spans: Spans) -> float | None:
+        """Return the number of the tokens' versions, or None if one is not known."""
+        numbers = [self._number(version) for _, _, version in spans]
+        if len(numbers) == 1:
+            return numbers[0]
+        lengths = [end - start for start, end, _ in spans]
+        if any(number is None for number in numbers) or not sum(lengths):
+            return None
+        return sum(n * length for n, length in zip(numbers, lengths, strict=True) if n is not None) / sum(lengths)
+
+    def _number(self, label: str | None) -> float | None:
+        """Return the number that a label is, or its place among the run's labels."""
+        if label is None:
+            return None
+        if is_number(label):
+            return float(int(label))
+        place = self._order.places.get(label)
+        return None if place is None else float(place + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Counts of one step, see the table ``step_summaries``."""
+
+    received: int = 0
+    seen: int = 0
+    missing: int = 0
+    missing_tokens: int = 0
+    unseen: int = 0
+    unseen_tokens: int = 0
+    unaligned: int = 0
+    other_ids: int = 0
+    routed: int = 0
+    versions_compared: int = 0
+    versions_differing: int = 0
+    engine_older: int = 0
+    engine_newer: int = 0
+
+
+COUNTS: Final = _Counted.__slots__
+
+
+def counts(steps: Sequence[Step]) -> Mapping[str, NDArray[np.int64]]:
+    """Return by name the counts of some steps [G]."""
+    rows = [_counted(step) for step in steps]
+    return {name: np.array([getattr(row, name) for row in rows], np.int64) for name in COUNTS}
+
+
+def _counted(step: Step) -> _Counted:
+    if not len(step.trained):
+        return _Counted()
+    counted, trained = step.counted_S, step.trained
+    source, tokens = trained["source"][counted], trained["n_expected"][counted]
+    seen = (trained["link"][counted] >= 0) | (trained["how"][counted] == BY_PARTS)
+    missing = source == MISSING
+    unseen = missing & ~seen
+    return _Counted(
+        received=int((source == RECEIVED).sum()),
+        seen=int(seen.sum()),
+        missing=int(missing.sum()),
+        missing_tokens=int(tokens[missing].sum()),
+        unseen=int(unseen.sum()),
+        unseen_tokens=int(tokens[unseen].sum()),
+        unaligned=int((source == UNALIGNED).sum()),
+        other_ids=int((trained["token_match"][counted] == 0).sum()),
+        routed=int((trained["layers"][counted] > 0).sum()),
+        **_stated(step, np.flatnonzero(counted)[seen]),
+    )
+
+
+def _stated(step: Step, rows: NDArray[np.intp]) -> dict[str, int]:
+    """Return of how many tokens engine and trainer both say the version, and how these differ."""
+    stated = [row for row in rows.tolist() if step.trained["stated"][row] is not None]
+    found = [
+        (piece.end - piece.start, piece.engine, piece.stated)
+        for row in stated
+        for piece in version_pieces(step, row)
+        if piece.engine is not None and piece.stated is not None
+    ]
+    ahead = [
+        (tokens, int(engine) - int(said)) for tokens, engine, said in found if is_number(engine) and is_number(said)
+    ]
+    return {
+        "versions_compared": sum(tokens for tokens, _, _ in found),
+        "versions_differing": sum(tokens for tokens, engine, said in found if engine != said),
+        "engine_older": sum(tokens for tokens, by in ahead if by < 0),
+        "engine_newer": sum(tokens for tokens, by in ahead if by > 0),
+    }
