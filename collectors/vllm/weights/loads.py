@@ -38,15 +38,7 @@ _AROUND_WEIGHTS: Final = (
     "reset_mm_cache", "reset_encoder_cache", "release_late_interaction_query_cache", "shutdown_weight_transfer_engine",
     "shutdown",
 )  # fmt: skip
-_HARMLESS: Final = frozenset(
-    (
-        *_OF_EVERY_STEP,
-        *_OF_THE_START,
-        *_THAT_LOOK,
-        *_AROUND_WEIGHTS,
-        *re.findall(r"[^\s:,]+", option("harmless") or ""),  # a comma ends a name in the variable's former form
-    )
-)
+_HARMLESS: Final = frozenset((*_OF_EVERY_STEP, *_OF_THE_START, *_THAT_LOOK, *_AROUND_WEIGHTS))
 
 
 def may_change_weights(method: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
@@ -62,4 +54,4 @@ def may_change_weights(method: Any, kwargs: Mapping[str, Any] | None = None) -> 
         return True
     if method == "sleep":
         return bool((kwargs or {}).get("level", 1) != 1)
-    return method not in _HARMLESS
+    return method not in _HARMLESS and method not in re.findall(r"[^\s:]+", option("harmless") or "")
