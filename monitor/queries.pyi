@@ -771,6 +771,14 @@ class DiagnosisLatest(TypedDict):
 
 def diagnosis_latest(source: Source, /, *, run: Any) -> Rows[DiagnosisLatest]: ...
 
+class DiagnosisNews(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    configs: Any  # BIGINT
+    readings: Any  # BIGINT
+
+def diagnosis_news(source: Source, /, *, revisions: Any, runs: Any) -> Rows[DiagnosisNews]: ...
+
 class DiagnosisRoutes(TypedDict):
     step: Any  # BIGINT
     rank: Any  # INTEGER
@@ -788,14 +796,6 @@ class DiagnosisRoutes(TypedDict):
 def diagnosis_routes(
     source: Source, /, *, each: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[DiagnosisRoutes]: ...
-
-class DiagnosisSample(TypedDict):
-    step: Any  # BIGINT
-    fingerprint: Any  # UBIGINT
-
-def diagnosis_sample(
-    source: Source, /, *, parts: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
-) -> Rows[DiagnosisSample]: ...
 
 class DiagnosisSlices(TypedDict):
     run: Any  # VARCHAR
@@ -895,12 +895,6 @@ class DiagnosisTokens(TypedDict):
 def diagnosis_tokens(
     source: Source, /, *, parts: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[DiagnosisTokens]: ...
-
-class DiagnosisTouched(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-
-def diagnosis_touched(source: Source, /, *, revisions: Any, runs: Any) -> Rows[DiagnosisTouched]: ...
 
 class DiagnosisWeightReadings(TypedDict):
     source: Any  # VARCHAR

@@ -1,9 +1,11 @@
 """Frames of live runs, kept from step to step: what a new step adds is read, and nothing else.
 
-Sums by step and stratum and records of weights are appended, and growth goes on from where it stood some steps ago. All
-but tokens is read again after `AGAIN` steps, and raw tokens once the run is a tenth longer, or either when a judgement
-becomes another one: the sample is of the whole run, and a step more changes little of it. A step that was computed
-again is read again; one from further back makes the whole frame be read again.
+Rows of steps and records of weights are appended, and growth goes on from where it stood some steps ago. A step that
+was computed again is read again; one from further back, or another configuration, makes the whole frame be read again.
+
+Raw tokens are looked at when the judgement by sums becomes another one. Without that they are looked at once the run is
+a tenth longer, as the sample is of the whole run, and a step more changes little of it; while nothing is open, after as
+many steps as today's window has, at the latest. A look at the tokens reads everything again.
 """
 
 from __future__ import annotations
@@ -21,21 +23,24 @@ from logprobe.monitor.judging.frame import Frame, Strata
 from logprobe.monitor.judging.gather import (
     begun,
     gather_sums,
+    readings_of,
     series_of_runs,
     strata_of_runs,
     weights_of_runs,
+    with_series,
     with_tokens,
 )
 from logprobe.monitor.judging.growth import Change, Tracker
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Acceptance, Judgement
-from logprobe.monitor.judging.records import Series, Weights
-from logprobe.monitor.judging.samples import Samples
+from logprobe.monitor.judging.records import WINDOW, Series
 from logprobe.monitor.queries import Source
 
-AGAIN: Final = 10  # steps after which all but tokens is read again; tokens after a tenth more steps, and so many
+AGAIN: Final = 10  # steps for which a look at the tokens holds at first; then a tenth of the run's steps
 _SETTLED: Final = 8  # steps that may still be computed again
 _RUNS: Final = 1_000  # frames that are kept
+_NEVER: Final = -1  # revision of a frame that is not known
+_QUIET: Final = frozenset({"healthy", "calibrating", "no_data"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +50,17 @@ class _Kept:
     Attributes:
         frame: of all steps, without tokens.
         revision: of the run's newest step then.
-        read: number of steps when all but tokens was read.
+        records: numbers of configurations and of fingerprints of weights that the frame knows.
         essence: what the sums alone said then.
         growth: growth rule as of `settled`.
         settled: number of steps that it has followed.
-        whole: number of steps when tokens were looked at.
+        whole: number of steps when everything was read, and tokens were looked at.
         diagnosis: what everything said.
     """
 
     frame: Frame
     revision: int
-    read: int
+    records: tuple[int, int]
     essence: object
     growth: Tracker
     settled: int
@@ -83,9 +88,8 @@ class Look:
 class Frames:
     """Frames of the live runs of one store. A run belongs to one thread at a time."""
 
-    def __init__(self, samples: Samples | None = None) -> None:
-        """Set up the frames. `samples`: where raw tokens are kept between two looks."""
-        self._samples = samples or Samples()
+    def __init__(self) -> None:
+        """Keep no frame yet."""
         self._kept: dict[str, _Kept] = {}
         self._turn = threading.Lock()
 
@@ -99,31 +103,27 @@ class Frames:
         Raises:
             QueryError: the store refused; see `Reader.read`.
         """
+        runs = [look.run for look in looks]
         known = {look.run: kept for look in looks if not look.whole and (kept := self._kept.get(look.run)) is not None}
-        frames = _advanced(source, known)
-        return [self._diagnose(source, look, known.get(look.run), frames.get(look.run)) for look in looks]
+        news = _news(source, runs, known)
+        frames = _advanced(source, known, news)
+        return [self._diagnose(source, look, frames.get(look.run), news[look.run]) for look in looks]
 
     def _diagnose(
-        self, source: Source, look: Look, known: _Kept | None, frame: Frame | None
+        self, source: Source, look: Look, frame: Frame | None, news: _News
     ) -> tuple[Frame, DiagnosisDocument]:
-        run = look.run
-        if known is not None and frame is not None and len(frame.series) - known.read < AGAIN:
+        run, known = look.run, self._kept.get(look.run)
+        if known is not None and frame is not None:
             plain = judge(frame, look.accepted)
-            if _essence(plain) == known.essence:
-                self._keep(run, replace(known, frame=frame, revision=look.revision))
+            if _essence(plain) == known.essence and len(frame.series) - known.whole < _holds(known.whole, plain):
+                self._keep(run, replace(known, frame=frame, revision=look.revision, records=news.records))
                 return frame, _carried(known.diagnosis, explained(plain, frame))
         frame = gather_sums(source, run)
-        plain = judge(frame, look.accepted)
-        essence, steps = _essence(plain), len(frame.series)
-        if known is not None and essence == known.essence and steps - known.whole < max(AGAIN, known.whole // AGAIN):
-            whole, diagnosis = known.whole, known.diagnosis
-            found = frame, _carried(diagnosis, explained(plain, frame))
-        else:
-            full = with_tokens(source, frame, self._samples)
-            whole, diagnosis = steps, named(source, explained(judge(full, look.accepted), full), full)
-            found = full, diagnosis
-        self._keep(run, _Kept(frame, look.revision, steps, essence, *_settled(frame), whole, diagnosis))
-        return found
+        essence, steps = _essence(judge(frame, look.accepted)), len(frame.series)
+        full = with_tokens(source, frame)
+        diagnosis = named(source, explained(judge(full, look.accepted), full), full)
+        self._keep(run, _Kept(frame, look.revision, news.records, essence, *_settled(frame), steps, diagnosis))
+        return full, diagnosis
 
     def _keep(self, run: str, kept: _Kept) -> None:
         with self._turn:
@@ -131,6 +131,13 @@ class Frames:
             self._kept[run] = kept
             while len(self._kept) > _RUNS:
                 self._kept.pop(next(iter(self._kept)))
+
+
+def _holds(whole: int, judgement: Judgement) -> int:
+    """Return for how many steps a look at the tokens of so many steps holds if the judgement by sums stays."""
+    tenth = max(AGAIN, whole // AGAIN)
+    is_quiet = judgement.verdict in _QUIET and judgement.layer == "none"
+    return max(tenth, min(whole, WINDOW)) if is_quiet else tenth
 
 
 def _essence(judgement: Judgement) -> object:
@@ -153,23 +160,47 @@ def _carried(full: DiagnosisDocument, plain: DiagnosisDocument) -> DiagnosisDocu
     return {**full, "growth": plain["growth"], "doubling_steps": plain["doubling_steps"], "level": level}
 
 
-def _advanced(source: Source, known: Mapping[str, _Kept]) -> dict[str, Frame]:
-    """Return frames with the steps that were computed since; none of a run of which one is from before the last few
-    steps."""
-    if not known:
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What the store has of a run that a frame may not know.
+
+    Attributes:
+        step: first step that was computed since the frame's revision, or None.
+        records: numbers of configurations and of fingerprints of weights.
+    """
+
+    step: int | None
+    records: tuple[int, int]
+
+
+def _news(source: Source, runs: Sequence[str], known: Mapping[str, _Kept]) -> dict[str, _News]:
+    if not runs:
         return {}
-    revisions = [kept.revision for kept in known.values()]
-    rows = queries.diagnosis_touched(source, runs=list(known), revisions=revisions).to_pylist()
-    touched = {row["run"]: row["step"] for row in rows}
-    frames = {run: kept.frame for run, kept in known.items() if run not in touched}
-    ahead = {run: first for run, first in touched.items() if _steps_before(known[run], first) >= known[run].settled}
-    if not ahead:
-        return frames
-    series = series_of_runs(source, {run: (first, None) for run, first in ahead.items()})
-    strata = strata_of_runs(source, {run: some.step[some["n"] > 0].tolist() for run, some in series.items()})
-    weights = weights_of_runs(source, {run: known[run].frame.weights for run in ahead})
-    return frames | {
-        run: _with(known[run], first, series[run], strata[run], weights[run]) for run, first in ahead.items()
+    revisions = [known[run].revision if run in known else _NEVER for run in runs]
+    rows = queries.diagnosis_news(source, runs=list(runs), revisions=revisions).to_pylist()
+    return {row["run"]: _News(row["step"], (row["configs"], row["readings"])) for row in rows}
+
+
+def _advanced(source: Source, known: Mapping[str, _Kept], news: Mapping[str, _News]) -> dict[str, Frame]:
+    """Return frames with the steps that were computed since; none of a run with another configuration, or with a step
+    from before the last few ones."""
+    same = {run: kept for run, kept in known.items() if news[run].records[0] == kept.records[0]}
+    frames = {run: kept.frame for run, kept in same.items() if news[run].step is None}
+    ahead = {
+        run: first
+        for run, kept in same.items()
+        if (first := news[run].step) is not None and _steps_before(kept, first) >= kept.settled
+    }
+    if ahead:
+        series = series_of_runs(source, {run: (first, None) for run, first in ahead.items()})
+        strata = strata_of_runs(source, {run: some.step[some["n"] > 0].tolist() for run, some in series.items()})
+        weights = weights_of_runs(source, {run: known[run].frame.weights for run in ahead})
+        for run, first in ahead.items():
+            frame = _with(known[run], first, series[run], strata[run])
+            frames[run] = replace(with_series(source, frame, frame.series), weights=weights[run])
+    return {
+        run: frame if news[run].records == same[run].records else replace(frame, readings=readings_of(source, run))
+        for run, frame in frames.items()
     }
 
 
@@ -177,7 +208,7 @@ def _steps_before(known: _Kept, first: int) -> int:
     return int((known.frame.series.step < first).sum())
 
 
-def _with(known: _Kept, first: int, news: Series, strata: Strata, weights: Weights) -> Frame:
+def _with(known: _Kept, first: int, news: Series, strata: Strata) -> Frame:
     """Return the frame with all that is known of the steps from `first` on."""
     frame = known.frame
     series = frame.series.within(frame.series.step[frame.series.step < first]).and_later(news)
@@ -187,7 +218,6 @@ def _with(known: _Kept, first: int, news: Series, strata: Strata, weights: Weigh
     return replace(
         frame,
         series=series,
-        weights=weights,
         strata=frame.strata.where(frame.strata.step < first).and_later(strata),
         growth=growth.verdict(),
     )

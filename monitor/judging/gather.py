@@ -29,7 +29,6 @@ from logprobe.monitor.judging.records import (
 )
 from logprobe.monitor.judging.replay import Replay
 from logprobe.monitor.judging.replay import from_rows as routes_from_rows
-from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.judging.setup import Setup, from_documents, parsed
 from logprobe.monitor.judging.tokens import Tokens, from_table, replicas_of
 from logprobe.monitor.judging.weight_readings import Readings, from_rows
@@ -61,29 +60,28 @@ _STRATA: Final = {
 _GROUPS: Final = ("cached", "in_flight", "replica", "version")
 
 
-def gather(source: Source, run: str, *, steps: Steps = (None, None), samples: Samples | None = None) -> Frame:
+def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
     """Read everything known of a run in a window of steps.
 
     Args:
         source: a `Reader` or a `Store`.
         run: name of the run.
         steps: first and last step, both included; None for no bound.
-        samples: where raw tokens are kept for the next time, or None.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    return with_tokens(source, gather_sums(source, run, steps=steps), samples)
+    return with_tokens(source, gather_sums(source, run, steps=steps))
 
 
-def with_tokens(source: Source, frame: Frame, samples: Samples | None = None) -> Frame:
+def with_tokens(source: Source, frame: Frame) -> Frame:
     """Return the frame with a sample of its raw tokens. Raises as `gather` does."""
     versions = Versions.from_records(
         Label(record.version, record.step, record.time, record.source)
         for record in frame.weights.records
         if record.version is not None
     )
-    recorded, places, replicas = _sample(source, frame.run, frame.series, versions, samples)
+    recorded, places, replicas = _sample(source, frame.run, frame.series, versions)
     replay = _replay(source, frame.run, frame.series) if frame.joins.routed else Replay()
     return replace(frame, recorded=recorded, places=places, replicas=replicas, replay=replay)
 
@@ -293,16 +291,13 @@ def weights_of_runs(source: Source, known: Mapping[str, Weights]) -> dict[str, W
 
 
 def _sample(
-    source: Source, run: str, series: Series, versions: Versions, samples: Samples | None
+    source: Source, run: str, series: Series, versions: Versions
 ) -> tuple[Tokens | None, tuple[Placed, ...], tuple[str, ...]]:
     """Read at most about `SAMPLE_TOKENS` tokens, spread evenly over the steps, their places and replicas."""
     steps, parts = _plan(series)
     if not steps:
         return None, (), ()
-    if samples is None:
-        table = queries.diagnosis_tokens(source, run=run, steps=steps, parts=parts)
-    else:
-        table = samples.read(source, run, steps, parts)
+    table = queries.diagnosis_tokens(source, run=run, steps=steps, parts=parts)
     if not table.num_rows:
         return None, (), ()
     recorded = from_table(table, versions)

@@ -60,6 +60,8 @@ class DiagnosisStage:
         self._now = now
         self._armed = armed
         self._frames = Frames()
+        self._essences: dict[str, Essence] = {}  # of the diagnoses that this stage has written
+        self._unhealthy: set[str] = set()  # runs of which it has seen that no level is kept
 
     def rows(self) -> Sequence[Row]:
         """Return the runs that have news, the newest first."""
@@ -77,19 +79,22 @@ class DiagnosisStage:
         found = list(self._look(rows))
         before = self._essences_of([row["run"] for row in rows])
         judged = [(row, document) for row, (_, document) in zip(rows, found, strict=True)]
-        changed = [row["run"] for row, document in judged if essence(document) != before.get(row["run"])]
+        essences = {row["run"]: essence(document) for row, document in judged}
+        changed = [run for run, now in essences.items() if now != before.get(run)]
         levels = {row["run"]: known_level(*each) for row, each in zip(rows, found, strict=True)}
         good = [{"run": run, "noted_at": at, **level} for run, level in levels.items() if level is not None]
-        others = [run for run, level in levels.items() if level is None]
+        others = {run for run, level in levels.items() if level is None}
         with self._store.transaction() as cursor:
             incoming = pa.Table.from_pylist([_row(row, document, at) for row, document in judged], _DIAGNOSES)
             self._store.execute(cursor, "diagnosis_write", incoming)
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", runs=changed)
-            if others:
-                self._store.execute(cursor, "known_levels_forget", runs=others)
+            if others - self._unhealthy:
+                self._store.execute(cursor, "known_levels_forget", runs=sorted(others - self._unhealthy))
             if good:
                 self._store.execute(cursor, "known_levels_note", pa.Table.from_pylist(good))
+        self._essences |= essences
+        self._unhealthy = self._unhealthy.difference(levels) | others
         return {"changes": len(changed), "armed": sum(self._armed(row["run"]) for row in rows)}
 
     def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
@@ -108,8 +113,9 @@ class DiagnosisStage:
                 yield look(self._store, row["run"], accepted=accepted.get(row["run"], ()))
 
     def _essences_of(self, runs: Sequence[str]) -> dict[str, Essence]:
-        kept = queries.diagnosis_kept(self._store, runs=list(runs)).to_pylist()
-        return {row["run"]: essence(json.loads(row["document"])) for row in kept}
+        unknown = [run for run in runs if run not in self._essences]
+        kept = queries.diagnosis_kept(self._store, runs=unknown).to_pylist() if unknown else ()
+        return self._essences | {row["run"]: essence(json.loads(row["document"])) for row in kept}
 
 
 _DIAGNOSES: Final = pa.schema(

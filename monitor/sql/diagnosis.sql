@@ -47,6 +47,24 @@ FROM diagnoses
 WHERE run = coalesce($run, run)
 ORDER BY run
 
+-- diagnosis_news: What frames of $runs may not know: the first step that was computed since the revision at the run's place in $revisions (null: none), and how
+-- many configurations and fingerprints of weights there are. Grain: run. Inputs: step_summaries, config_records, weight_readings.
+WITH wanted AS (
+    SELECT unnest($runs::VARCHAR[]) AS run, unnest($revisions::BIGINT[]) AS since
+), computed AS (
+    SELECT s.run, min(s.step) AS step
+    FROM step_summaries AS s JOIN wanted AS w ON w.run = s.run
+    WHERE s.revision > list_min($revisions::BIGINT[]) AND s.revision > w.since
+    GROUP BY s.run
+), configured AS (
+    SELECT run, count(*) AS configs FROM config_records WHERE run IN (FROM (SELECT run FROM wanted)) GROUP BY run
+), read AS (
+    SELECT run, count(*) AS readings FROM weight_readings WHERE run IN (FROM (SELECT run FROM wanted)) GROUP BY run
+)
+SELECT w.run, c.step, coalesce(configs, 0) AS configs, coalesce(readings, 0) AS readings
+FROM wanted AS w
+LEFT JOIN computed AS c ON c.run = w.run LEFT JOIN configured AS k ON k.run = w.run LEFT JOIN read AS r ON r.run = w.run
+
 -- diagnosis_slices: Rows of step_slices of some steps, each of $steps one of the run at its place in $runs. $lowest and $highest: of $steps.
 -- Grain: that of step_slices, in the order of runs and steps. Inputs: step_slices.
 WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($steps::BIGINT[]) AS step)
@@ -57,13 +75,6 @@ ORDER BY ALL
 
 -- diagnosis_steps_on_their_way: Steps of $run that may still get records of its engine. Grain: step. Inputs: steps_on_their_way.
 SELECT step FROM steps_on_their_way($run, now()) ORDER BY step
-
--- diagnosis_touched: First step of each of $runs that was computed since the revision at its place in $revisions. Grain: run with any. Input: step_summaries.
-WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($revisions::BIGINT[]) AS since)
-SELECT s.run, min(s.step) AS step
-FROM step_summaries AS s JOIN wanted AS w ON w.run = s.run
-WHERE s.revision > list_min($revisions::BIGINT[]) AND s.revision > w.since
-GROUP BY s.run
 
 -- diagnosis_weight_readings: Fingerprints of weights in $run, oldest first: the newest 4,000, and of the versions among them the newest of each process and adapter. Grain: reading. `step`: optimizer step whose result the version is.
 -- Inputs: weight_readings, weight_records.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from logprobe.monitor.judging import frames as frames_module
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.frame import Column
 from logprobe.monitor.judging.frames import AGAIN, Frames, Look
+from logprobe.monitor.judging.judgement import Judgement, Level
 from logprobe.monitor.store.store import Store
 
 RUN = "v0-reference"
@@ -48,7 +50,8 @@ def _count(asked: list[str]) -> int:
     return begins[-1]
 
 
-def test_steps_one_by_one_as_all_at_once(home: Path) -> None:
+def test_steps_one_by_one_as_all_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_module, "WINDOW", AGAIN)
     ingest_recorded(home, RUN, before_step=60)
     frames = Frames()
     whole = []
@@ -57,9 +60,20 @@ def test_steps_one_by_one_as_all_at_once(home: Path) -> None:
         assert same(document, expected, rel=1e-7), step
         whole.append("diagnosis_tokens" in asked or "diagnosis_sample" in asked)
         if not whole[-1]:
-            assert sorted(asked) == ["diagnosis_slices", "diagnosis_steps", "diagnosis_touched", "diagnosis_weights"]
+            assert sorted(asked) == ["diagnosis_news", "diagnosis_slices", "diagnosis_steps", "diagnosis_weights"]
         ingest_recorded(home, RUN, from_step=step, before_step=step + 1)
     assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, AGAIN]
+
+
+@pytest.mark.parametrize(
+    ("whole", "quiet", "open_"), [(1, 10, 10), (11, 11, 10), (39, 39, 10), (41, 40, 10), (399, 40, 39), (410, 41, 41)]
+)
+def test_a_look_at_the_tokens_holds_longer_while_nothing_is_open(whole: int, quiet: int, open_: int) -> None:
+    level = Level(1e-3, 0.0, 1.0, "as expected")
+    calm = Judgement("healthy", "none", None, None, (), "not_needed", "nothing", level)
+    assert frames_module._holds(whole, calm) == quiet
+    assert frames_module._holds(whole, replace(calm, verdict="critical")) == open_
+    assert frames_module._holds(whole, replace(calm, layer="unknown")) == open_
 
 
 def test_weights_that_are_published_are_known_before_their_tokens_are_judged(home: Path) -> None:
@@ -85,7 +99,7 @@ def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(home: Path) ->
         cursor.execute("UPDATE step_pairs SET n_nonfinite_behaviour = 5 WHERE run = ? AND step = 59", [RUN])
         cursor.execute("UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = 59", [RUN])
     document, expected, asked = look(frames, home)
-    assert "diagnosis_touched" in asked
+    assert "diagnosis_configs" in asked
     assert "nonfinite_logprobs" in {finding["cause"] for finding in document["findings"]}
     assert same(document, expected, rel=1e-7)
 
