@@ -38,7 +38,7 @@ def run(home: str | None, seconds: float | None) -> int:
         timer.cancel()
     waiting = len(shipper.queue.waiting())
     complain(f"{shipper.sent:,} segments shipped, {waiting:,} left")
-    return 1 if left or waiting or shipper.unread else 0
+    return 1 if left or waiting or shipper.queue.unread else 0
 
 
 def _work(shipper: Shipper, stop: threading.Event) -> bool:

@@ -72,7 +72,6 @@ class Shipper:
     Attributes:
         sent: segments that were shipped.
         problem: reason that nothing is shipped now, or None.
-        unread: the first read error of the last look at the spool, as a message, or None.
     """
 
     def __init__(self, home: Path, place: Place, stop: threading.Event, options: Options = Options()) -> None:
@@ -88,11 +87,6 @@ class Shipper:
         self._aside = threading.Lock()
         self._notes = Notes(place, self._writer, self.queue)
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logprobe-ship")
-
-    @property
-    def unread(self) -> str | None:
-        """The first read error of the last look at the spool, as a message, or None."""
-        return self.queue.unread
 
     def run(self) -> None:
         """Ship until the work is done. Raise `HomeBusyError` if another process ships this home or serves it, and
