@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.collectors.errors import ConfigurationError, HomeBusyError, LogprobeError, MissingExtraError, SegmentError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, MissingExtraError, SegmentError
 from logprobe.collectors.files import READABLE, replace_file
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
@@ -151,8 +151,8 @@ class Carrier:
                     return
                 self._shipper = Shipper(self._folder, place, threading.Event(), Options())
                 self._shipper.run()
-            except (OSError, HomeBusyError, ValueError) as error:
-                self._problem, self._shipper = str(error), None
+            except (OSError, LogprobeError, ValueError, RuntimeError, MemoryError) as error:
+                self._problem, self._shipper = _words(error), None
             pause.wait(_AGAIN_SECONDS)
 
     def _is_the_services(self, place: RayPlace) -> bool:
@@ -293,7 +293,7 @@ def _keep(home: Path, folder: str, cluster: str) -> None:
             except (RuntimeError, ValueError) as error:  # the cluster is gone
                 raise ConfigurationError(f"the Ray cluster: {_words(error)}") from error
             if nodes != seen:
-                complain(f"taking what {len(nodes)} nodes of the Ray cluster record below {folder}")
+                complain(f"taking what the nodes of the Ray cluster ({len(nodes)}) record below {folder}")
                 seen = nodes
             for words in (problems.keys() & before) - said:  # not of a moment only
                 complain(f"{problems[words]} of {len(nodes)} nodes of the Ray cluster ship nothing now: {words}")
