@@ -29,6 +29,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)
 
 
+# Their tests share one process with engines, see tests/e2e/engine_host.py: one worker runs them.
+_OF_ENGINES = ("test_vllm_engine.py", "test_attribution.py", "test_real_engine.py", "test_experts.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What `--dist=loadfile` does, but that a worker may have several files at once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByNeighbour(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "engines" if file.endswith(_OF_ENGINES) else file
+
+    return ByNeighbour(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Any:
     """What is collected is no garbage: Python looked through it again and again, which took as long as collecting."""

@@ -22,6 +22,7 @@ from engine_scenarios import (
     Driver,
     described,
     engine_arguments,
+    engine_of,
     prompts_of,
     recorded,
     torch_logprobs,
@@ -31,12 +32,12 @@ from engine_scenarios import (
 
 def loads(models: Path) -> Any:
     """Every way to change an engine's weights that somebody was seen to use, each after a mark and before the next."""
-    from vllm import LLM, SamplingParams
+    from vllm import SamplingParams
 
     from logprobe.collectors import weights
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
-    llm = LLM(**engine_arguments(models))
+    llm = engine_of(models)
     params = SamplingParams(temperature=1.0, max_tokens=3, logprobs=0, ignore_eos=True)
 
     def sampled() -> str:
@@ -111,12 +112,10 @@ def frameworks_call(llm: Any, name: str) -> None:
 
 def trajectories(models: Path) -> Any:
     """An interrupted rollout sent again, three turns with a tool's answers between, and one that is named at the engine."""
-    from vllm import LLM
-
     from logprobe.collectors import Recorder, weights
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
-    llm = LLM(**engine_arguments(models))
+    llm = engine_of(models)
     actor = Actor(Driver(llm.llm_engine))
     weights.mark(0, step=0)
     prompts = [prompt["prompt_token_ids"] for prompt in prompts_of(3, length=40)]
@@ -276,16 +275,29 @@ async def _replicas(models: Path) -> Any:
 # --- Fingerprints of weights ---
 
 
+def plain_matrices(scenario: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `scenario` played where vLLM keeps the matrices of an engine as they are, as it does on a GPU, and packs none."""
+
+    @functools.wraps(scenario)
+    def play(*arguments: Any) -> Any:
+        import vllm._custom_ops as ops
+
+        packs, ops._supports_onednn = ops._supports_onednn, False
+        try:
+            return scenario(*arguments)
+        finally:
+            ops._supports_onednn = packs
+
+    return play
+
+
+@plain_matrices
 def fingerprints(models: Path) -> Any:
     """Weights as the trainer has them; a label that moved on without its weights; weights that somebody overwrites in place."""
-    import vllm._custom_ops as ops
-    from vllm import LLM
-
     from logprobe.collectors import Recorder, weights
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
-    ops._supports_onednn = False  # vLLM then keeps the matrices as they are, as it does on a GPU, and packs none
-    llm = LLM(**engine_arguments(models))
+    llm = engine_of(models)
     states = [state_of(models / name) for name in ("old", "new")]
     third = {name: weight * 1.01 for name, weight in states[1].items()}
     recorder = Recorder(component="trainer")

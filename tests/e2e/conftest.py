@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from dashboard_process import Watched
-from engine_process import make_models
+from engine_process import EngineHost, make_models
+from made_once import copy_of
 from playwright.sync_api import Browser, sync_playwright
 
 
@@ -21,7 +22,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two checkpoints of one tiny policy, ``old`` and ``new`` (a training step later)."""
-    return make_models(tmp_path_factory.mktemp("models"))
+    folder = tmp_path_factory.mktemp("models") / "models"
+    copy_of("models", make_models, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineHost]:
+    """The process in which scenarios have engines of their own, one after the other."""
+    host = EngineHost(tmp_path_factory.mktemp("engines"))
+    yield host
+    host.close()
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,50 @@ def run_scenario(
     return json.loads(answers[-1])
 
 
+class EngineHost:
+    """A process that plays scenarios one after the other, see `engine_host`; starts with the first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "host.log"
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, name: str, models: Path, *numbers: int, script: str = "engine_scenarios", **environment: str) -> Any:
+        """What scenario `name` of `script` returned; fails with what it raised."""
+        asked = {"script": script, "name": name, "arguments": [str(models), *numbers], "environment": environment}
+        process = self._started()
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            self.close()
+            raise AssertionError(f"scenario {name} ended its process:\n{self._log.read_text('utf-8')[-6000:]}")
+        answer = json.loads(line)
+        assert "result" in answer, f"scenario {name}: {answer['error']}\n{self._log.read_text('utf-8')[-3000:]}"
+        return answer["result"]
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            with self._log.open("a") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, str(SCENARIOS.with_stem("engine_host"))],
+                    env=_variables({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
+        return self._process
+
+    def close(self) -> None:
+        """Ends the process. An engine that hangs is killed; one that was to end well has been shut down before."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment`, and what a process with an engine gets besides."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("LOGPROBE_", "VLLM_"))}

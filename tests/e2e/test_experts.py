@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import run_scenario
+from engine_process import EngineHost
 from recorded_home import take_in
 
 from logprobe.monitor.home import Home
@@ -16,9 +17,11 @@ TOKENS, LAYERS = 8 * 12, 2  # of the three layers one is dense
 
 
 @pytest.fixture(scope="module")
-def told_and_measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[int, dict[str, float | None]]]:
+def told_and_measured(
+    engines: EngineHost, models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, dict[int, dict[str, float | None]]]:
     folder = tmp_path_factory.mktemp("experts")
-    told = run_scenario("experts", folder, LOGPROBE_HOME=str(folder / "home"), LOGPROBE_RUN="moe")
+    told = engines.run("experts", models, LOGPROBE_HOME=str(folder / "home"), LOGPROBE_RUN="moe")
     with Store.open(Home(folder / "home")) as store:
         take_in(store)
         stored = store.query("SELECT step, metric, value FROM step_metrics").to_pylist()

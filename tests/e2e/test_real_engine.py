@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import run_scenario
+from engine_process import EngineHost
 from processes import logprobe
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def recorded(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def recorded(engines: EngineHost, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of four steps: temperature 1 (1: r joined from the plugin, 2: r as received), temperature 0.7 (3, 4 alike)."""
     home = tmp_path_factory.mktemp("real") / "home"
-    told = run_scenario("exactness", models, LOGPROBE_HOME=str(home), LOGPROBE_RUN="real")
+    told = engines.run("exactness", models, LOGPROBE_HOME=str(home), LOGPROBE_RUN="real")
     assert told["flushed"]
     assert logprobe("up", "--once", "--home", home).returncode == 0
     answer = json.loads(logprobe("show", "--metrics", "real", "--json", "--home", home).stdout)
