@@ -131,15 +131,18 @@ class Judgement:
     @property
     def worst(self) -> str | None:
         """The severity of the worst alert that fires beside the judgement's own; None: none does."""
+        if not self.alerts:  # as of nearly all runs
+            return None
         severities = {alert.severity for alert in self.alerts if alert.counts}
         return next((severity for severity in ("critical", "warning", "info") if severity in severities), None)
 
     @property
     def severity(self) -> Severity:
         """Return the severity, by the table of this module."""
-        if "critical" in {self.worst, self.verdict}:
+        worst = self.worst
+        if worst == "critical" or self.verdict == "critical":
             return "critical"
-        if self.worst == "warning" or self.verdict in {"growing", "watch"}:
+        if worst == "warning" or self.verdict in {"growing", "watch"}:
             return "warning"
         return "ok" if self.verdict == "healthy" and not self.outdated else "unknown"
 

@@ -18,7 +18,7 @@ import duckdb
 
 from logprobe.alerts.controller import decide
 from logprobe.alerts.controller.gather import Known, gather, look
-from logprobe.alerts.controller.policy import SECTION, Mode, Policy, load
+from logprobe.alerts.controller.policy import POLICY, SECTION, InForce, Mode, Policy, load, stated
 from logprobe.alerts.controller.situation import Action, Control, Phase, Situation
 from logprobe.alerts.notification import CONTROLLER, Notification
 from logprobe.alerts.reloading import Reloaded
@@ -140,7 +140,6 @@ _RUNS_PER_TURN: Final = 128
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
 _RUN: Final = re.compile(r"\bRUN\b")
 ACTION: Final = "correction.command"
-POLICY: Final = "correction.policy"
 COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
 
 
@@ -158,20 +157,6 @@ class Commanded(TypedDict):
 
     run: str
     actions: list[Told]
-
-
-class Stated(TypedDict):
-    """Facts about a policy for pages and the command line. `config`: of its correction."""
-
-    mode: str
-    config: Mapping[str, Any]
-    effect_steps: int
-
-
-class InForce(Stated):
-    """The policy that the service goes by. `problem`: why what the file says now is not in effect."""
-
-    problem: str | None
 
 
 _STOPPED: Final = Action(
@@ -371,11 +356,6 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
         },
         armed=controller.armed,
     )
-
-
-def stated(policy: Policy) -> Stated:
-    """See `Stated`."""
-    return {"mode": policy.mode.value, "config": policy.correction.to_dict(), "effect_steps": policy.effect_steps}
 
 
 def notification(

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
@@ -93,6 +93,26 @@ class Policy(Settings):
     """corrected steps after which the effect is judged"""
 
 
+class Stated(TypedDict):
+    """Facts about a policy for pages and the command line. `config`: of its correction."""
+
+    mode: str
+    config: Mapping[str, Any]
+    effect_steps: int
+
+
+class InForce(Stated):
+    """The policy that the service goes by. `problem`: why what the file says now is not in effect."""
+
+    problem: str | None
+
+
+def stated(policy: Policy) -> Stated:
+    """See `Stated`."""
+    return {"mode": policy.mode.value, "config": policy.correction.to_dict(), "effect_steps": policy.effect_steps}
+
+
+POLICY: Final = "correction.policy"  # the action that tells it
 SECTION: Final = "correction"
 _KIND: Final = TypeAdapter(Policy)
 

@@ -17,9 +17,10 @@ from logprobe.app.text.runs import line, worst_first
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import complain, harmless
 from logprobe.monitor import queries
-from logprobe.monitor.elsewhere import Briefly, checked
+from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
+from logprobe.monitor.reader import open_reader
 
 _COLUMNS: Final = (
     "run",
@@ -42,7 +43,7 @@ def run(arguments: Arguments) -> int:
     lines: list[dict[str, Any]] = []
     failed = 0
     with ThreadPoolExecutor(len(places)) as pool:
-        pending = {where: pool.submit(lines_of, Briefly(where)) for where in places}
+        pending = {where: pool.submit(_lines_at, where) for where in places}
         for where, asked in pending.items():
             try:
                 lines += [row | {"where": where} if len(places) > 1 else row for row in asked.result()]
@@ -62,6 +63,11 @@ def _places_of(arguments: Arguments) -> tuple[Home, list[str]]:
     """Return the home, and all places to read: the home first, then those of --also. Raises `ConfigurationError`."""
     home = Home(home_path(arguments))
     return home, [str(home.path), *checked(arguments.also, home)]
+
+
+def _lines_at(where: str) -> list[dict[str, Any]]:
+    with open_reader(where) as reader:
+        return lines_of(reader)
 
 
 def lines_of(source: Source) -> list[dict[str, Any]]:

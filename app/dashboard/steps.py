@@ -18,7 +18,7 @@ from logprobe.app.dashboard.thinning import Floats, wants_log
 from logprobe.app.dashboard.verdict import LatestDiagnosis
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS
-from logprobe.monitor.judging.growth import K3, RULE
+from logprobe.monitor.judging.growth_rule import K3, RULE
 from logprobe.monitor.metrics.catalog import metric
 
 _SAME: Final = 0.005  # relative: smaller changes are not worth a number

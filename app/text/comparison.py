@@ -9,7 +9,7 @@ from typing import Final
 from logprobe.app.text.numbers import number
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.comparison import AXES, Axis, where
-from logprobe.monitor.judging.growth import K3
+from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.judging.judgement import Growth
 
 TONES: Final = {"worse": "bad", "better": "good", "same": "good", "differs": "unsure", "unknown": "unsure"}

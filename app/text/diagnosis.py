@@ -11,7 +11,7 @@ from logprobe.app.text.judgement import VERDICTS
 from logprobe.app.text.numbers import duration, number
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, NotMeasuredDocument
-from logprobe.monitor.judging.growth import RULE
+from logprobe.monitor.judging.growth_rule import RULE
 from logprobe.monitor.judging.signatures import kind_of
 from logprobe.monitor.number_text import short
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logprobe.monitor.judgement import Judgement, Severity
-from logprobe.monitor.judging.growth import RULE
+from logprobe.monitor.judging.growth_rule import RULE
 
 VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "healthy": ("✓", "Healthy", "Engine and trainer agree to within what this setup allows."),

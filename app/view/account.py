@@ -26,7 +26,7 @@ from logprobe.monitor.judgement import FIRING
 from logprobe.monitor.judging.accepted import accepted
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.document import DiagnosisDocument, leading
-from logprobe.monitor.judging.growth import K3
+from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.judging.judgement import GROWS
 from logprobe.monitor.queries import Source
 

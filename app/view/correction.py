@@ -10,8 +10,7 @@ from typing import Any, TypedDict
 from logprobe.alerts.controller import refusals
 from logprobe.alerts.controller.effect import WORDS, Figure
 from logprobe.alerts.controller.gather import gather, judged
-from logprobe.alerts.controller.job import POLICY, InForce, stated
-from logprobe.alerts.controller.policy import load
+from logprobe.alerts.controller.policy import POLICY, InForce, load, stated
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import judgement

@@ -16,7 +16,7 @@ from logprobe.app.view.chart import Chart, Line, figure
 from logprobe.app.view.run_view import RunView
 from logprobe.app.view.story import Facts, Part, Points, Section, Table
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.judging.growth import K3
+from logprobe.monitor.judging.growth_rule import K3
 
 # Nothing may be loaded or run, whatever is in the page: names and texts of rollouts come from outside.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"

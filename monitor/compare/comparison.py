@@ -23,7 +23,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare.history import History, history
 from logprobe.monitor.compare.level import Level, level
 from logprobe.monitor.compare.places import Place
-from logprobe.monitor.judging.growth import K3
+from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.judging.judgement import Growth
 from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.judging.parity.judging import Setting, differing

@@ -13,7 +13,7 @@ import pyarrow as pa
 from logprobe.monitor import queries
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.judging.gather import growth_of
-from logprobe.monitor.judging.growth import K3
+from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.judging.judgement import Growth
 from logprobe.monitor.judging.parity.facts import Facts, facts_of
 from logprobe.monitor.judging.parity.judging import trends

@@ -23,7 +23,7 @@ from logprobe.app.runs import Run
 from logprobe.app.text.diagnosis import multiple
 from logprobe.app.text.html import Markup, element
 from logprobe.app.text.numbers import number, quantity
-from logprobe.monitor.judging.growth import K3
+from logprobe.monitor.judging.growth_rule import K3
 
 _USUAL_LATENESS: Final = 5  # steps
 

@@ -17,8 +17,8 @@ from processes import eventually
 from recorded_home import take_in
 
 from logprobe.alerts.controller import gather
-from logprobe.alerts.controller.job import POLICY, Controller, controller_part, perform, records
-from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.controller.job import Controller, controller_part, perform, records
+from logprobe.alerts.controller.policy import POLICY, Mode, Policy
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.rules.alert import CRITICAL, Alert
 from logprobe.alerts.rules.ledger import save

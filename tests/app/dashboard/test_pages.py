@@ -12,7 +12,7 @@ import pytest
 from recorded_home import ingest_recorded, take_in
 from streamlit.testing.v1 import AppTest
 
-from logprobe.alerts.controller.job import POLICY
+from logprobe.alerts.controller.policy import POLICY
 from logprobe.alerts.sending.actions import CHANNELS
 from logprobe.app.dashboard import acting, data
 from logprobe.app.dashboard.access.settings import Permission

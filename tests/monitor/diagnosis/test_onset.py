@@ -14,7 +14,8 @@ import pytest
 from growth_runs import HEALTHY, Trend, series
 from scipy.stats import theilslopes
 
-from logprobe.monitor.judging.growth import RULE, Change, Tracker, bend, theil_sen
+from logprobe.monitor.judging.growth import Change, Tracker, bend, theil_sen
+from logprobe.monitor.judging.growth_rule import RULE
 from logprobe.monitor.judging.judgement import Growth
 
 QUIET = Trend(spread=0.1)
