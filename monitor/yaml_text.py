@@ -1,7 +1,8 @@
-"""YAML of people's settings, with limits: aliases can make 258 bytes mean millions of values."""
+"""YAML: tables of ours; and people's settings, with limits: aliases can make 258 bytes mean millions of values."""
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Any, Final
 
 import yaml
@@ -10,6 +11,13 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
 
 _DEEP: Final = "nested too deeply"
+_OURS: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of libyaml where there is one: eight times as fast
+
+
+def packaged(package: str, name: str) -> Any:
+    """Return the meaning of a YAML file that comes with a package of ours."""
+    text = files(package).joinpath(name).read_text(encoding="utf-8")
+    return yaml.load(text, Loader=_OURS)  # noqa: S506 - a safe loader, either of them
 
 
 def composed(text: str, file: str) -> yaml.Node | None:

@@ -10,13 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
-
-import yaml
 
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, SettingDocument
 from logprobe.monitor.judging.setup import Setup
+from logprobe.monitor.yaml_text import packaged
 
 _FILE: Final = "framework_settings.yaml"
 _ENGINE: Final = "vllm"
@@ -27,7 +25,7 @@ _EQUAL: Final = 1e-9  # relative
 @cache
 def table() -> Mapping[str, Mapping[str, Any]]:
     """Return the file: framework → what its settings are called."""
-    return dict(yaml.safe_load(files("logprobe.monitor.judging").joinpath(_FILE).read_text(encoding="utf-8")))
+    return dict(packaged("logprobe.monitor.judging", _FILE))
 
 
 def framework_of(setup: Setup) -> str | None:

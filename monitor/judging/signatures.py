@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
-import yaml
-
 from logprobe.monitor.judging.document import Layer
+from logprobe.monitor.yaml_text import packaged
 
 Kind = Literal["fault", "noise", "growth", "lag", "note"]
 Test = Literal["counted", "declared", "distribution", "contrast", "course"]
@@ -54,9 +52,8 @@ class Signature:
 
 
 def _table() -> dict[str, Signature]:
-    text = (files("logprobe.monitor.judging") / "signatures.yaml").read_text(encoding="utf-8")
     table: dict[str, Signature] = {}
-    for cause, row in yaml.safe_load(text).items():
+    for cause, row in packaged("logprobe.monitor.judging", "signatures.yaml").items():
         for key, allowed in (("layer", Layer), ("kind", Kind), ("test", Test)):
             if row[key] not in get_args(allowed):
                 raise ValueError(f"signatures.yaml: {cause} has {key} {row[key]!r}; use one of {get_args(allowed)}")

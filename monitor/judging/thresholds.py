@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
 
-import yaml
+from logprobe.monitor.yaml_text import packaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,7 @@ class Prior:
 
 
 def _document() -> Mapping[str, Any]:
-    text = (files("logprobe.monitor.judging") / "thresholds.yaml").read_text(encoding="utf-8")
-    document: Mapping[str, Any] = yaml.safe_load(text)
+    document: Mapping[str, Any] = packaged("logprobe.monitor.judging", "thresholds.yaml")
     return document
 
 

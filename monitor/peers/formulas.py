@@ -6,15 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.located import instead
+from logprobe.monitor.yaml_text import packaged
 
 Array: TypeAlias = NDArray[Any]
 
@@ -291,8 +290,7 @@ def _peer(name: str, row: Mapping[str, Any]) -> Peer:
 
 
 def _table() -> dict[str, Peer]:
-    text = files("logprobe.monitor.peers").joinpath("table.yaml").read_text(encoding="utf-8")
-    return {name: _peer(name, row) for name, row in yaml.safe_load(text).items()}
+    return {name: _peer(name, row) for name, row in packaged("logprobe.monitor.peers", "table.yaml").items()}
 
 
 PEERS: Final[Mapping[str, Peer]] = _table()
