@@ -16,7 +16,8 @@ from logprobe.app.text.numbers import data_size
 from logprobe.app.text.terminal import progress
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.archive_file import NAME, name_of
+from logprobe.monitor.store.archive_file import name_of
+from logprobe.monitor.store.raw_files import NAME
 
 
 class Checked(TypedDict):

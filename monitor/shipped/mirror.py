@@ -30,8 +30,9 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.journal import NAME as JOURNAL
 from logprobe.monitor.plain_text import file_name
 from logprobe.monitor.shipped.landing import place_of, require_room
-from logprobe.monitor.store.archive_file import NAME, footer, merged_of, name_of
+from logprobe.monitor.store.archive_file import footer, merged_of, name_of
 from logprobe.monitor.store.archive_identity import IDENTITY, MARK
+from logprobe.monitor.store.raw_files import NAME
 
 LOGGER: Final = logging.getLogger("logprobe.bucket")
 SECONDS: Final = 5.0

@@ -35,9 +35,7 @@ from logprobe.collectors.files import DISK, UNFINISHED, Disk, Stamp, is_gone, re
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, run_dir, run_name, spool_dir
 from logprobe.monitor.store.archive_file import (
-    NAME,
     TIERS,
-    Known,
     Merged,
     footer,
     merged_of,
@@ -50,6 +48,8 @@ from logprobe.monitor.store.archive_file import (
     with_rows,
 )
 from logprobe.monitor.store.archive_identity import identify, require
+from logprobe.monitor.store.raw_damage import Known
+from logprobe.monitor.store.raw_files import NAME
 
 FOLDER: Final = "archive"
 FILE_BYTES: Final = 32 << 20  # of segments in one file, and of files that are merged again

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,13 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from logprobe.collectors.files import Stamp
 from logprobe.collectors.spool.segments import Segment
 
 SEQUENCES: Final = "sequences"  # statistics per sequence, in place of tokens
 FROZEN: Final = "frozen"  # metrics per step, in place of statistics
 TIERS: Final = {SEQUENCES: 1, FROZEN: 2}  # any other kind: 0
-NAME: Final = re.compile(r"([0-9a-f]{32})\.parquet")
 _KEY: Final = b"logprobe.file"
 _GROUP_BYTES: Final = 16 << 20  # of a row group, before compression
 _SPLIT: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
@@ -44,16 +41,6 @@ class Merged:
     def tier(self) -> int:
         """Number of times that records of the file were reduced: 0 as recorded, 1 sequences, 2 metrics of steps."""
         return TIERS.get(self.kind, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Facts known of the files of an archive; a reader of some of them notes them as well."""
-
-    left: dict[str, str] = field(default_factory=dict)  # path below the archive → why it is damaged or foreign
-    same: dict[str, Stamp] = field(
-        default_factory=dict
-    )  # file → as it was when its bytes were those that it is named by
 
 
 def with_rows(segment: Segment) -> pa.Table:

@@ -8,7 +8,6 @@ A thread that holds the archive's lock never waits for the store's writer; the w
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,10 +25,9 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import frozen, tiers
 from logprobe.monitor.store.archive import Archive, Changes, Counts, MergeReport
-from logprobe.monitor.store.archive_file import FROZEN, Known, Merged
+from logprobe.monitor.store.archive_file import FROZEN, Merged
 from logprobe.monitor.store.archive_identity import MARK
 from logprobe.monitor.store.merging import Merger, Refused, TakenIn
-from logprobe.monitor.store.raw_damage import Damaged
 from logprobe.monitor.store.readers import Readers
 from logprobe.monitor.store.tombstone import Deletion, Tombstone, Tombstones
 
@@ -43,7 +41,6 @@ _MOST_NAMED: Final = 10
 _LEFT: Final = "{place} cannot be read ({why}): restore that file, or move it away"
 Forget = Callable[[str], object]
 Others = Callable[[str], Iterable[Path]]
-_TOKENS: Final = re.compile(r"\b(raw_training|raw_rollout|raw_files|tokens)\b", re.IGNORECASE)
 _FILES: Final = pa.schema(
     [(name, pa.string()) for name in ("path", "run", "kind")]
     + [(name, pa.int64()) for name in ("min_step", "max_step", "rows", "bytes")]
@@ -51,11 +48,6 @@ _FILES: Final = pa.schema(
 )
 _ROWS: Final = {"training": "archive_trained", "rollout": "archive_sampled"}
 _PLACES: Final = pa.schema([("path", pa.string()), ("segment_id", pa.string())])
-
-
-def reads_tokens(sql: str) -> bool:
-    """Tell whether a statement may read tokens from files."""
-    return _TOKENS.search(sql) is not None
 
 
 class Archiving:
@@ -69,9 +61,7 @@ class Archiving:
         self._time = time
         self._turn = threading.RLock()
         self.tombstones = Tombstones(home.path, time=time)
-        known = Known()
-        self.damaged = Damaged(home, known)
-        self._archive = Archive(home.path, deleted=self.tombstones.__contains__, known=known, time=time)
+        self._archive = Archive(home.path, deleted=self.tombstones.__contains__, known=store.damaged.known, time=time)
         self._merger = Merger(self._archive)
         self._opened = False
         self._lock: FileLock | None = None
@@ -177,7 +167,7 @@ class Archiving:
         `told`: reasons to wait that are said elsewhere, of the whole disk.
         """
         waiting = {place: why for place, why in self.waiting().items() if not any(words in why for words in told)}
-        left = {f"{self._archive.folder}/{path}": why for path, why in list(self.damaged.left.items())}
+        left = {f"{self._archive.folder}/{path}": why for path, why in list(self._store.damaged.left.items())}
         return [
             *([self.problem] if self.problem else []),
             *_said(left, _LEFT, "are damaged or foreign"),

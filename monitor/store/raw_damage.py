@@ -12,6 +12,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import QueryError
-from logprobe.collectors.files import stamp_of
+from logprobe.collectors.files import Stamp, stamp_of
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.archive_file import Known
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.raw_files import OTHER_BYTES, has_its_bytes
 
@@ -35,13 +35,23 @@ UNREADABLE: Final = "raw tokens cannot be read: "  # begins what is said then
 _REFUSALS: Final = ("Invalid Input Error", "IO Error")
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Facts known of the files of an archive; a reader of some of them notes them as well."""
+
+    left: dict[str, str] = field(default_factory=dict)  # path below the archive → why it is damaged or foreign
+    same: dict[str, Stamp] = field(
+        default_factory=dict
+    )  # file → as it was when its bytes were those that it is named by
+
+
 class Damaged:
     """Files of the archive that are not what was written, and those that are known to be. Safe to share between
     threads: at worst two read one file."""
 
-    def __init__(self, home: Home, known: Known) -> None:
-        """`known`: which the archive keeps as well."""
+    def __init__(self, home: Home) -> None:
         self._home = home
+        self.known = known = Known()  # the archive keeps it as well
         self.left = known.left
         self._same = known.same
         self._last: str | None = None  # the file that was looked at last: the next look begins after it

@@ -9,6 +9,7 @@ first reader of a file compares it with the checksum in its name.
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +19,8 @@ import pyarrow.parquet as pq
 from logprobe.collectors.files import make_durable
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.archive_file import NAME
 
+NAME: Final = re.compile(r"([0-9a-f]{32})\.parquet")  # of a file of the archive
 RAW_KINDS: Final = ("training", "rollout")
 
 # The key of a row in the store, in front of what the collector recorded. The run is that of the file's folder.

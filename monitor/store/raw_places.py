@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
@@ -13,6 +14,13 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.store.raw_damage import Damaged
 from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file
 from logprobe.monitor.store.sql_files import statement
+
+_TOKENS: Final = re.compile(r"\b(raw_training|raw_rollout|raw_files|tokens)\b", re.IGNORECASE)
+
+
+def reads_tokens(sql: str) -> bool:
+    """Tell whether a statement may read tokens from files."""
+    return _TOKENS.search(sql) is not None
 
 
 def wanted(sql: str, params: Mapping[str, Any]) -> list[str]:

@@ -118,7 +118,7 @@ class Retention:
         if compact:
             self._merge_some(report)
         files = self.files()
-        self._store.archive.damaged.look({file.path: (file.bytes, file.rows) for file in files})
+        self._store.damaged.look({file.path: (file.bytes, file.rows) for file in files})
         report.raw_files, report.raw_bytes = len(files), sum(file.bytes for file in files)
         report.seconds = time.perf_counter() - started
         return report

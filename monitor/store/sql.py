@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.budgets import query_memory, size
-from logprobe.monitor.store.archiving import reads_tokens
 from logprobe.monitor.store.queries import BATCH_ROWS, beginning, limited
 from logprobe.monitor.store.raw_damage import UNREADABLE
+from logprobe.monitor.store.raw_places import reads_tokens
 
 if TYPE_CHECKING:
     from logprobe.monitor.store.store import Store

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -30,7 +30,6 @@ from logprobe.monitor.budgets import GIB, MIB, store_memory
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.store import raw_places, schema, views
-from logprobe.monitor.store.archiving import Archiving, reads_tokens
 from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.queries import one_line
@@ -40,6 +39,9 @@ from logprobe.monitor.store.readers import Readers
 from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.schema import rollback
 from logprobe.monitor.store.sql_files import statement
+
+if TYPE_CHECKING:
+    from logprobe.monitor.store.archiving import Archiving
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -90,11 +92,18 @@ class Store:
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._readers = Readers()
-        self.archive = Archiving(self, home, self._readers, time)
+        self.damaged = Damaged(home)
+        if not read_only:
+            self.archive = self._archiving()
         self.said = Said(home, schema.VERSION, time)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
+
+    def _archiving(self) -> Archiving:
+        from logprobe.monitor.store.archiving import Archiving  # noqa: PLC0415 - a reader does without it
+
+        return Archiving(self, self.home, self._readers, self.time)
 
     @classmethod
     def open(cls, home: Home, *, read_only: bool = False, time: Time = TIME) -> Self:
@@ -153,7 +162,7 @@ class Store:
             QueryError: it failed; the message is one line.
             StoreError: the store itself is unusable.
         """
-        if reads_tokens(sql):
+        if raw_places.reads_tokens(sql):
             self.bring_tokens()
         return self._read(lambda cursor: _fetch(cursor, sql, params))
 
@@ -186,7 +195,7 @@ class Store:
             self.bring_tokens(params["run"])
 
         def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-            files = raw_places.files_of(cursor, self.home, wanted, params, self.archive.damaged) if wanted else {}
+            files = raw_places.files_of(cursor, self.home, wanted, params, self.damaged) if wanted else {}
             given = {**params, **files}
             with _registered(cursor, incoming):
                 if wanted:  # as a stream: raw tokens may be many
@@ -217,7 +226,7 @@ class Store:
         was written.
         """
         known = queries.raw_known(self, paths=list(paths))["path"].to_pylist()
-        self.archive.damaged.require(known)
+        self.damaged.require(known)
         some = [raw_places.pattern(self.home.path / path) for path in sorted(known)]
         return [raw_places.pattern(empty_file(self.home, kind)), *some]
 
@@ -317,10 +326,11 @@ class Store:
 
     def close(self) -> None:
         """Close the file. Running reads fail; what is committed is safe."""
-        if not self.read_only and len(self.archive):
-            with suppress(StoreError, QueryError):  # the next start finds what waits, and goes on
-                self.archive.bring_all()
-        self.archive.close()
+        if not self.read_only:
+            if len(self.archive):
+                with suppress(StoreError, QueryError):  # the next start finds what waits, and goes on
+                    self.archive.bring_all()
+            self.archive.close()
         with self._writing, self._state:
             self._closed = True
             self._close()
@@ -364,7 +374,7 @@ class Store:
                 gone = isinstance(error, duckdb.IOException | OSError) and "No such file" in str(error)
                 if self._recover(cursor) or gone:
                     raise _MovedError(one_line(error)) from None
-                raise QueryError(said_of(error, self.home.raw, self.archive.damaged)) from None
+                raise QueryError(said_of(error, self.home.raw, self.damaged)) from None
             finally:
                 rollback(cursor)
 
@@ -450,7 +460,7 @@ class Store:
 
     def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
         try:
-            _register_comparison(connection, self.home, self.archive.damaged)
+            _register_comparison(connection, self.home, self.damaged)
             if self.read_only:
                 schema.check(connection, self.home)
                 if not views.are_current(connection):

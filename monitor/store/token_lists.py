@@ -73,7 +73,7 @@ def _like(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _is_whole(store: Store, place: str) -> bool:
     path = store.home.path / place
     try:
-        return not is_gone(path) and store.archive.damaged.fault(path) is None
+        return not is_gone(path) and store.damaged.fault(path) is None
     except FileNotFoundError:
         return False
     except OSError as error:

@@ -255,7 +255,7 @@ def test_files_that_wait() -> None:
 
 def test_files_of_the_archive(tmp_path: Path) -> None:
     with Store.open(Home(tmp_path / "home")) as store:
-        store.archive.damaged.left.update({f"run/training/{number}": "foreign" for number in range(11)})
+        store.damaged.left.update({f"run/training/{number}": "foreign" for number in range(11)})
         *named, more = store.archive.problems()
         assert len(named) == 10
         assert more == "1 more files or folders of the archive are damaged or foreign"

@@ -28,7 +28,8 @@ from logprobe.collectors.spool.schema import SCHEMAS, segment_metadata
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.journal import latest
 from logprobe.monitor.store import archive
-from logprobe.monitor.store.archive_file import NAME, SEQUENCES
+from logprobe.monitor.store.archive_file import SEQUENCES
+from logprobe.monitor.store.raw_files import NAME
 
 HOME = Path("/home")
 WRITERS = ("trainer", "engine")

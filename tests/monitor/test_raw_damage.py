@@ -25,7 +25,6 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_damage
-from logprobe.monitor.store.archive_file import Known
 from logprobe.monitor.store.raw_damage import Damaged, said_of
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS, empty_file, has_its_bytes
 from logprobe.monitor.store.retention import Retention
@@ -152,7 +151,7 @@ def test_a_file_that_was_put_back_is_read_again_and_one_that_was_moved_away_is_f
         assert store.archive.problems() == []
         assert store.query(TOKENS)["n"].to_pylist() == [8]
         _cut(damaged)
-        store.archive.damaged.look({file.path: (file.bytes, file.rows) for file in retention.files()})
+        store.damaged.look({file.path: (file.bytes, file.rows) for file in retention.files()})
         assert len(store.archive.problems()) == 1
         damaged.unlink()
         assert retention.run_once().missing_files == 1
@@ -222,7 +221,7 @@ def test_a_failure_that_names_no_file_has_each_file_read_once(home: Path, monkey
         feed(store, training=[trained("a", 0)])
         feed(store, training=[trained("b", 1)])
         files = sorted((store.home.raw / RUN / "training").glob("*.parquet"))
-        error, damaged = duckdb.InvalidInputException("TProtocolException: Invalid data"), Damaged(store.home, Known())
+        error, damaged = duckdb.InvalidInputException("TProtocolException: Invalid data"), Damaged(store.home)
         for _ in range(2):
             assert said_of(error, store.home.raw, damaged) == "TProtocolException: Invalid data"
         assert sorted(name for name in read if name in {file.name for file in files}) == [file.name for file in files]
