@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from segments import RUN, at, records, sampled, trained
+from segments import RUN, at, sampled, trained
+from store_work import Fed
 
 from logprobe.app.cli import main
 from logprobe.app.doctor import examine
-from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.home import Home
-from logprobe.monitor.live.ingest import Ingester
-from logprobe.monitor.store.store import Store
 
 LONG = list(range(100, 112))
 OTHER = list(range(300, 312))
@@ -35,55 +30,39 @@ def theirs(name: str, tokens: list[int] = LONG, time: datetime | None = None, r:
     return row | {"time": time or at(180)}
 
 
-class Pipeline:
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.writer = SpoolWriter(store.home.path, RUN, "w")
-        self.ingester = Ingester(store)
-
-    def feed(self, kind: str, *rows: dict[str, Any]) -> None:
-        self.writer.write(kind, records(kind, *rows))
-        self.ingester.run_once()
-
-    def joined(self) -> dict[str, tuple[str | None, str, float | None]]:
-        rows = self.store.query("SELECT sample_id, step, joined_by, rollout_source, sum_d FROM sequences").to_pylist()
-        return {f"{r['sample_id']}@{r['step']}": (r["joined_by"], r["rollout_source"], r["sum_d"]) for r in rows}
-
-
-@pytest.fixture
-def pipeline(home: Path) -> Iterator[Pipeline]:
-    with Store.open(Home(home)) as store:
-        yield Pipeline(store)
+def joined(fed: Fed) -> dict[str, tuple[str | None, str, float | None]]:
+    rows = fed.rows("SELECT sample_id, step, joined_by, rollout_source, sum_d FROM sequences")
+    return {f"{r['sample_id']}@{r['step']}": (r["joined_by"], r["rollout_source"], r["sum_d"]) for r in rows}
 
 
 TOGETHER = ("tokens", "joined", 3.0)  # 12 tokens, each −0.5 against −0.75
 APART = ("ambiguous", "missing", None)
 
 
-def test_an_id_that_meets_later_replaces_the_join_by_tokens(pipeline: Pipeline) -> None:
-    pipeline.feed("rollout", theirs("r"))
-    pipeline.feed("training", ours("t"))
-    assert pipeline.joined() == {"t@3": TOGETHER}
-    pipeline.feed("rollout", theirs("t", r=-1.0))
-    assert pipeline.joined() == {"t@3": ("id", "joined", 6.0)}
+def test_an_id_that_meets_later_replaces_the_join_by_tokens(fed: Fed) -> None:
+    fed.feed("rollout", theirs("r"))
+    fed.feed("training", ours("t"))
+    assert joined(fed) == {"t@3": TOGETHER}
+    fed.feed("rollout", theirs("t", r=-1.0))
+    assert joined(fed) == {"t@3": ("id", "joined", 6.0)}
 
 
-def test_what_fits_several_is_left_alone_and_counted(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline.feed("rollout", theirs("r1"), theirs("r2"), theirs("r3", OTHER))
-    pipeline.feed("training", ours("t1"), ours("t2", OTHER), ours("t3", OTHER))
-    assert set(pipeline.joined().values()) == {APART}
-    pipeline.store.close()
-    home = str(pipeline.store.home.path)
+def test_what_fits_several_is_left_alone_and_counted(fed: Fed, capsys: pytest.CaptureFixture[str]) -> None:
+    fed.feed("rollout", theirs("r1"), theirs("r2"), theirs("r3", OTHER))
+    fed.feed("training", ours("t1"), ours("t2", OTHER), ours("t3", OTHER))
+    assert set(joined(fed).values()) == {APART}
+    fed.store.close()
+    home = str(fed.store.home.path)
     assert any("all sequences not joined: their tokens fit several" in each.text for each in examine(home))
     main(["show", RUN, "--home", home])
     assert "all sequences not joined: their tokens fit several" in capsys.readouterr().out
 
 
-def test_doctor_and_status_say_so(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline.feed("rollout", theirs("r"))
-    pipeline.feed("training", ours("t"))
-    pipeline.store.close()
-    home = str(pipeline.store.home.path)
+def test_doctor_and_status_say_so(fed: Fed, capsys: pytest.CaptureFixture[str]) -> None:
+    fed.feed("rollout", theirs("r"))
+    fed.feed("training", ours("t"))
+    fed.store.close()
+    home = str(fed.store.home.path)
     words = "all sequences joined by their tokens"
     assert any(words in each.text for each in examine(home))
     main(["show", RUN, "--home", home])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from segments import RUN, records, sampled, trained
+from segments import RUN, sampled, trained
+from store_work import Fed
 
 from logprobe.collectors import Recorder
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.live.placing import Part, trajectory
@@ -20,32 +19,9 @@ from logprobe.monitor.store.store import Store
 METRICS = "SELECT metric, value FROM metrics WHERE metric IN ({})"
 
 
-class Pipeline:
-    """Spool → store, in the hand of a test."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.writer = SpoolWriter(store.home.path, RUN, "w")
-        self.ingester = Ingester(store)
-
-    def feed(self, kind: str, *rows: dict[str, Any]) -> None:
-        self.writer.write(kind, records(kind, *rows))
-        self.ingester.run_once()
-
-    def sequence(self) -> dict[str, Any]:
-        (row,) = self.store.query("SELECT * FROM sequences").to_pylist()
-        return row
-
-    def metrics(self, *names: str) -> dict[str, float]:
-        listed = ", ".join(f"'{name}'" for name in names)
-        rows = self.store.query(METRICS.format(listed)).to_pylist()
-        return {row["metric"]: row["value"] for row in rows}
-
-
-@pytest.fixture
-def pipeline(home: Path) -> Iterator[Pipeline]:
-    with Store.open(Home(home)) as store:
-        yield Pipeline(store)
+def metrics(fed: Fed, *names: str) -> dict[str, float]:
+    listed = ", ".join(f"'{name}'" for name in names)
+    return {row["metric"]: row["value"] for row in fed.rows(METRICS.format(listed))}
 
 
 # Two turns with a tool's answer (90, 91) between; of the first, token 7 was sampled and never sent. r is −1, −2, …, t = r + 0.5.
@@ -63,24 +39,24 @@ BY_ENGINE = (TRAINED | {"sample_id": "mine"}, FIRST | {"trajectory": "mine"}, SE
 @pytest.mark.parametrize("named", [BY_TRAINER, BY_ENGINE], ids=["by trainer", "by engine"])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_parts_are_joined_in_any_order_of_arrival(
-    pipeline: Pipeline, named: tuple[dict[str, Any], ...], order: tuple[int, ...]
+    fed: Fed, named: tuple[dict[str, Any], ...], order: tuple[int, ...]
 ) -> None:
     for number in order:
-        pipeline.feed("rollout" if number else "training", named[number])
-    row = pipeline.sequence()
+        fed.feed("rollout" if number else "training", named[number])
+    (row,) = fed.rows("SELECT * FROM sequences")
     assert (row["rollout_source"], row["joined_by"], row["alignment"]) == ("joined", "parts", "masked")
     assert (row["token_match"], row["length_match"], row["n"], row["sum_d"]) == (True, True, 4, 2.0)
     assert row["spans"] == [{"start": 0, "end": 2, "version": "2"}, {"start": 2, "end": 4, "version": "4"}]
     parts = [(part["sample_id"], part["start"], part["end"], part["cached_prefix_tokens"]) for part in row["parts"]]
     assert parts == [("a/0", 0, 2, 0), ("b/0", 2, 4, 12)]
-    found = pipeline.metrics("backend.coverage", "weight_lag_mean", "mixed_version_frac", "length_mismatch_frac")
+    found = metrics(fed, "backend.coverage", "weight_lag_mean", "mixed_version_frac", "length_mismatch_frac")
     expected = {"backend.coverage": 1, "weight_lag_mean": 1, "mixed_version_frac": 1, "length_mismatch_frac": 0}
     assert found == expected
-    tokens = pipeline.store.query("SELECT rollout_logprob, weight_version FROM tokens ORDER BY position").to_pylist()
+    tokens = fed.rows("SELECT rollout_logprob, weight_version FROM tokens ORDER BY position")
     assert [(t["rollout_logprob"], t["weight_version"]) for t in tokens] == [
         (-1, "2"), (-2, "2"), (None, None), (None, None), (-1, "4"), (-2, "4"),
     ]  # fmt: skip
-    assert len(pipeline.store.query("SELECT * FROM rollouts").to_pylist()) == 2
+    assert len(fed.rows("SELECT * FROM rollouts")) == 2
 
 
 def part(prompt_length: int | None, *tokens: int) -> Part:

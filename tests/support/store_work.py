@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from typing import Any
 
+from segments import RUN, records
+
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.live.restoring import compute
 from logprobe.monitor.live.store import live_of
 from logprobe.monitor.service.pipeline import Pipeline
@@ -38,3 +43,23 @@ def compute_again(store: Store, sql: str = "SELECT run, step FROM step_summaries
 def recompute(store: Store) -> None:
     compute_again(store)
     Pipeline(store, threading.Event()).profile()
+
+
+class Fed:
+    """A store into which a test brings records of `RUN`, as many at a time as it likes."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.writer = SpoolWriter(store.home.path, RUN, "w")
+        self.ingester = Ingester(store)
+
+    def feed(self, kind: str, *rows: dict[str, Any]) -> None:
+        self.writer.write(kind, records(kind, *rows))
+        self.ingester.run_once()
+
+    def restart(self) -> None:
+        """Another service: nothing is in memory."""
+        self.ingester = Ingester(self.store)
+
+    def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
+        return self.store.query(sql, list(values)).to_pylist()
