@@ -13,17 +13,9 @@ from typing import Any
 
 import numpy as np
 from diagnosis_simulation import log_softmax
-from run_columns import Columns
+from judging.second.reduced import Reduced
 
-from logprobe.monitor.judging.frame import Frame, Pair
-from logprobe.monitor.judging.records import VersionConflicts, WeightRecord, Weights
-from logprobe.monitor.judging.replay import Replay, Turn
-from logprobe.monitor.judging.setup import Setup
-from logprobe.monitor.judging.weight_readings import Reading, Readings
-
-ENGINE = {"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"], "logprobs_mode": "processed_logprobs"}
-SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
-TRAINER = {"dtype": "bfloat16", "temperature": 1.0}
+from logprobe.monitor.judging.frame import Frame
 
 
 @dataclass
@@ -36,6 +28,7 @@ class World:
         sure: added to the logit of the likeliest token.
         by_column: column → value → factor of the noise, of healthy runs whose noise differs.
         unrest: standard deviation of log noise from step to step.
+        recorded: what there is to read, see `Reduced`.
     """
 
     seed: int = 0
@@ -53,20 +46,13 @@ class World:
     lag_noise: float = 0.0
     drift: dict[str, float] = field(default_factory=dict)
     by_column: dict[str, dict[Any, float]] = field(default_factory=dict)
-    sampling_temperature: float = 1.0
+    temperature: float = 1.0
+    nucleus: None = None
     engine: dict[str, Any] | None = None
     trainer: dict[str, Any] | None = None
     sampling: dict[str, Any] | None = None
-    unrecorded: tuple[str, ...] = ()
-    columns: tuple[str, ...] | None = None
-    versions: bool = True
-    records: dict[str, Any] = field(default_factory=dict)
-    joins: dict[str, Any] = field(default_factory=dict)
-    pairs: dict[str, dict[str, float]] = field(default_factory=dict)
+    recorded: dict[str, Any] = field(default_factory=dict)
     faults: tuple[dict[str, Any], ...] = ()
-    tokens: bool = True
-    independent: bool | None = None
-    routing_agreement: float | None = None
 
     def frame(self) -> Frame:
         """Draw the run and sum it up."""
@@ -76,18 +62,21 @@ class World:
         return drawn.frame()
 
 
-class Drawn:
+class Drawn(Reduced):
     """Arrays of a run."""
 
     inside: np.ndarray
 
     def __init__(self, world: World) -> None:
-        self.world = w = world
+        self.run = w = world
         self.rng = rng = np.random.default_rng(w.seed)
-        size = w.steps * w.prompts * w.answers
+        self.size = size = w.steps * w.prompts * w.answers
+        self.prompt = np.arange(size) // w.answers
         self.step = np.repeat(np.arange(w.steps), w.prompts * w.answers)
         self.shape = (size, w.length)
         self.groups = self._groups(size)
+        self.sequence_groups = {name: self.groups[name][:, 0] for name in ("cached", "in_flight", "replica")}
+        self.token_groups = {name: of for name, of in self.groups.items() if name not in self.sequence_groups}
         self.lag = np.minimum(rng.choice(w.lags, size), self.step)
         base = rng.normal(0, w.spread, (*self.shape, w.vocabulary))
         base[..., 0] += w.sure
@@ -102,7 +91,7 @@ class Drawn:
         scale = np.sqrt(scale**2 + (w.lag_noise**2 * self.lag)[:, None] + self._drift()[:, None])
         self.base = base
         self.trained = base + scale[..., None] * self._shared(rng.standard_normal(base.shape))
-        temperature = w.sampling_temperature
+        temperature = w.temperature
         self.engine_logp = log_softmax(base / temperature)
         self.trainer_logp = log_softmax(self.trained / temperature)
         self.sampled = self.engine_logp
@@ -112,15 +101,15 @@ class Drawn:
 
     def _drift(self) -> np.ndarray:
         """Variance that drifting policies add: a doubling of K3 every so many steps since the onset."""
-        d = self.world.drift
+        d = self.run.drift
         if not d:
             return np.zeros(len(self.step))
         since = np.maximum(self.step - d["onset"], 0)
-        return self.world.noise**2 * (2 ** (since / d["doubling"]) - 1)
+        return self.run.noise**2 * (2 ** (since / d["doubling"]) - 1)
 
     def _groups(self, size: int) -> dict[str, np.ndarray]:
         """Group columns; independent of each other, as hidden groups are of recorded ones."""
-        w, rng = self.world, np.random.default_rng([self.world.seed, 7])
+        w, rng = self.run, np.random.default_rng([self.run.seed, 7])
         place = np.broadcast_to(np.arange(w.length), (size, w.length))
         each = lambda values: np.repeat(np.asarray(values)[:, None], w.length, 1)
         prompt = np.arange(size) // w.answers
@@ -144,7 +133,7 @@ class Drawn:
 
     def _shared(self, values: np.ndarray) -> np.ndarray:
         """Answers to one prompt share their first context, and either side computes it once."""
-        size, answers = len(values), self.world.answers
+        size, answers = len(values), self.run.answers
         values[:, 0] = values[np.arange(size) // answers * answers, 0]
         return values
 
@@ -268,9 +257,9 @@ class Drawn:
 
     def _repeated_routes(self, keep: np.ndarray, block: int, size: float) -> None:
         """In each step a block of tokens is computed with another token's experts."""
-        rows = self.rng.integers(0, self.world.prompts * self.world.answers, self.world.steps)
-        rows += np.arange(self.world.steps) * self.world.prompts * self.world.answers
-        starts = self.rng.integers(0, self.world.length - block, self.world.steps)
+        rows = self.rng.integers(0, self.run.prompts * self.run.answers, self.run.steps)
+        rows += np.arange(self.run.steps) * self.run.prompts * self.run.answers
+        starts = self.rng.integers(0, self.run.length - block, self.run.steps)
         hit = np.zeros(self.shape, bool)
         for row, start in zip(rows, starts, strict=True):
             hit[row, start : start + block] = True
@@ -287,88 +276,5 @@ class Drawn:
     def _logits(self, keep: np.ndarray) -> None:
         self.r[keep] = np.take_along_axis(self.base, self.token[..., None], -1)[..., 0][keep] + 3
 
-    # ------------------------------------------------------------------------------------------------ frame
-
-    def frame(self) -> Frame:
-        w = self.world
-        requests = ("cached", "in_flight", "replica")
-        columns = Columns(
-            step=self.step,
-            token=self.token,
-            r=self.r,
-            t=self.t,
-            mask=self.inside,
-            group=np.arange(self.shape[0]) // w.answers,
-            version=np.repeat(self.version[:, None], w.length, 1) if w.versions else np.full(self.shape, np.nan),
-            trainer_version=self.version + self.lag,
-            requests={name: self.groups[name][:, 0] for name in requests},
-            places={
-                name: values
-                for name, values in self.groups.items()
-                if name not in requests and (w.columns is None or name in w.columns)
-            },
-        )
-        return columns.frame(
-            setup=self._setup(),
-            kept=w.tokens,
-            joins=self._joins(),
-            weights=self._weights(),
-            readings=self._readings(),
-            pairs={name: _pair(w.steps, **of) for name, of in w.pairs.items()},
-            independent=w.independent,
-            replay=_replay(w.routing_agreement),
-        )
-
-    def _setup(self) -> Setup:
-        w = self.world
-        engine = {**ENGINE, **(w.engine or {})}
-        sampling = {**SAMPLING, "temperature": w.sampling_temperature, **(w.sampling or {})}
-        trainer = {**TRAINER, "temperature": w.sampling_temperature, **(w.trainer or {})}
-        trainer = {name: value for name, value in trainer.items() if value is not None}
-        return Setup(
-            engines=() if "engine" in w.unrecorded else ({k: v for k, v in engine.items() if v is not None},),
-            samplings=None if "sampling" in w.unrecorded else {"a": sampling},
-            trainer=None if "trainer" in w.unrecorded else trainer,
-        )
-
-    def _weights(self) -> Weights:
-        """Records of updates: `loads` of each version, or of all but one in `but`; `kept`: the cache stays."""
-        of = self.world.records
-        if not of or "updates" not in of:
-            return Weights()
-        but = of.get("but", 0)
-        versions = range(1, of["updates"] + 1)
-        return Weights(
-            tuple(
-                WeightRecord(
-                    str(v), v, "engine", None, loaded=not but or v % but != but - 1, pause_mode=None,
-                    cache_cleared=not of.get("kept", False), tensors=of.get("tensors"), checksum=None,
-                )
-                for v in versions
-            )
-        )  # fmt: skip
-
-    def _readings(self) -> Readings:
-        """Fingerprints of the engine at each version; with `trainer` those of the trainer, too; `stuck`: the last that arrives."""
-        of = self.world.records
-        rows = []
-        for v in range(of.get("fingerprints", 0)):
-            hashes = {f"w{i} bf16 8": 1000 * v + i for i in range(3)}
-            if of.get("trainer"):
-                rows.append(Reading("trainer", None, None, str(v), v, f"t{v}", "l", unannounced=False, tensors=hashes))
-            held = min(v, of.get("stuck", v))
-            old = {f"w{i} bf16 8": 1000 * held + i for i in range(3)}
-            rows.append(Reading("worker", "a", "0", str(v), v, f"f{held}", "l", unannounced=False, tensors=old))
-        return Readings(tuple(rows))
-
-    def _joins(self) -> dict[str, Any]:
-        of = dict(self.world.joins)
-        return {**of, "conflicts": VersionConflicts(**of["conflicts"])} if "conflicts" in of else of
-
-
-def _replay(agreement: float | None) -> Replay:
-    return Replay() if agreement is None else Replay((Turn(None, 0, 10_000, round(10_000 * agreement)),))
-
-
-def _pair(steps: int, first: float, last: float, first_pass: bool = False) -> Pair:
-    return Pair(np.arange(steps), np.geomspace(first, last, steps), first_pass)
+    def _labels(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.repeat(self.version[:, None], self.shape[1], 1).astype(float), self.lag, self.version + self.lag
