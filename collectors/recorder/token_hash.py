@@ -18,6 +18,7 @@ from logprobe.collectors.recorder import arrays
 _GOLDEN: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
+_CHUNK: Final = 32_768  # tokens hashed at a time: in the processor's cache, and in memory that is not asked for anew
 
 
 def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]) -> NDArray[np.uint64]:
@@ -35,12 +36,22 @@ def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]
     """
     offsets = np.asarray(offsets_S1, dtype=np.int64)
     lengths = np.diff(offsets)
-    position = np.arange(1, offsets[-1] - offsets[0] + 1) - np.repeat(offsets[:-1] - offsets[0], lengths)
-    position <<= 32
-    ids = token_ids_N[int(offsets[0]) : int(offsets[-1])]
-    position |= np.asarray(ids, dtype=np.int32).view(np.uint32)
-    sums = arrays.segment_sums(mix(position), offsets - offsets[0], np.int64)
+    sums = np.empty(len(lengths), np.int64)
+    first = 0
+    while first < len(lengths):
+        last = max(int(np.searchsorted(offsets, offsets[first] + _CHUNK, side="right")) - 1, first + 1)
+        sums[first:last] = _sums(token_ids_N, offsets[first : last + 1])
+        first = last
     return mix(sums ^ (lengths * _GOLDEN)).view(np.uint64)
+
+
+def _sums(token_ids_N: NDArray[np.integer], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of mixed ids and positions of each of some sequences."""
+    start, end = int(offsets[0]), int(offsets[-1])
+    position = np.arange(1, end - start + 1) - np.repeat(offsets[:-1] - start, np.diff(offsets))
+    position <<= 32
+    position |= np.asarray(token_ids_N[start:end], dtype=np.int32).view(np.uint32)
+    return arrays.segment_sums(mix(position), offsets - start, np.int64)
 
 
 def mix(values: NDArray[np.int64]) -> NDArray[np.int64]:

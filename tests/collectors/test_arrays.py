@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from logprobe.collectors.recorder import arrays
 from logprobe.collectors.recorder.batches import Batch, decode
 from logprobe.collectors.recorder.capture import Call, Capturer
 from logprobe.collectors.recorder.ring import Ring
-from logprobe.collectors.recorder.token_hash import token_hash
+from logprobe.collectors.recorder.token_hash import _CHUNK, token_hash
 
 
 def captured(call: Call) -> Batch:
@@ -142,3 +144,14 @@ def test_token_hash_is_the_stated_formula(tokens):
     total = sum(splitmix64((token % 2**32) | (position << 32)) for position, token in enumerate(tokens, 1)) % 2**64
     expected = splitmix64(total ^ (len(tokens) * 0x9E3779B97F4A7C15 % 2**64))
     assert token_hash(np.array(tokens, np.int32), np.array([0, len(tokens)])).tolist() == [expected]
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_token_hash_of_more_tokens_than_are_hashed_at_a_time(beyond):
+    long = _CHUNK + beyond
+    offsets = arrays.offsets_of([5, long, 0, _CHUNK - 5 + beyond, 5, 3])
+    ids = np.arange(offsets[-1], dtype=np.int32)
+    alone = [token_hash(ids[a:b], np.array([0, b - a]))[0] for a, b in pairwise(offsets)]
+    assert token_hash(ids, offsets).tolist() == alone
+    total = sum(splitmix64(5 + position | (position + 1 << 32)) for position in range(long)) % 2**64
+    assert alone[1] == splitmix64(total ^ (long * 0x9E3779B97F4A7C15 % 2**64))
