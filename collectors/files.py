@@ -151,7 +151,7 @@ def _write_all(descriptor: int, content: bytes | memoryview, path: Path) -> None
         view = view[written:]
 
 
-def replace_file(path: Path, content: bytes, *, mode: int = 0o600, disk: Disk = DISK) -> None:
+def replace_file(path: Path, content: bytes | memoryview, *, mode: int = 0o600, disk: Disk = DISK) -> None:
     """Write the whole of a file, durably: readers see the old content or the new, also after a crash.
 
     Raises `OSError`; the old content is then untouched, unless it was the folder's entry that could not be synced.

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 BATCH_BYTES: Final = 64 << 20  # of segments read and committed together; two batches are in memory at a time
 BATCH_SEGMENTS: Final = 2048
-GROUP_BYTES: Final = 4 << 20  # of segments of a kind that one thread reads and reduces together
+GROUP_BYTES: Final = 1 << 20  # of segments of a kind that one thread reads and reduces together
 LOGGER: Final = logging.getLogger("logprobe.ingest")
 _READERS: Final = min(4, os.cpu_count() or 1)  # more only hand the interpreter to and fro
 

@@ -121,7 +121,7 @@ class _Content:
 
     path: str
     stated: Mapping[str, Any]
-    data: bytes
+    data: memoryview
 
 
 class Archive:
