@@ -150,3 +150,30 @@ def test_an_engine_that_does_not_start_is_tried_eagerly_and_all_arms_with_it(tmp
     assert "engine: RuntimeError: cannot compile; started with enforce_eager" in found.not_measured
     assert [overrides.get("enforce_eager") for overrides in asked] == [None, *[True] * (len(asked) - 1)]
     assert (found.decision.departs_all, found.smallest_set) == (("engine",), ("dtype",))
+
+
+def test_without_an_engine_the_trainers_layers_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No setting closes the gap: the document says at which layer hidden states part."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "ours.py").write_text("def score(sequences, model, dtype='bfloat16'): ...")
+    monkeypatch.chdir(tmp_path)
+    layers = [["embedding", 0.0], ["layer 0", 1e-7], ["layer 1", 1e-2], ["layer 2", 1.1e-2]]
+    asked: list[dict] = []
+
+    def run(module: str, job: dict, **_: object) -> Outcome:
+        if module == ENGINE:
+            return Outcome(None, "no engine here", 0.0, answered=True)
+        if module == LAYERS:
+            asked.append(job)
+            return Outcome({"layers": layers}, None, 0.0, answered=True)
+        off = 0.05 if job["function"] == "ours:score" else 0.0
+        values = [[-1.0 + off] * len(one["response_ids"]) for one in job["sequences"]]
+        return Outcome({"values": values, "tokens_per_s": 1.0}, None, 0.0, answered=True)
+
+    sequences = [TokenSequence(str(at), (1,), (2, 3)) for at in range(6)]
+    knobs = chosen(["trainer.dtype"])
+    found = bisect(sequences, Setup({"": tmp_path}, trainer="ours:score"), knobs=knobs, run=run).document()
+    assert (found["departs"], found["smallest_set"]) == ("trainer", [])
+    assert (found["drifts_at"], found["layers"]) == ({"trainer": ["layer 1"]}, {"trainer": layers})
+    ((reference, trainer),) = [job["sides"] for job in asked]
+    assert (reference["function"], trainer["function"]) == (REFERENCE, "ours:score")
