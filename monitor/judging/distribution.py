@@ -283,7 +283,7 @@ def _cut_to_one(frame: Frame) -> float:
 
 
 def unrelated(frame: Frame, whole: Frame) -> bool:
-    """Return whether the sides are of different texts or weights: K3 beyond the setup, then no relation.
+    """Return whether the sides are of different texts or weights: most tokens are beyond the setup, without relation.
 
     Tokens of one context tell it by themselves: their differences at one side say nothing of those at the other.
     """
@@ -298,8 +298,9 @@ def unrelated(frame: Frame, whole: Frame) -> bool:
         return False  # policies that part by degrees
     if frame.tokens is None:
         return True
-    siblings = siblings_of(frame.tokens)
-    return siblings is None or siblings.misfit(1.0) > number("siblings_apart")
+    # Few tokens that are far off spoil a correlation, too: those of one place, whether or not its column is recorded.
+    most = float(np.quantile(frame.tokens.k3, 1 - number("place_tokens"))) if len(frame.tokens) else math.nan
+    return most > far(whole)
 
 
 def _parted(frame: Frame) -> bool:
