@@ -84,8 +84,14 @@ class Chaos:
             [sys.executable, *command, str(1 / CALLS_A_SECOND)], env=self.variables(number), stdout=log, stderr=log
         )
 
+    def supervise(self) -> None:
+        """Start a service again that has ended, as `logprobe up` does: a new home refuses to begin without its bucket."""
+        if self.service.poll() is not None:
+            self.service = self.started()
+
     def hurt(self) -> None:
         """One thing, at random."""
+        self.supervise()
         what = self.chance.choice(
             ["shipper", "shipper", "server", "service", "node", "cut", "stop in the middle", "change"]
         )
@@ -134,6 +140,7 @@ class Chaos:
 
     def finish(self) -> None:
         """Let everything come to its end, by hand where the last shipper was killed after its collectors had ended."""
+        self.supervise()
         for trainer in self.trainers:
             trainer.wait(PATIENCE)
         for number in range(len(self.nodes)):
