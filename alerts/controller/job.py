@@ -182,15 +182,15 @@ class Controller:
         self,
         store: Store,
         policies: Callable[[str], Policy],
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] | None = None,
         *,
         stopping: threading.Event | None = None,
         paces: Mapping[Priority, Pace] | None = None,
     ) -> None:
-        """`policies`: of a run, by name, as it is now. `stopping`, `paces`: see `Turns`."""
+        """`policies`: of a run, by name, as it is now. `clock`: None: the store's. `stopping`, `paces`: see `Turns`."""
         self._store = store
         self._policies = policies
-        self._clock = clock
+        self._clock = clock or store.time.now
         self._turns = Turns(self, stopping, paces=paces)
         self._lock = threading.Lock()  # decisions of people and of the job, one at a time
         self._seen: dict[str, Mark] = {}

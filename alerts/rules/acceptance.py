@@ -17,7 +17,7 @@ import json
 import math
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, TypedDict
@@ -103,7 +103,7 @@ def acceptance_part(store: Store, _: threading.Event) -> Part:
     entries = Reloaded(home, SECTION, lambda: load(home))
 
     def work() -> Progress:
-        return {**follow(store, entries.current(), datetime.now(UTC)), **entries.report()}
+        return {**follow(store, entries.current(), store.time.now()), **entries.report()}
 
     return Part(jobs=[Job("acceptances", SECONDS, work)], actions=actions.offered(ACTIONS, store))
 

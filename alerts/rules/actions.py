@@ -7,7 +7,7 @@ Every action is a JSON object in and one out, and doing it twice is doing it onc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts import audit
@@ -24,8 +24,8 @@ FIELDS: Final = ("run", "rule")  # of a silence
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def of(store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> dict[str, Action]:
-    """Return the actions on an open store, for the service's endpoint."""
+def of(store: Store, clock: Callable[[], datetime] | None = None) -> dict[str, Action]:
+    """Return the actions on an open store, for the service's endpoint. `clock`: None: the store's."""
     return actions.offered(ACTIONS, store, clock)
 
 

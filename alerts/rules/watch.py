@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final
 
@@ -128,7 +128,7 @@ class Watch:
         stopping: threading.Event,
         *,
         page: str | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] | None = None,
         quiet: timedelta = QUIET,
     ) -> None:
         """Begin without any look.
@@ -138,19 +138,19 @@ class Watch:
             thresholds: those that users wrote, as they are now.
             stopping: when set, work ends after the steps in hand.
             page: address of the dashboard, or None.
-            clock: time now.
+            clock: time now; None: the store's.
             quiet: time without records after which a step is complete.
         """
         self._store = store
         self._thresholds = thresholds
         self._stopping = stopping
         self._page = page
-        self._clock = clock
+        self._clock = clock or store.time.now
         self._quiet = quiet
         self._known: dict[str, Known] = {}  # alerts as this job has written them
         self._facts: dict[str, _Facts] = {}
         self._diagnosed: dict[str, datetime | None] = {}  # by run: the diagnosis that its critical period has seen
-        self._now = clock()
+        self._now = self._clock()
         self._turned: dict[str, tuple[Row, datetime]] = {}  # by run: what was known of it at its last turn, and when
         self._turns = Turns(self, stopping)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from random import Random
 from typing import Any, Final, TypedDict
 
@@ -118,15 +118,14 @@ def delivery_part(store: Store, stopping: threading.Event) -> Part:
 
     The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
-
-    def clock() -> datetime:
-        return datetime.now(UTC)
+    clock, steady = store.time.now, store.time.monotonic
 
     def read() -> list[Route]:
         return channels_of(store.home, environment=os.environ, clock=clock)
 
     routes = Reloaded(store.home.path, SECTION, read)
-    dispatcher = Dispatcher(store, routes.current, clock=clock, random=Random(), stopping=stopping)  # noqa: S311 - jitter
+    jitter = Random()  # noqa: S311
+    dispatcher = Dispatcher(store, routes.current, clock=clock, random=jitter, stopping=stopping, steady=steady)
 
     def channels(_: Document) -> Channels:
         counted = {row["channel"]: row for row in queries.outbox_channels(store).to_pylist()}

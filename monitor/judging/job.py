@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,12 +52,12 @@ class DiagnosisStage:
         self,
         store: Store,
         *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] | None = None,
         armed: Callable[[str], bool] = lambda _run: False,
     ) -> None:
-        """`armed`: whether a correction of a run may be switched."""
+        """`now`: None: the store's clock. `armed`: whether a correction of a run may be switched."""
         self._store = store
-        self._now = now
+        self._now = now or store.time.now
         self._armed = armed
         self._frames = Frames()
         self._essences: dict[str, Essence] = {}  # of the diagnoses that this stage has written

@@ -8,7 +8,7 @@ and does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
@@ -21,13 +21,12 @@ Do: TypeAlias = Callable[[Store, Mapping[str, Any], datetime], Mapping[str, obje
 Actions: TypeAlias = Mapping[str, tuple[str, Do]]
 
 
-def offered(
-    actions: Actions, store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-) -> dict[str, Action]:
-    """Return the actions on an open store, for the service's endpoint."""
+def offered(actions: Actions, store: Store, clock: Callable[[], datetime] | None = None) -> dict[str, Action]:
+    """Return the actions on an open store, for the service's endpoint. `clock`: None: the store's."""
+    now = clock or store.time.now
 
     def bound(do: Do) -> Callable[[Mapping[str, Any]], Mapping[str, object]]:
-        return lambda document: do(store, document, clock())
+        return lambda document: do(store, document, now())
 
     return {name: Action(words, bound(do)) for name, (words, do) in actions.items()}
 
@@ -50,7 +49,7 @@ def perform(
         if home.owner() is not None:
             raise
     with home.lock(), Store.open(home) as store:
-        return actions[name][1](store, document, datetime.now(UTC))
+        return actions[name][1](store, document, store.time.now())
 
 
 def text(document: Mapping[str, Any], name: str) -> str:

@@ -9,7 +9,6 @@ theirs is the time of the records.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,7 +92,7 @@ class Sweeper:
         """Return how many runs are deleted, and `left`: why something of them is there still. Raises `StoreError`."""
         store = self._store
         runs = [tombstone.run for tombstone in store.archive.tombstones.all()]
-        now = time.monotonic()
+        now = store.time.monotonic()
         for run in runs:
             self._until.setdefault(run, now + _QUIET_SECONDS)
         left = store.archive.finish_deletions(lambda run: forget(store, run), lambda run: _others(store, run))

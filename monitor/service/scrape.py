@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, Literal, get_args
 
 from prometheus_client.metrics_core import Metric
@@ -45,7 +44,7 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
     Raises `StoreError` or `QueryError` when the store does not answer.
     """
     live = queries.metrics_runs(store, hours=HOURS).to_pylist()
-    judgements = judged.read(store, [run["run"] for run in live], datetime.now(UTC))
+    judgements = judged.read(store, [run["run"] for run in live], store.time.now())
     severities = Counter(judgement.severity for judgement in judgements.values())
     runs = sorted(live, key=lambda run: judged.SEVERITIES.index(judgements[run["run"]].severity))[:MOST_RUNS]
     names = [run["run"] for run in runs]

@@ -115,7 +115,7 @@ class Service:
         # lock.
         self._end_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started = utc_now()
-        self._jobs: dict[str, Job] = {}
+        self.jobs: dict[str, Job] = {}
         self._queries: list[tuple[str | None, threading.Event]] = []  # those under way that can be stopped
         self._patience = patience
         # When the spool was looked at last (monotonic), and what waited.
@@ -133,21 +133,11 @@ class Service:
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
             self._prepare(self._home)
-            self._store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
-            self._sql = Desk(self._store, self._limits)
-            parts = [make(self._store, self._stop) for make in self._makers]
-            self._pipeline = Pipeline(
-                self._store,
-                self._stop,
-                self._policy,
-                self._budget,
-                paced=True,
-                armed=lambda run: any(part.armed(run) for part in parts),
-            )
-            self._jobs = self._make_jobs(self._pipeline, parts)
+            store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
+            parts = self.assemble(store)
             server = self._listen(stack, {name: action for part in parts for name, action in part.actions.items()})
             lock.announce(f"{healthz.HOST}:{server.port}")
-            schedule = self._schedule = Schedule(self._jobs.values())
+            schedule = self._schedule = Schedule(self.jobs.values())
             stack.callback(self._store.interrupt)  # a long query must not hold up the end
             for part in parts:
                 stack.callback(part.close)
@@ -157,6 +147,23 @@ class Service:
             LOGGER.info("serving %s at %s:%d", self._home.path, healthz.HOST, server.port)
             self._wait_for_the_end()
             LOGGER.info("stopping")
+
+    def assemble(self, store: Store) -> Sequence[Part]:
+        """Set up the jobs on an open store; return the parts. Start nothing: `run` does, or who drives each job by
+        hand. Raises `ConfigurationError`."""
+        self._store = store
+        self._sql = Desk(store, self._limits)
+        parts = [make(store, self._stop) for make in self._makers]
+        self._pipeline = Pipeline(
+            store,
+            self._stop,
+            self._policy,
+            self._budget,
+            paced=True,
+            armed=lambda run: any(part.armed(run) for part in parts),
+        )
+        self.jobs = self._make_jobs(self._pipeline, parts)
+        return parts
 
     def _wait_for_the_end(self) -> None:
         # The kernel may hand a signal to any thread, and Python's handler then runs here only once this thread wakes up
@@ -210,7 +217,7 @@ class Service:
         return {job.name: job for job in jobs}
 
     def _ask_followers(self) -> None:
-        for job in self._jobs.values():
+        for job in self.jobs.values():
             if job.follows:
                 self._schedule.soon(job)
 
@@ -219,7 +226,7 @@ class Service:
         health = healthz.HealthServer(
             self._health_port,
             lambda: healthz.describe(
-                list(self._jobs.values()),
+                list(self.jobs.values()),
                 self._intake(),
                 late=[run for run, _ in self._late.values()],
                 late_seconds=self._late_seconds(),
@@ -230,7 +237,7 @@ class Service:
                     *self._full_disk(),
                 ],
             ),
-            lambda: scrape.exposition(self._store, self._jobs.values(), stuck=len(self._pipeline.delays)),
+            lambda: scrape.exposition(self._store, self.jobs.values(), stuck=len(self._pipeline.delays)),
         )
         stack.callback(health.close)
         try:
@@ -281,7 +288,7 @@ class Service:
 
     def _full_disk(self) -> list[str]:
         """Return what the disk refuses, at once: a job that it refuses fails until the operator helps."""
-        errors = [job.account().last_error or "" for job in self._jobs.values() if job.failures_in_a_row >= _REFUSALS]
+        errors = [job.account().last_error or "" for job in self.jobs.values() if job.failures_in_a_row >= _REFUSALS]
         errors += self._store.archive.waiting().values()
         if errors:  # DuckDB does not always say why: "fsync failed!"
             errors.append(self._home.refusal() or "")
@@ -325,7 +332,7 @@ class Service:
 
     def ingest(self) -> Progress:
         """Ingest what lies in the spool now, and return when readers can see it: its `Ingested`."""
-        return self._jobs["ingest"].run_now()
+        return self.jobs["ingest"].run_now()
 
     def status(self) -> Status:
         """Return the status of the service: its identity, its start, its jobs, its backlog, and what in the spool
@@ -336,7 +343,7 @@ class Service:
             "home": str(self._home.path),
             "pid": os.getpid(),
             "started": self._started,
-            "jobs": {name: job.account().document() for name, job in self._jobs.items()},
+            "jobs": {name: job.account().document() for name, job in self.jobs.items()},
             "backlog": backlog(self._home, self._store.archive.waits),
             "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
         }

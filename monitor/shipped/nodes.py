@@ -121,7 +121,7 @@ class Nodes:
         if rows:
             with self._store.transaction() as cursor:
                 self._store.execute(cursor, "nodes_write", pa.Table.from_pylist(rows, schema=_ROWS))
-                self._store.execute(cursor, "nodes_forget", now=datetime.now(UTC), days=_FORGET_DAYS)
+                self._store.execute(cursor, "nodes_forget", now=self._store.time.now(), days=_FORGET_DAYS)
         return {"nodes": len(seen), **said}
 
     def _rows(self, note: Note, content: bytes) -> Iterator[Mapping[str, Any]]:
@@ -133,7 +133,7 @@ class Nodes:
                 node = Path(note.name).name.removesuffix(".json")
             common = {
                 "node": node,
-                "seen_at": datetime.now(UTC).isoformat(),
+                "seen_at": self._store.time.now().isoformat(),
                 "version": None if said.get("version") is None else str(said["version"])[:_WORDS],
                 "problem": None if problem is None else harmless(str(problem))[:_WORDS],
                 "clock_ahead_seconds": _finite(said["time"] - note.written.timestamp()),
