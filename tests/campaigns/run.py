@@ -214,6 +214,10 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     "long": Campaign(
         "tests that take minutes of a processor, marked `long`", (("-m", "pytest", "-m", "long", "-n", "2"),)
     ),
+    "machine": Campaign(
+        "everything from recorder to directive under kills, power cuts and losses ('--seconds 7200', '--planted')",
+        (("tests/machine/machine_campaign.py",),),
+    ),
     "ms_swift": Campaign(
         "trains with ms-swift and compares every number it logs",
         (_cases("tests/frameworks/ms_swift_cases.py", minutes=120),),
