@@ -47,6 +47,8 @@ class Machine(RuleBasedStateMachine):
         if hasattr(self, "world"):
             try:
                 self.world.check(look=self.world.done["steps"] % 2 == 0)
+                self.world.lose_index()  # what is in files alone is the truth
+                self.world.check()
             finally:
                 self.world.__exit__()
                 shutil.rmtree(self.root, ignore_errors=True)
@@ -179,9 +181,10 @@ def sweep(world: World, every: int, *, power: bool) -> None:
         world.record(number % 2, 2, number)
         world.flush(number % 2)
         world.ship()
-        world.serve(*TICK, *MINUTE, kill=kill)
+        world.serve(*TICK, *MINUTE, kill=kill if number % 3 else None)  # a power cut after a merge, too
         if power:
             world.power_cut("home")
+            world.lose_index()  # what is in files alone is the truth
         world.check()
     for kill in range(0, 100, 4 * every):
         world.record(2, 1, kill)
@@ -198,4 +201,4 @@ def sweep(world: World, every: int, *, power: bool) -> None:
 def test_a_kill_at_any_operation_of_the_way_loses_nothing(tmp_path: Path, bucket: bool) -> None:
     with World(tmp_path, 1, bucket=bucket) as world:
         sweep(world, 12, power=bucket)
-    assert world.done["kills"] > 8
+    assert world.done["kills"] > 4
