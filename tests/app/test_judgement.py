@@ -20,11 +20,12 @@ from logprobe.alerts.rules.periods import advance
 from logprobe.alerts.sending.channels.slack_message import colour
 from logprobe.alerts.sending.messages import facts, title
 from logprobe.app.commands import runs
-from logprobe.app.dashboard.pages.runs import listed, row, summary
+from logprobe.app.dashboard.pages.runs import row, summary
 from logprobe.app.dashboard.verdict import read_latest_diagnosis, verdict_of
 from logprobe.app.processes import logger
 from logprobe.app.runs import run_of
 from logprobe.app.text.judgement import headline
+from logprobe.app.text.runs import matching, worst_first
 from logprobe.app.view import run_view, story
 from logprobe.monitor import judgement as judged
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
@@ -166,7 +167,7 @@ def of_landing_page(reader: StoreReader) -> Iterator[tuple[str, str]]:
     """The row of each run, its word, and the filter that finds it."""
     known = [run_of(reader, name, datetime.now(UTC)) for name in CASES]
     for severity in SEVERITIES:
-        shown = listed(known, "", severity, "")
+        shown = worst_first(matching(known, "", severity, ""))
         assert summary(shown, len(known)).endswith(f": {len(shown)} {severity}" if shown else "runs")
         for run in shown:
             assert row(run, None)["severity"].endswith(headline(run.judgement).word)

@@ -13,8 +13,8 @@ from training_calls import call
 
 from logprobe.alerts.rules import liveness, watch
 from logprobe.app.cli import main
-from logprobe.app.dashboard.pages.data import lacks
 from logprobe.app.view.records import describe
+from logprobe.app.view.story import of_records
 from logprobe.collectors import Recorder
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter, read_segment, spool_dir
@@ -136,7 +136,7 @@ def test_status_the_alert_and_the_data_page_say_so_at_once(filled: Filled, capsy
     filled.store.close()
     with open_reader(home) as reader:
         account = describe(reader, RUN, now=datetime.now(UTC))
-    assert "are in the store twice and count twice" in str(list(lacks(account)))
+    assert "are in the store twice and count twice" in str(list(of_records(account)))
     assert main(["show", RUN, "--home", str(home)]) == 0
     said = capsys.readouterr().out
     assert "1 sequences and 1 rollouts of step 2 (4 tokens) are in the store twice and count twice" in said
