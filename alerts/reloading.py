@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.files import stamp_of
-from logprobe.monitor import settings_file
+from logprobe.monitor.settings import settings_file
 
 T = TypeVar("T")
 

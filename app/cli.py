@@ -85,7 +85,7 @@ def _version() -> click.Option:
 def _without_pandas(words: Sequence[str]) -> None:
     """Save what pandas costs for a command that does not need it; a word that only looks like one costs nothing."""
     if any(word in _QUICK for word in words[:3]):
-        from logprobe.monitor.pandas_guard import without_pandas  # noqa: PLC0415 - not for --help
+        from logprobe.app.pandas_guard import without_pandas  # noqa: PLC0415 - not for --help
 
         without_pandas()
 

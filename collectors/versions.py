@@ -24,7 +24,7 @@ from typing import Any, Final
 from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.fingerprint import Fingerprint
-from logprobe.collectors.json_lines import JsonLines
+from logprobe.collectors.spool.json_lines import JsonLines
 from logprobe.collectors.spool.segments import run_dir
 
 Span = tuple[int, int, str | None]

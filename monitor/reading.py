@@ -21,8 +21,8 @@ import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.monitor.analysis.steps_table import steps_table
 from logprobe.monitor.reader import Reader, open_reader
-from logprobe.monitor.steps_table import steps_table
 
 Where = str | os.PathLike[str] | None
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS
-from logprobe.monitor import limits
+from logprobe.monitor.settings import limits
 
 MANIFEST: Final = "RUN.json"
 FORMAT: Final = 1

@@ -28,9 +28,9 @@ from logprobe.alerts.controller import effect
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import located, settings_file
-from logprobe.monitor.located import Entries, Table
-from logprobe.monitor.settings_file import Settings
+from logprobe.monitor.settings import located, settings_file
+from logprobe.monitor.settings.located import Entries, Table
+from logprobe.monitor.settings.settings_file import Settings
 
 
 class Mode(StrEnum):

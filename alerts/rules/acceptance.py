@@ -27,12 +27,13 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints, TypeAda
 from logprobe.alerts import audit
 from logprobe.alerts.reloading import Reloaded
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import located, queries, settings_file
+from logprobe.monitor import queries
 from logprobe.monitor.judging.accepted import explained
 from logprobe.monitor.judging.judgement import MARGIN
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part, Progress
+from logprobe.monitor.settings import located, settings_file
 from logprobe.monitor.store.store import Store
 
 SECTION: Final = "accepted"

@@ -16,12 +16,12 @@ from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 from logprobe.alerts.notification import CONTROLLER, UNDELIVERED
 from logprobe.alerts.rules.alert import LEVELS, Seen, Severity
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits, located, settings_file
 from logprobe.monitor.judgement import JUDGEMENT
-from logprobe.monitor.located import Table
 from logprobe.monitor.metrics.catalog import KEYS, metric
 from logprobe.monitor.metrics.definition import Metric
 from logprobe.monitor.number_text import number
+from logprobe.monitor.settings import limits, located, settings_file
+from logprobe.monitor.settings.located import Table
 
 SECTION: Final = "alerts"
 LIVENESS: Final = "liveness"  # rule of the alert that follows a run's records

@@ -20,10 +20,11 @@ from logprobe.alerts.sending.channels.channel import Channel, Outgoing
 from logprobe.alerts.sending.channels.settings import SECTION, Route, channels_of
 from logprobe.alerts.sending.delivery import Condition, Deadline, Dispatcher
 from logprobe.collectors.errors import ChannelError, ConfigurationError
-from logprobe.monitor import located, queries
+from logprobe.monitor import queries
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.actions import text
 from logprobe.monitor.service.jobs import Job, Part
+from logprobe.monitor.settings import located
 from logprobe.monitor.store.store import Store
 
 CHANNELS: Final = "alerts.channels"

@@ -70,7 +70,7 @@ def _words(path: Path, manifest: Manifest) -> str:
 def _log(home: Home, arguments: Arguments) -> int:
     """Log everything that is there, also the newest step, and say how much was new."""
     from logprobe.app.processes import logger  # noqa: PLC0415 - each target loads what it needs
-    from logprobe.monitor.loggers import open_target, push  # noqa: PLC0415
+    from logprobe.monitor.exporters.loggers import open_target, push  # noqa: PLC0415
 
     given = {name: value for name in _OF_TARGETS if (value := getattr(arguments, name))}
     settings = logger.checked("--to", [{"to": arguments.to, **given}])[0]

@@ -29,10 +29,10 @@ from logprobe.collectors.addresses import default_home
 from logprobe.collectors.errors import ConfigurationError, QueryError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.recorded import RecordedRun, shifted
+from logprobe.monitor.settings import settings_file
 
 _MARK: Final = "made-by-logprobe-demo"  # a file in a data directory that the demo may empty
 _ADDRESS: Final = "127.0.0.1"

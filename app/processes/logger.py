@@ -29,12 +29,13 @@ from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.judgement import cause, line
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain, harmless
-from logprobe.monitor import queries, settings_file
+from logprobe.monitor import queries
+from logprobe.monitor.exporters.loggers import Logger, Standing, Target, open_target, push, require
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.liveness import State
-from logprobe.monitor.loggers import Logger, Standing, Target, open_target, push, require
 from logprobe.monitor.reader import Reader, connect
+from logprobe.monitor.settings import settings_file
 
 _KIND: Final = TypeAdapter(tuple[Logger, ...])
 

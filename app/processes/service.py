@@ -20,8 +20,8 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from logprobe.monitor.budgets import GIB, KEEP_GIB, KEEP_STORE_GIB
-from logprobe.monitor.pandas_guard import without_pandas
+from logprobe.app.pandas_guard import without_pandas
+from logprobe.monitor.store.budgets import GIB, KEEP_GIB, KEEP_STORE_GIB
 
 if __name__ == "__main__":
     without_pandas()  # 0.4 s of the start, and 29 MB as long as it runs, for nothing
@@ -34,13 +34,13 @@ from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
-from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.live import quarantine_actions
 from logprobe.monitor.proof import storing
 from logprobe.monitor.service import deleting, heap
 from logprobe.monitor.service.jobs import PartMaker
 from logprobe.monitor.service.service import Service
+from logprobe.monitor.settings import settings_file
 from logprobe.monitor.shipped import part as shipped_part
 from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy

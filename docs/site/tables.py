@@ -31,16 +31,16 @@ from logprobe.app.surface.declared import Branch
 from logprobe.collectors import environment
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import PRESETS
-from logprobe.monitor import limits
+from logprobe.monitor.exporters.loggers import TensorBoardSettings, TrackioSettings, WandbSettings
 from logprobe.monitor.judging.document import CREDIBLE, LAYERS
 from logprobe.monitor.judging.explain import CONFIDENCES
 from logprobe.monitor.judging.judgement import Confidence
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.judging.thresholds import PRIORS
-from logprobe.monitor.loggers import TensorBoardSettings, TrackioSettings, WandbSettings
 from logprobe.monitor.metrics.definition import SEQUENCE_MEAN, Metric
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.step_metrics import STEP_METRICS
+from logprobe.monitor.settings import limits
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS
 
 # The models of each section of `logprobe.yaml`.

@@ -19,9 +19,9 @@ from pyarrow import csv
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import CONTROL_RE2, INSTEAD
 from logprobe.monitor import queries
+from logprobe.monitor.analysis.steps_table import steps_table
 from logprobe.monitor.plain_text import FORMULA, NUMBER, csv_cell
 from logprobe.monitor.reader import Reader
-from logprobe.monitor.steps_table import steps_table
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError, MissingExtraError
-from logprobe.monitor import limits
+from logprobe.monitor.settings import limits
 
 _SLICE_BYTES: Final = 16 << 20  # of Arrow data that becomes Python values at once
 _USED: Final = re.compile(r"VmData:\s+(\d+) kB")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, SettingDocument
 from logprobe.monitor.judging.setup import Setup
-from logprobe.monitor.yaml_text import packaged
+from logprobe.monitor.settings.yaml_text import packaged
 
 _FILE: Final = "framework_settings.yaml"
 _ENGINE: Final = "vllm"

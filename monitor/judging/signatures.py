@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from logprobe.monitor.judging.document import Layer
-from logprobe.monitor.yaml_text import packaged
+from logprobe.monitor.settings.yaml_text import packaged
 
 Kind = Literal["fault", "noise", "growth", "lag", "note"]
 Test = Literal["counted", "declared", "distribution", "contrast", "course"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from logprobe.monitor.yaml_text import packaged
+from logprobe.monitor.settings.yaml_text import packaged
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from logprobe.collectors.kernel.statistics import (
     sequence_statistics,
 )
 from logprobe.collectors.recorder import arrays
-from logprobe.monitor.layouts import Ragged, flattened, mask_of, per_token
+from logprobe.monitor.metrics.layouts import Ragged, flattened, mask_of, per_token
 from logprobe.monitor.metrics.parts import one_group, step_values, uncompared
 from logprobe.monitor.metrics.sums import Floats, StepSums
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import ConfigurationError, InputError
 from logprobe.collectors.recorder import arrays
-from logprobe.monitor.layouts import flattened, mask_of, per_token, require_lengths
-from logprobe.monitor.located import instead
+from logprobe.monitor.metrics.layouts import flattened, mask_of, per_token, require_lengths
 from logprobe.monitor.peers.formulas import PEERS, Array, Option, Peer, Reading
 from logprobe.monitor.ragged import float_lists
+from logprobe.monitor.settings.located import instead
 
 __all__ = ["PEERS", "Correction", "Report", "correction", "named", "options_of", "view", "view_of_table"]
 

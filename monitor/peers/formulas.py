@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.located import instead
-from logprobe.monitor.yaml_text import packaged
+from logprobe.monitor.settings.located import instead
+from logprobe.monitor.settings.yaml_text import packaged
 
 Array: TypeAlias = NDArray[Any]
 

@@ -19,9 +19,9 @@ from typing import Any, Final, TypedDict
 from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreError
 from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
 from logprobe.monitor import queries
+from logprobe.monitor.exporters.loggers import wandb_id
 from logprobe.monitor.home import Home
 from logprobe.monitor.liveness import ago, lost_after
-from logprobe.monitor.loggers import wandb_id
 from logprobe.monitor.plain_text import file_name
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part

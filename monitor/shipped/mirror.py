@@ -27,11 +27,11 @@ from logprobe.collectors.shipping import control
 from logprobe.collectors.shipping.bucket import ARCHIVE, CONTROL, DELETED, SPOOL, Bucket
 from logprobe.collectors.spool.segments import run_name
 from logprobe.monitor.home import Home
-from logprobe.monitor.journal import NAME as JOURNAL
 from logprobe.monitor.plain_text import file_name
 from logprobe.monitor.shipped.landing import place_of, require_room
 from logprobe.monitor.store.archive_file import footer, merged_of, name_of
 from logprobe.monitor.store.archive_identity import IDENTITY, MARK
+from logprobe.monitor.store.journal import NAME as JOURNAL
 from logprobe.monitor.store.raw_files import NAME
 
 LOGGER: Final = logging.getLogger("logprobe.bucket")

@@ -19,10 +19,10 @@ from typing import Final
 from logprobe.collectors.errors import ConfigurationError, SegmentError
 from logprobe.collectors.shipping.bucket import SPOOL, Bucket, Entry
 from logprobe.collectors.spool.segments import run_name
-from logprobe.monitor import limits
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.scan import scan
 from logprobe.monitor.service.jobs import INCOMPLETE, Progress
+from logprobe.monitor.settings import limits
 from logprobe.monitor.shipped.landing import land
 
 SECONDS: Final = 0.5

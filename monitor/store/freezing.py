@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.monitor import queries
-from logprobe.monitor.budgets import GIB, KEEP_STORE_GIB
+from logprobe.monitor.store.budgets import GIB, KEEP_STORE_GIB
 from logprobe.monitor.store.store import Store
 
 PROTECTED_STEPS: Final = 64

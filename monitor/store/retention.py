@@ -16,8 +16,8 @@ from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
-from logprobe.monitor.budgets import GIB, KEEP_GIB
 from logprobe.monitor.store.archive import SMALL_FILES
+from logprobe.monitor.store.budgets import GIB, KEEP_GIB
 from logprobe.monitor.store.store import Store
 
 # Many live runs have so many at the same time: merging them all at once took half a core for minutes.

@@ -18,7 +18,7 @@ import pyarrow as pa
 from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.home import Home
-from logprobe.monitor.journal import Entry, Journal
+from logprobe.monitor.store.journal import Entry, Journal
 from logprobe.monitor.store.sql_files import statement
 
 STATEMENTS: Final = frozenset(

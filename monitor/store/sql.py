@@ -23,7 +23,7 @@ import duckdb
 import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError
-from logprobe.monitor.budgets import query_memory, size
+from logprobe.monitor.store.budgets import query_memory, size
 from logprobe.monitor.store.queries import BATCH_ROWS, beginning, limited
 from logprobe.monitor.store.raw_damage import UNREADABLE
 from logprobe.monitor.store.raw_places import reads_tokens

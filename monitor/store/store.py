@@ -26,10 +26,10 @@ from duckdb.func import PythonUDFType
 from logprobe.collectors.clock import TIME, Time
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
-from logprobe.monitor.budgets import GIB, MIB, store_memory
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.store import raw_places, schema, views
+from logprobe.monitor.store.budgets import GIB, MIB, store_memory
 from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.queries import one_line

@@ -9,10 +9,10 @@ from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.reading.tokenizers import vocabulary
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.recorded import RecordedRun
+from logprobe.monitor.settings import limits
 
 LEVELS = 6
 # Less than 300 bytes that mean more than half a million values.

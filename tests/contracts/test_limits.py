@@ -153,7 +153,7 @@ GUARDS = {
     "monitor/shipped/pulling.py _TOGETHER": "batch",
     "monitor/store/archive.py SMALL_FILES": "batch",
     "monitor/store/kept.py _MOST": "forgotten",  # and asked again
-    "monitor/yaml_text.py limits.SETTINGS.value": "refused",
+    "monitor/settings/yaml_text.py limits.SETTINGS.value": "refused",
 }
 
 

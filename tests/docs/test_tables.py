@@ -12,12 +12,12 @@ import pytest
 from logprobe.collectors import environment
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
-from logprobe.monitor import limits, settings_file
 from logprobe.monitor.judging.gather import SAMPLE_TOKENS
 from logprobe.monitor.judging.measures import SIGNIFICANT
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.metrics import CATALOG
+from logprobe.monitor.settings import limits, settings_file
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,8 @@ from model_service import KEYS, Service, metrics, numbers_of  # noqa: E402
 from logprobe.collectors.clock import TIME  # noqa: E402
 from logprobe.collectors.files import DISK, replace_file  # noqa: E402
 from logprobe.collectors.spool.segments import run_dir, run_name, spool_dir  # noqa: E402
-from logprobe.monitor.journal import latest  # noqa: E402
 from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES  # noqa: E402
+from logprobe.monitor.store.journal import latest  # noqa: E402
 
 RUNS = 4
 _PROCESSES = multiprocessing.get_context("fork")  # what a start imports takes seconds; a start is what comes after

@@ -26,9 +26,9 @@ from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import RunDeletedError, StoreError
 from logprobe.collectors.spool.schema import SCHEMAS, segment_metadata
 from logprobe.collectors.spool.segments import run_dir
-from logprobe.monitor.journal import latest
 from logprobe.monitor.store import archive
 from logprobe.monitor.store.archive_file import SEQUENCES
+from logprobe.monitor.store.journal import latest
 from logprobe.monitor.store.raw_files import NAME
 
 HOME = Path("/home")

@@ -19,10 +19,10 @@ from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import SegmentError, StoreError
 from logprobe.collectors.files import Disk
 from logprobe.collectors.spool.segments import Segment, SegmentPath, decoded_segment, run_dir, run_name, spool_dir
-from logprobe.monitor.journal import Entry, Journal, latest
 from logprobe.monitor.store import tiers
 from logprobe.monitor.store.archive import Archive
 from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged
+from logprobe.monitor.store.journal import Entry, Journal, latest
 from logprobe.monitor.store.merging import Merger
 from logprobe.monitor.store.tombstone import Deletion, Tombstones
 

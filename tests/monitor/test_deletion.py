@@ -26,11 +26,11 @@ from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import ConfigurationError, RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
+from logprobe.monitor.exporters.loggers import wandb_id
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.importing import Importer
 from logprobe.monitor.live import ingest
 from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
-from logprobe.monitor.loggers import wandb_id
 from logprobe.monitor.proof import storing
 from logprobe.monitor.service import deleting
 from logprobe.monitor.service.deleting import DELETE, Sweeper, newest_sign

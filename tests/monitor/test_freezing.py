@@ -17,8 +17,7 @@ from logprobe.app.dashboard.reading.token_text import kept_words
 from logprobe.app.view import records
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor import worst
-from logprobe.monitor.analysis import slices
+from logprobe.monitor.analysis import slices, worst
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FileReader
 from logprobe.monitor.store.archiving import Archiving

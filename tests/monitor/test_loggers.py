@@ -21,11 +21,11 @@ from logprobe.app.processes.logger import Following
 from logprobe.app.runs import runs_of
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor import loggers
+from logprobe.monitor.exporters import loggers
+from logprobe.monitor.exporters.loggers import PREFIX, Standing, TensorBoardSettings, named, open_target, push
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.judging.job import DiagnosisStage
-from logprobe.monitor.loggers import PREFIX, Standing, TensorBoardSettings, named, open_target, push
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
@@ -132,7 +132,7 @@ def test_tensorboard_has_every_step_once_with_its_values(recorded, expected, tmp
 KILLED = """
 import os, signal, sys
 from logprobe.app.cli import main
-from logprobe.monitor.loggers import {target} as Target
+from logprobe.monitor.exporters.loggers import {target} as Target
 log, left = Target.log, [5]
 def counted(self, *arguments):
     if not left[0]:

@@ -5,9 +5,9 @@ from pydantic import TypeAdapter
 
 from logprobe.alerts.rules import thresholds
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import settings_file
-from logprobe.monitor.located import Table
-from logprobe.monitor.settings_file import read, section
+from logprobe.monitor.settings import settings_file
+from logprobe.monitor.settings.located import Table
+from logprobe.monitor.settings.settings_file import read, section
 
 TEXTS = TypeAdapter(dict[str, str])
 ALERTS = "- {name: a, metric: k3_kl, above: 1}\n"

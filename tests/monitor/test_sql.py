@@ -15,8 +15,8 @@ from recorded_home import feed
 from segments import sampled, trained
 
 from logprobe.collectors.errors import QueryError
-from logprobe.monitor.budgets import MIB
 from logprobe.monitor.home import Home
+from logprobe.monitor.store.budgets import MIB
 from logprobe.monitor.store.queries import MORE
 from logprobe.monitor.store.sql import REFUSED_FUNCTIONS, Desk, Limits, Line
 from logprobe.monitor.store.store import Store

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from logprobe.monitor import steps_table as module
+from logprobe.monitor.analysis import steps_table as module
+from logprobe.monitor.analysis.steps_table import steps_table
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.steps_table import steps_table
 from logprobe.monitor.store.store import Store
 
 FIXED = ["run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision"]

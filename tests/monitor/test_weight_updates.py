@@ -9,8 +9,8 @@ import pytest
 from segments import RUN, at, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.analysis.event_study import contrasts
 from logprobe.monitor.analysis.weight_updates import Lane, lanes
-from logprobe.monitor.event_study import contrasts
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 

@@ -10,7 +10,7 @@ import pytest
 from recorded_home import feed, ingest_recorded
 from segments import RUN, sampled, trained
 
-from logprobe.monitor import worst
+from logprobe.monitor.analysis import worst
 from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.store.store import Store
 

@@ -10,7 +10,7 @@ import pytest
 from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.files import Disk
-from logprobe.monitor.journal import NAME, Entry, Journal, latest
+from logprobe.monitor.store.journal import NAME, Entry, Journal, latest
 
 
 class Noon(Time):

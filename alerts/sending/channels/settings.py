@@ -26,8 +26,8 @@ from logprobe.alerts.sending.channels.channel import Channel
 from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.channels.webhook import Webhook
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits, settings_file
 from logprobe.monitor.home import Home
+from logprobe.monitor.settings import limits, settings_file
 
 SECTION: Final = "channels"
 _NOT_PRIVATE: Final = stat.S_IRWXO | stat.S_IWGRP  # a group may read: that is how Kubernetes hands secrets to a pod

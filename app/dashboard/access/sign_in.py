@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits
+from logprobe.monitor.settings import limits
 
 FILE: Final = "secrets.toml"
 _CALLBACK: Final = "/oauth2callback"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits
 from logprobe.monitor.home import Home, trusted
+from logprobe.monitor.settings import limits
 
 _BYTES: Final = 24
 

@@ -22,8 +22,8 @@ from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor.analysis.event_study import Contrast, Question, around_updates, by_cached_prefix, contrasts
 from logprobe.monitor.analysis.weight_updates import Lane, lanes
-from logprobe.monitor.event_study import Contrast, Question, around_updates, by_cached_prefix, contrasts
 
 T = TypeVar("T")
 

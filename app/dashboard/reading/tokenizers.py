@@ -21,7 +21,7 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits, settings_file
+from logprobe.monitor.settings import limits, settings_file
 
 SECTION: Final = "tokenizers"
 _KIND: Final = TypeAdapter(dict[str, str])

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from logprobe.app.dashboard.thinning import Floats
 from logprobe.collectors.kernel.pairs import Pair
-from logprobe.monitor import queries, worst
+from logprobe.monitor import queries
+from logprobe.monitor.analysis import worst
 from logprobe.monitor.analysis.token_view import Stated, stated
 from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import floats

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NotRequired, TypedDict, cast
 
-from logprobe.collectors.json_lines import JsonLines
+from logprobe.collectors.spool.json_lines import JsonLines
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.collectors.versions import home_and_run
 

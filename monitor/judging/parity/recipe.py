@@ -13,9 +13,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits, yaml_text
 from logprobe.monitor.judging.document import Layer
 from logprobe.monitor.judging.parity.facts import Facts
+from logprobe.monitor.settings import limits, yaml_text
 
 Outcome: TypeAlias = Literal["met", "violated", "unknown"]
 

@@ -9,7 +9,7 @@ import pytest
 from logprobe.alerts.controller.policy import Mode, Policies, Policy, load, of_section
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import located
+from logprobe.monitor.settings import located
 
 
 def parse(text: str, file: str) -> Policies:

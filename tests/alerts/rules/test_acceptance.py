@@ -22,11 +22,11 @@ from logprobe.alerts.rules.acceptance import ACCEPT, Accepted, acceptance_part, 
 from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.accepted import accepted, expectation
 from logprobe.monitor.judging.job import PACES, DiagnosisStage
 from logprobe.monitor.service.turns import Turns
+from logprobe.monitor.settings import settings_file
 from logprobe.monitor.store.store import Store
 
 RUN = "prod-7"

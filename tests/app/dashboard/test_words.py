@@ -29,10 +29,10 @@ from logprobe.app.view.story import Facts, Item, Points, Section, Table
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import QueryError
+from logprobe.monitor.analysis.event_study import Contrast
 from logprobe.monitor.analysis.token_view import STATES, Rule, Side, Tokens, effect, pair_tokens
 from logprobe.monitor.analysis.weight_updates import Lane
 from logprobe.monitor.compare import History, compared
-from logprobe.monitor.event_study import Contrast
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.parity import Check, Parity, Setting
 from logprobe.monitor.metrics.catalog import KEYS

@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import yaml_text
+from logprobe.monitor.settings import yaml_text
 
 _DEEPEST: Final = 20  # settings need five
 

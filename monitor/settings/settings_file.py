@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_
 from pydantic_core import PydanticCustomError
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits, located
-from logprobe.monitor.located import Entries, Table
+from logprobe.monitor.settings import limits, located
+from logprobe.monitor.settings.located import Entries, Table
 
 FILE: Final = "logprobe.yaml"
 SECTIONS: Final = ("accepted", "alerts", "channels", "correction", "loggers", "server", "tokenizers")

@@ -33,7 +33,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import SEVERITIES, Severity
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.queries import Source
-from logprobe.monitor.settings_file import Settings
+from logprobe.monitor.settings.settings_file import Settings
 
 PREFIX: Final = "logprobe/"
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]

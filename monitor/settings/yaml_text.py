@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import limits
+from logprobe.monitor.settings import limits
 
 _DEEP: Final = "nested too deeply"
 _OURS: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of libyaml where there is one: eight times as fast

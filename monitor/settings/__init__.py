@@ -1,0 +1,1 @@
+"""Files of settings: read with limits, mistakes named by file and line."""
