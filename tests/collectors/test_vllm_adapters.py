@@ -53,6 +53,18 @@ def test_a_mark_between_the_old_and_the_new_one_is_about_the_new_one() -> None:
     assert versions(adapters, request(number=2, path="/b"), 5.0) == [(0, 1, "2")]
 
 
+def test_a_mark_before_another_one_is_loaded_under_the_name_is_about_the_old_one() -> None:
+    adapters = Adapters()
+    new = request(number=2, path="/b")
+    loaded(adapters, new, 3.5)
+    adapters.used(request(), 1.0)
+    adapters.ended(request(), 2.0)
+    adapters.timeline("red").set(3.0, "2")
+    adapters.added(new, 3.5)
+    adapters.used(new, 4.0)
+    assert versions(adapters, new, 5.0) == [(0, 1, None)]
+
+
 def test_weights_that_changed_before_an_adapter_was_heard_of_count_for_it() -> None:
     adapters = Adapters()
     loaded(adapters, request(), 0.5)
