@@ -85,7 +85,8 @@ class Recorder:
             worst_sequences=worst_sequences,
         )
         self._runtime = Runtime(self._settings)
-        with self._runtime.guard("start") as guard:  # without a thread to spare each call tries again
+        health = self._runtime.call_queue.health
+        with Guard(health, "start", cost=False) as guard:  # without a thread to spare each call tries again
             self._runtime.start()
         if guard.failed:
             LOGGER.error("nothing is recorded for now: %s", self.health["last_error"])

@@ -427,7 +427,7 @@ def test_status_names_what_was_lost(home) -> None:
     assert document["quarantined"] == 1
     assert document["quarantine_reasons"] == ["foreign"]
     assert "bad_input" in {problem["event"] for problem in document["problems"]}
-    assert "bad_input" in logprobe("show", "lossy", "--home", home).stdout
+    assert "bad input" in logprobe("show", "lossy", "--home", home).stdout
 
 
 def test_status_tells_a_problem_to_its_end(home) -> None:
