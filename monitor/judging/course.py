@@ -184,11 +184,12 @@ def odd_steps(table: Strata, far: float) -> Steps | None:
 def short_rise(table: Strata) -> int | None:
     """Return the step at which mean |d| of a short run rises threefold and stays, or None.
 
-    Some steps come before it: a few tokens far out make most of |d|, and one step may have none of them.
+    A few tokens far out make most of |d|, and one step may have none of them: three steps come before it, or such in
+    which both sides agree but for rounding.
     """
     best, at, first = SIGNIFICANT, None, table.steps[: int(number("few"))].max(initial=-1)
     for step in _larger_after(table, number("short_rise")):
-        if step <= first:
+        if step <= first and table.where(table.step < step).k3 > number("first_pass"):
             continue
         rise = rise_of(table, step)
         if rise.n >= number("rise_tokens") and rise.error > 0 and rise.value > number("short_rise") and rise.z > best:

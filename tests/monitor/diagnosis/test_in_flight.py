@@ -29,6 +29,7 @@ def switched(columns: Columns, gap: float) -> None:
     rows = half(columns) & (columns.step > 0)
     columns.version[rows, :8] -= 1
     columns.t[rows, 8:] += (drift(gap, columns.t.shape) * (columns.t < -0.5))[rows, 8:]
+    np.minimum(columns.t, -1e-6, out=columns.t)  # log-probs still
 
 
 def test_tokens_after_a_switch_that_kept_the_cache() -> None:
