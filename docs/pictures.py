@@ -50,7 +50,7 @@ PICTURES: Final = (
     Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "1. staleness", height=820),
     Picture("tutorial-4-weights", f"run={RUN}&page=weights", "The lag grew", height=560),
     Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "the correction of this step", height=820),
-    Picture("tutorial-6-actions", f"run={RUN}&page=actions", "^(Helped|Reward kept|Harmed)", height=1060),
+    Picture("tutorial-6-actions", f"run={RUN}&page=actions", "^(Helped|Reward kept|Harmed)", top="Trend", height=1060),
     Picture(
         "tutorial-7-compare",
         f"run={RUN}&page=compare&baseline=rescue-without",
