@@ -18,7 +18,7 @@ from logprobe.collectors.recorder import arrays
 _GOLDEN: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
-_CHUNK: Final = 32_768  # tokens hashed at a time: in the processor's cache, and in memory that is not asked for anew
+_CHUNK: Final = 32_768  # tokens hashed at a time: in the processor's cache, and in memory that is not asked for again
 
 
 def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]) -> NDArray[np.uint64]:

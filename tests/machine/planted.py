@@ -1,4 +1,4 @@
-"""Faults of before, planted back one at a time, with the commit that mended each.
+"""Faults of before, planted back one at a time, with the commit that fixed each.
 
 `machine_campaign.py --planted` says which are found, and after how long; `README.md` has what it said last.
 """

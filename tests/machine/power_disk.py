@@ -1,6 +1,6 @@
 """The file layer below the product: what is written, what is durable, and what a kill or a power cut leaves of it.
 
-It stands in for the calls of `os` that change or open files below one folder, so everything runs on it as it is. The
+It replaces the calls of `os` that change or open files below one folder, so everything runs on it as it is. The
 files themselves are real: DuckDB, which does not pass by here, has its own beside them.
 
 A *kill* ends the process within an operation: what was done stays. A *power cut* loses what was not synced: of every
@@ -85,7 +85,7 @@ class MachineDisk:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Stand in for the calls of `os` while the block runs."""
+        """Replace the calls of `os` while the block runs."""
         for name in _CALLS:
             setattr(os, name, getattr(self, f"os_{name}"))
         try:
