@@ -45,7 +45,8 @@ def acknowledging(page: Page) -> None:
 
 
 def incident(page: Page) -> None:
-    page.goto(page.url.partition("/alerts")[0] + f"/?page=incidents&incident={quote(f'{RUNS[0]}#1')}")
+    opened = quote(f"{RUNS[0]}#1")
+    page.goto(page.url.partition("/alerts")[0] + f"/?page=incidents&run={RUNS[0]}&incident={opened}")
     expect(page.locator(".lp-pairs", has_text="last good step")).to_be_visible()
 
 
@@ -66,6 +67,7 @@ def test_axe_finds_nothing(seen: Watched, address: str, artifacts: Path, request
             if do is not None:
                 do(seen.page)
             seen.shot(artifacts, f"axe-{scheme}-{name}-{run}".replace(" ", "-"), whole=do is None)
+            seen.page.evaluate(AXE.read_text(encoding="utf-8"))
             if broken := seen.page.evaluate(LOOK):
                 findings[f"{name}, {run}"] = broken
     (artifacts / f"axe-{scheme}.json").write_text(json.dumps(findings, indent=1))
@@ -77,4 +79,3 @@ def open_page(page: Page, address: str, path: str) -> None:
     page.goto(address)
     page.wait_for_selector(DRAWN[path], state="attached")
     page.wait_for_timeout(1500)  # what is below has to be drawn, too, or axe sees less of it
-    page.evaluate(AXE.read_text(encoding="utf-8"))

@@ -57,14 +57,15 @@ async function draw(view) {
   try {
     await import(new URL(`${data.library}${failures ? `?again=${failures}` : ""}`, document.baseURI).href);
     const { data: traces, layout } = JSON.parse(data.figure);
-    if (layout.uirevision !== view.zoomed?.revision || performance.now() > view.zoomed.until) view.zoomed = null;
-    else Object.assign(layout.xaxis, { range: view.zoomed.range, autorange: false }); // it was made before the zoom was heard of
+    if (view.zoomed && (layout.uirevision !== view.zoomed.revision || performance.now() > view.zoomed.until)) view.zoomed = null;
+    if (view.zoomed) Object.assign(layout.xaxis, { range: view.zoomed.range, autorange: false }); // it was made before the zoom was heard of
     view.revision = layout.uirevision;
     const font = { ...layout.font, family: getComputedStyle(frame).fontFamily };
     await Plotly.react(box, traces, { ...layout, font, autosize: true, dragmode: COARSE ? false : layout.dragmode }, { ...CONFIG, responsive: true });
   } catch (error) {
     failures += 1;
     view.version = null;
+    console.error(error);
     view.said.textContent = `The charts could not be drawn: ${error.message}. The next step tries again.`;
     return;
   }
