@@ -1,7 +1,6 @@
-"""Checks of `logprobe doctor`. Imports nothing heavy: packages are looked up, not loaded; needs no extras and no
-home.
+"""Checks of `logprobe doctor`. Imports nothing heavy and needs neither extras nor a data directory.
 
-Only the part about what the runs of a home lack reads the store, and says so where it cannot.
+Packages are looked up without loading them. Only the section about runs reads the store.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ _RECENT: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `remedy` says what to do, where there is something to do."""
+    """One line of the report. `remedy`: action to take, or ""."""
 
     section: str
     level: Level
@@ -305,7 +304,7 @@ def _self_tests(reader: Any) -> Iterator[Finding]:
 
 
 def _runs(reader: Any, home: Path) -> Iterator[Finding]:
-    """Yield what the records of the runs of the last day lack; `logprobe show` says it of the others."""
+    """Yield the missing inputs of runs recorded within a day. `logprobe show` reports those of older runs."""
     from logprobe.app.view import records  # noqa: PLC0415 - as above
 
     now = datetime.now(UTC)

@@ -30,11 +30,13 @@ _LONGEST: Final = 120  # characters of one
 
 
 def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Figure:
-    """Return the Overview's rows over steps, with marks, baseline band, onset and the verdict as its title, which also
-    names the rows without any value.
+    """Return the Overview's rows over steps, with marks, baseline band, onset and the verdict as title.
 
-    Reads through the service where one runs; where none does, what was recorded is ingested first. Raises `StoreError`
-    when there is no such run, or no store; `ServiceUnavailableError` when a service holds the home and does not answer.
+    The title also names rows without values. Reads through the service, or else ingests the spool first.
+
+    Raises:
+        StoreError: there is no such run, or no store.
+        ServiceUnavailableError: a service holds the data directory and does not answer.
     """
     _ingest(Home(home))
     with open_reader(home) as reader:
@@ -53,7 +55,7 @@ def _plain_values(value: Any) -> Any:
 
 
 def _ingest(home: Home) -> None:
-    """Ingest where no service does. A data directory that is busy or read-only shows what is stored."""
+    """Ingest the spool unless a service runs. Skip a data directory that is busy or read-only."""
     if home.owner() is None and home.spool.is_dir():
         with suppress(HomeBusyError, OSError):
             take(home)

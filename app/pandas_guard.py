@@ -21,5 +21,5 @@ class _NoPandas(MetaPathFinder):
 
 
 def without_pandas() -> None:
-    """From here on ``import pandas`` fails in this process as if it were not installed."""
+    """Make ``import pandas`` fail in this process, as if it were not installed."""
     sys.meta_path.insert(0, _NoPandas())

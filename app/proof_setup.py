@@ -1,4 +1,4 @@
-"""Conversion of the arguments of `logprobe bisect` to what it works with."""
+"""Conversion of the arguments of `logprobe bisect` to experiment objects."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def task_of(arguments: Arguments, step: int | None = None) -> Task:
 
 
 def keep(arguments: Arguments, kind: str, document: Mapping[str, Any]) -> None:
-    """Store the result in the run's home; of a sample file there is no run, and nothing is stored."""
+    """Store the result in the run's data directory. Skip a sample file, which has no run."""
     if arguments.name is not None:
         record(Home(home_path(arguments)), arguments.name, kind, tables.plain(document), login())
 

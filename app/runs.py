@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """One line of the run picker."""
+    """One line of the run selector."""
 
     name: str
     liveness: Liveness

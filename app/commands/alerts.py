@@ -1,4 +1,4 @@
-"""`logprobe alerts`: what fires, who takes care, what is silenced; and trying thresholds out."""
+"""`logprobe alerts`: firing alerts, acknowledgements, silences, and a dry run of thresholds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from logprobe.monitor.service.actions import perform
 
 
 def try_thresholds(arguments: Arguments) -> int:
-    """List thresholds; with runs, show which messages they would have sent."""
+    """List thresholds, or show the messages they would have sent about the given runs."""
     if arguments.template:
         print(thresholds.TEMPLATE, end="")
         return 0

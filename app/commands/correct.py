@@ -42,7 +42,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _switch(home: Home, arguments: Arguments) -> int:
-    """Do what is asked and say what was done; what was switched off is released first."""
+    """Carry out the command and print the actions taken. Release a kill switch first."""
     asked = {"run": arguments.name, "by": login(), "force": arguments.force}
     stopped = DirectiveFile(home.path, arguments.name).stop_path.exists()
     commands = [*(["release"] if stopped and arguments.state != "off" else []), _COMMANDS[arguments.state]]

@@ -39,7 +39,7 @@ def run(arguments: Arguments) -> int:
 
 
 def words(done: deleting.Deleted) -> Iterator[str]:
-    """Yield in words what was removed and what was not."""
+    """Yield sentences about what was removed and what remains."""
     rows = done["rows"]
     yield f"{done['run']} is deleted"
     yield f"rows     {sum(rows.values()):,}"
@@ -71,7 +71,7 @@ def _look(home: Home, name: str, *, force: bool) -> None:
 
 
 def _delete(home: Home, document: Mapping[str, Any]) -> deleting.Deleted:
-    """Delete; if the service does not answer in time, report what is known. Raises `ServiceUnavailableError`."""
+    """Delete the run and report the outcome. Raises `ServiceUnavailableError` if no answer comes."""
     try:
         return deleting.delete(home, document)
     except ServiceUnavailableError as error:

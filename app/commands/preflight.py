@@ -59,7 +59,7 @@ _MARKS: Final[Mapping[Outcome, str]] = {"fine": "ok", "wrong": "WRONG", "unknown
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; a note decides nothing."""
+    """Result of one check. A note decides nothing."""
 
     check: str
     outcome: Outcome
@@ -135,7 +135,7 @@ def verdict(checks: Sequence[Check]) -> Literal["fine", "wrong", "unknown"]:
 
 
 def _remember(home: Home, run: str) -> None:
-    """Have the diagnosis stage store its diagnosis of the run, and the run's level; a service does so by itself."""
+    """Store the diagnosis and the level of the run, as a service would."""
     try:
         with connect(home):
             return
@@ -155,7 +155,7 @@ def _checkpoint(arguments: Arguments, folder: Path) -> Path:
 
 
 class Trial(TypedDict):
-    """Sampled and scored answers. `interval`: 95 % of `k3`; None: too few tokens."""
+    """Sampled and scored answers. `interval`: 95 % interval of `k3`, or None for too few tokens."""
 
     run: str
     k3: float
@@ -238,7 +238,7 @@ def _record(
 
 
 def _trainer_document(arguments: Arguments) -> dict[str, object]:
-    """Return the known settings of the side in the trainer's place; of a user's function those that it was given."""
+    """Return the known settings of the trainer side, or the arguments of the user's function."""
     settings = settings_of(arguments.trainer_args)
     if arguments.trainer is None:
         dtype = {"framework": "transformers", "compute_dtype": settings.get("dtype", _DTYPE)}

@@ -32,7 +32,7 @@ class Outcome(TypedDict):
 
 
 def run(arguments: Arguments) -> int:
-    """List files, show one or several, or do what is asked; return the exit code."""
+    """List, show, retry or drop quarantined files. Return the exit code."""
     if arguments.retry and arguments.drop:
         refuse_usage("one of --retry and --drop at a time")
     if arguments.retry or arguments.drop:
@@ -63,7 +63,7 @@ def _print(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
 
 
 def _show(arguments: Arguments) -> int:
-    """Say why files were moved aside, what is in them and what to do."""
+    """Print why each file was quarantined, its content, and the remedy."""
     home = Home(home_path(arguments))
     with open_reader(home) as reader:
         rows = {row["path"]: row for row in queries.quarantine_list(reader, run=None).to_pylist()}
@@ -108,7 +108,7 @@ def _content(path: Path) -> str:
 
 
 def _change(arguments: Arguments, action: str) -> int:
-    """Change each file; a failure is reported and does not stop the others."""
+    """Apply the action to each file and continue after a failure."""
     home = Home(home_path(arguments))
     done = [_outcome(home, action, file, login()) for file in _files(home, arguments)]
     lines = [f"{outcome['file']}: {outcome['error'] or outcome['status']}" for outcome in done]

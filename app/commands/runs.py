@@ -1,4 +1,4 @@
-"""`logprobe runs`: what was recorded here, and how it stands: the table of the Runs page."""
+"""`logprobe runs`: the table of the Runs page."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _COLUMNS: Final = (
 
 
 def run(arguments: Arguments) -> int:
-    """Print one line per run, the worst first; with --also those of each other home after them, and where they are.
+    """Print one line per run, the worst first. With --also, add the runs of each other data directory.
 
-    Exit code 1 when a home could not be read, which stderr names.
+    Exit code 1 if a data directory could not be read. Its name is on stderr.
     """
     home, places = _places_of(arguments)
     lines: list[dict[str, Any]] = []
@@ -80,7 +80,7 @@ def lines_of(source: Source) -> list[dict[str, Any]]:
 
 
 def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Print them, one line per run; what people see has the columns that they decide by."""
+    """Print one line per run. The text form has the columns that a decision needs."""
     if as_json:
         print(tables.dump_lines(lines))
     elif lines:

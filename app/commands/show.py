@@ -19,7 +19,7 @@ _FLAGS: Final = {"per_step": "--per-step", "peer": "--as"}
 
 
 def run(arguments: Arguments) -> int:
-    """Show what was asked for."""
+    """Print the requested view."""
     _check(arguments)
     if arguments.metrics:
         from logprobe.app.view import metrics  # noqa: PLC0415 - each form loads what it needs

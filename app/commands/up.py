@@ -20,7 +20,7 @@ _TAKEN: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} 
 
 
 def run(arguments: Arguments) -> int:
-    """Return after Ctrl-C or SIGTERM; with ``--once`` when what waited is ingested."""
+    """Run until Ctrl-C or SIGTERM, or with ``--once`` until the backlog is ingested."""
     if arguments.once:
         report = take(Home(home_path(arguments)))
         tables.show(report, lambda: _TAKEN.format(**report), as_json=arguments.json)

@@ -1,1 +1,1 @@
-"""The dashboard: what it reads, what it makes of it, and how it shows it."""
+"""The dashboard: its data, figures and pages."""

@@ -1,6 +1,6 @@
-"""Doing something from a page: only by whom it is granted, only through the running service, only what was confirmed.
+"""Actions of a page: only by authorised users, through the running service, and after confirmation.
 
-What a browser shows or hides is no protection: `ask` judges the session again, whatever was pressed.
+Hiding a button is no protection, so `ask` checks the session again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def person() -> Person | None:
 
 
 def admitted() -> bool:
-    """Return whether this session may see anything; if not, draw the way in."""
+    """Return whether this session may see the dashboard, and draw the sign-in if not."""
     sign_in = _sign_in(data.home())
     if sign_in is None or person() is not None:
         return True
@@ -102,7 +102,7 @@ def admitted() -> bool:
 
 
 def signed_in() -> None:
-    """Say who looks, with a way out; nothing where no sign-in is needed."""
+    """Draw the user's name with a way to sign out, if sign-in is required."""
     someone = person()
     if someone is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -126,14 +126,14 @@ def granted() -> Permission:
 
 
 def blocked() -> str:
-    """Return why nothing can be done from this page; "": it can."""
+    """Return why no action is possible from this page, or "" if actions are."""
     if data.look().away_since is not None:
         return "the monitor service is not responding"
     return granted().value
 
 
 def consult(action: str, document: Mapping[str, Any]) -> Any:
-    """Ask the service for something that changes nothing; a user who sees the page may. Raises as `Reader.act` does."""
+    """Ask the service for a result without a change. Every reader may. Raises as `Reader.act` does."""
     with connect(data.home()) as reader:
         return reader.act(action, document)
 
@@ -165,16 +165,16 @@ def act(
     danger: bool = False,
     why_not: str = "",
 ) -> None:
-    """Draw a button that opens a form; only the form's own button does it.
+    """Draw a button that opens a form, whose own button performs the action.
 
     Args:
-        label: of both buttons.
-        words: what it does.
-        do: does it with what was given, and returns what was done; what it raises is shown.
-        key: unique on the page, the same while the page is redrawn.
-        fields: what is asked for.
-        danger: whether it cannot be undone, or stops something: both buttons are marked and red.
-        why_not: why it cannot be done now; "": it can, unless nothing can.
+        label: label of both buttons.
+        words: description of the action.
+        do: performs it with the values of the form and returns the outcome. Its errors are shown.
+        key: unique on the page, and the same while the page is redrawn.
+        fields: fields of the form.
+        danger: true if the action cannot be undone or stops something. Both buttons are then red.
+        why_not: reason why it is impossible now, or "".
     """
     why = why_not or blocked()
     shown = f":red[⚠ {label}]" if danger else label
@@ -221,19 +221,19 @@ def _field(key: str, field: Field) -> str:
 
 
 def said() -> None:
-    """Say what was done last in this session, until something else is done or another page is opened."""
+    """Draw the last action of this session, until another action or page."""
     if words := st.session_state.get(_SAID):
         ui.write(words, "info")
 
 
 def silent() -> None:
-    """Forget what was done last."""
+    """Forget the last action of this session."""
     st.session_state.pop(_SAID, None)
     st.session_state.pop(_REFUSED, None)
 
 
 def token_form() -> None:
-    """Draw where the home's token is typed; nothing where this session needs none, or none would help."""
+    """Draw the field for the token if this session needs one that would help."""
     if granted() is not Permission.LOCKED:
         return
     with st.form("token form", width=560, clear_on_submit=True):
@@ -249,7 +249,7 @@ def token_form() -> None:
 
 
 def _opened(given: str) -> str:
-    """Remember that the right token was typed; else why it does not open."""
+    """Remember a right token, or draw why it was refused."""
     where, now = st.context.ip_address or "this machine", time.monotonic()
     wait = _TRIES.wait(where, now)
     if wait:

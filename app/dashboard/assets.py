@@ -40,8 +40,10 @@ _CHUNK: Final = re.compile(r'(?:from|import)"\./([^"]+\.js)"')
 
 @asynccontextmanager
 async def warmed(_: object) -> AsyncIterator[None]:
-    """Load the first page's modules and compress files, as a lifespan of the server. Not in a thread beside it: two
-    threads that import the same packages can get in each other's way."""
+    """Load the first page's modules and compress files, as a lifespan of the server.
+
+    A separate thread could deadlock with the server's own imports.
+    """
     for name in ("overview", "runs"):
         import_module(f"logprobe.app.dashboard.pages.{name}")
     link()
@@ -90,13 +92,12 @@ async def _serve(request: Request) -> Response:
 
 
 def routes() -> list[Route]:
-    """Return routes to mount beside Streamlit's own."""
+    """Return routes to mount next to Streamlit's own."""
     return [Route(prefix() + "/logprobe-assets/{fingerprint}/{name}", _serve)]
 
 
 class Hints:
-    """ASGI middleware: pages (HTML) get a Link header (RFC 8288), so that what a page will need is fetched beside
-    Streamlit's own files, and not after the first answer to its websocket."""
+    """ASGI middleware: adds a Link header (RFC 8288) to pages, so that browsers fetch their files early."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -123,8 +124,8 @@ def link() -> str:
 
 
 def late_chunks() -> list[str]:
-    """Return Streamlit's files behind `_LATE`, with what they import, that its page does not name itself; none where it
-    has no such files."""
+    """Return Streamlit's late files (`_LATE`) with their imports that its page does not name, or none without such
+    files."""
     page, folder = _STREAMLIT / "index.html", _STREAMLIT / "static" / "js"
     named = page.read_text(encoding="utf-8") if page.is_file() else ""
     chunks: set[str] = set()

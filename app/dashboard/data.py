@@ -1,7 +1,7 @@
-"""Data of the pages: typed queries in, polars frames and small documents out, shared by all sessions.
+"""Data of the pages: typed queries, polars frames and small documents, shared by all sessions.
 
-One way for everything: a value is kept by its place (what it is) and its version (run, revision, news); another version
-is read again. While the service does not answer, what was read last stays.
+A value is kept by its place (its identity) and its version (run, revision, news), and read again for another version.
+While the service does not answer, the last value stays.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def reader() -> Reader:
 
 @dataclass
 class _Entry:
-    """A value, what it was read for, how long that took, and when it was."""
+    """A value with its version, the duration of the read, and its time."""
 
     version: Hashable = None
     value: Any = None
@@ -88,14 +88,15 @@ class Kept:
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
     def get(self, place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
-        """Return what `read` gave for this version of `place`.
+        """Return the value that `read` gave for this version of `place`.
 
         Args:
-            place: what is asked for.
-            version: another one makes the value an old one.
-            read: what it raises is raised; while the service does not answer, the last value is returned instead.
-            pace: of a value that costs much: it rests for at least 5 s, and so many times what it took. An old value
-                never waits for a newer one.
+            place: identity of the value.
+            version: version of the value. Another one makes it stale.
+            read: reads the value. Its errors are raised, but the last value is returned while the service does not
+                answer.
+            pace: minimum age of an expensive value, as a multiple of its duration (and at least 5 s). A stale value is
+                returned immediately.
         """
         entry = self._entry(place)
         if self._good(entry, version, pace):
@@ -133,12 +134,12 @@ _LOADED: Final = Kept(_LOADS)
 
 
 def kept(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
-    """See `Kept.get`; for all sessions of this process."""
+    """See `Kept.get`. Shared by all sessions of this process."""
     return _VALUES.get((str(home()), place), version, read, pace=pace)
 
 
 def loaded(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
-    """Return the same of what is large: few of them are kept."""
+    """Return the same as `kept`, for large values, of which few are kept."""
     return _LOADED.get((str(home()), place), version, read, pace=pace)
 
 
@@ -147,8 +148,11 @@ def loaded(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: f
 
 @dataclass(frozen=True)
 class Look:
-    """The newest known state of the home. `away_since` is set while the service does not answer, `problem` (one line)
-    for whatever else failed; the rest is then what was read last; `runs` is None while nothing ever was."""
+    """The newest known state of the data directory.
+
+    `away_since`: time since which the service does not answer, or None. `problem`: any other failure in a line, or "".
+    `runs`: runs of the last successful read, or None before it.
+    """
 
     runs: Mapping[str, Run] | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -192,9 +196,10 @@ def version_of(run: Run) -> tuple[str, int, str | None]:
 
 def frame_of(run: Run, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
     """Return one row per step, ascending: `step`, `tokens` (under the mask), `time` (seconds since the epoch) and a
-    column per metric that has a value; null where a value is unknown or not finite. Grown by what changed.
+    column per metric that has a value, null if it is unknown or not finite.
 
-    Raises `ServiceUnavailableError` when it was never read, `QueryError` as `Reader.read` does.
+    Only changed steps are read again. Raises `ServiceUnavailableError` before the first successful read, and
+    `QueryError` as `Reader.read` does.
     """
     grown: Grown = _GROWN.get(
         (str(home()), run.name, tuple(metrics)), None, lambda: Grown(run.name, tuple(metrics), reader)
@@ -216,7 +221,7 @@ class Grown:
         self._asked, self._revision, self._frame = 0, 0, _NO_STEPS
 
     def at(self, revision: int) -> pl.DataFrame:
-        """Return the frame as of `revision` or later: what is recorded while it is read is in it."""
+        """Return the frame as of `revision` or later. It may include records that arrive during the read."""
         with self._lock:
             recreated = revision < self._asked  # the store; its revisions start again
             if recreated or revision > self._revision:

@@ -1,7 +1,7 @@
-"""Charts as pure functions: columns in, a plotly figure as plain data out, with what `browser/plot.js` reads beside it.
+"""Charts as pure functions from columns to a plotly figure as plain data, with the extras of `browser/plot.js`.
 
 Plain data, because plotly.py's own objects cost half a second of a processor per figure. Rows share one x axis, and
-thereby zoom and crosshair. How a page draws one: ``ui.plot("my key", rows_chart(...))``.
+thereby zoom and crosshair. A page draws one with ``ui.plot("my key", rows_chart(...))``.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ MOST_SYMBOLS: Final = 300  # of a kind, the newest
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a row; `x` ascending, NaN in `y` is a gap. `group`: what the legend switches with it; `band`: low and
-    high around it; `faint`: behind another line."""
+    """A line of a row, with ascending `x` and NaN in `y` for a gap.
+
+    `group`: entry of the legend that switches it. `band`: lower and upper edge around it. `faint`: drawn behind another
+    line.
+    """
 
     name: str
     x: Floats
@@ -58,15 +61,15 @@ class Row:
     """A row of a chart.
 
     Attributes:
-        title: of the row.
-        curves: one at least.
-        unit: beside the title.
-        help: what it is, in a tooltip.
-        log: whether its axis is logarithmic.
-        from_zero: whether a linear axis begins at 0.
+        title: title of the row.
+        curves: its lines, at least one.
+        unit: unit next to the title.
+        help: explanation in a tooltip.
+        log: true for a logarithmic axis.
+        from_zero: true if a linear axis begins at 0.
         limits: words and values of horizontal lines.
-        around: a value, and the factor up and down that is no departure from it.
-        height: of the plot, pixels.
+        around: a normal value and the factor up and down that is still normal.
+        height: height of the plot in pixels.
     """
 
     title: str
@@ -82,7 +85,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Mark:
-    """An event at a place of the x axis; `kind`: of `KINDS`."""
+    """An event at a place of the x axis. `kind`: one of `KINDS`."""
 
     kind: str
     at: float
@@ -91,7 +94,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Kind:
-    """Name and look of events of a kind; `through`: as a line through all rows, too."""
+    """Name and look of events of a kind. `through`: true to draw a line through all rows."""
 
     name: str
     symbol: str
@@ -113,18 +116,18 @@ KINDS: Final = {
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure and what stands around it.
+    """A figure with its texts.
 
     Attributes:
-        figure: as plotly takes it.
-        name: of what it shows; a zoom and hidden lines last as long as it does.
-        alt: in words.
-        rows: per row its axis, tooltip and lines: number of the trace, name, colour and CSS style.
-        words: per x place that has some, what is said there.
-        axis: what its places are, for readers who use keys.
-        zooms: whether its x axis can be zoomed.
-        whole: whether its places are whole steps; a zoom begins and ends half a step beside one.
-        note: below it.
+        figure: figure for plotly.
+        name: identity of the content. A zoom and hidden lines last as long as it does.
+        alt: description in words.
+        rows: axis, tooltip and lines of each row. A line is the number of its trace, name, colour and CSS style.
+        words: texts by x place.
+        axis: name of its places, for keyboard users.
+        zooms: true if its x axis can be zoomed.
+        whole: true if its places are whole steps. A zoom then begins and ends between steps.
+        note: text below it.
     """
 
     figure: Figure
@@ -149,7 +152,7 @@ def packed(values: NDArray[Any], kind: str = "f8") -> dict[str, str]:
 
 
 def packed_places(places: Floats) -> dict[str, str]:
-    """Return places of an x axis, packed as whole numbers where all of them are."""
+    """Return places of an x axis, packed as integers if all of them are."""
     whole = not len(places) or bool((places == np.round(places)).all() and np.abs(places).max() < 2**31)
     return packed(places, "i4" if whole else "f8")
 
@@ -195,19 +198,19 @@ def rows_chart(
     """Return a chart of rows over one x axis.
 
     Args:
-        name: of what it shows.
-        rows: one at least, from the top down.
+        name: identity of the content.
+        rows: rows from the top down, at least one.
         theme: colours.
-        alt: the chart in words.
-        marks: in a strip on top, if there are any.
-        since: where a line through all rows says that growth began.
-        window: places in view; None: all.
+        alt: description in words.
+        marks: events in a strip on top.
+        since: step of a line through all rows that marks the onset.
+        window: places in view, or None for all.
         axis: title of the x axis.
-        tickformat: plotly's, of the x axis.
-        legend: whether groups of curves are listed above, to be switched on and off.
-        note: below the chart.
-        exact: whether values have all digits, and not only as many as a screen needs.
-        zooms: whether its x axis can be zoomed.
+        tickformat: plotly's format of the x axis.
+        legend: true to list groups of curves above, as switches.
+        note: text below the chart.
+        exact: true to keep all digits of values instead of those that a screen needs.
+        zooms: true if its x axis can be zoomed.
     """
     places = np.concatenate([curve.x[np.isfinite(curve.x)] for row in rows for curve in row.curves])
     low, high = window or (float(places.min()), float(places.max()))
@@ -291,7 +294,7 @@ def _x_axis(theme: Theme, title: str) -> Figure:
 
 
 def _y_axis(row: Row, shown: Window, theme: Theme) -> Figure:
-    """Return the y axis around the values in view; a logarithmic axis leaves tiny outliers below its lower end."""
+    """Return the y axis around the values in view. A logarithmic axis omits tiny outliers at its lower end."""
     axis = {
         "fixedrange": True,
         "gridcolor": theme.line,
@@ -317,7 +320,7 @@ def _y_axis(row: Row, shown: Window, theme: Theme) -> Figure:
 
 
 def log_ticks(decades: float) -> str | int | None:
-    """Return plotly's `dtick` of a logarithmic axis of so many decades: 1-2-5 on short ones; None: plotly's choice."""
+    """Return plotly's `dtick` of a logarithmic axis of so many decades, or None for plotly's choice."""
     if decades < 0.35:  # noqa: PLR2004 - less than a factor of 2.2
         return None
     return "D2" if decades < 1.6 else math.ceil(decades / 4)  # noqa: PLR2004 - four labels at most
@@ -467,8 +470,10 @@ def bars_chart(
     color: str,
     theme: Theme,
 ) -> Chart:
-    """Return bars over labelled buckets, a row per measure: its title, and values per range of steps; those of the
-    second range are marks over the bars of the first."""
+    """Return bars over labelled buckets, a row per measure with values per range of steps.
+
+    The second range is drawn as marks over the bars of the first.
+    """
     high, head = 58, 24
     height = len(measures) * (high + head)
     layout = _layout(height + 44, {"l": 4, "r": 4, "t": 4, "b": 40, "pad": 0}, theme)

@@ -29,9 +29,9 @@ _PLAIN: Final = 3  # decades around 1 that are written out
 
 
 def heat_chart(run: str, density: Density, pair: str, *, theme: Theme, why_absent: str) -> tuple[Chart, float]:
-    """Return the chart, and the share of a step's tokens per bin that is drawn darkest.
+    """Return the chart, and the share of a step's tokens per bin with the darkest colour.
 
-    `why_absent`: what to record for the pair where it has no log-probs at all; else "".
+    `why_absent`: missing input of a pair without log-probs, or "".
     """
     tokens, edges, rows = density.tokens_CB, edges_of(density), density.tokens_CB.shape[1]
     low, high = float(edges[0]), float(max(edges[-1], edges[0] + 1e-9))
@@ -245,7 +245,7 @@ def _value(place: float, ends: Floats) -> str:
 
 
 def note_of(density: Density) -> str:
-    """Return what is not in the picture."""
+    """Return the parts of the data that the picture omits."""
     expected, seen = int(density.expected_C.sum()), int(density.seen_C.sum())
     drawn, broken = int(density.tokens_CB.sum()), int(density.broken_C.sum())
     missing = expected - drawn - broken

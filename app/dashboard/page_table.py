@@ -9,14 +9,14 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Page:
-    """A page, drawn by `draw` of a module in `pages/`: ``draw(run)``, or ``draw(look, run)`` of one about the home.
+    """A page, drawn by `draw` of a module in `pages/`: ``draw(run)``, or ``draw(look, run)`` if it is `of_home`.
 
     Attributes:
-        path: in the address; "" for the first one.
-        title: of its tab.
-        acts: whether something can be changed there, so that the home's token is asked for on top of it.
-        of_home: whether it has something to say without a run, or about one that has no step yet.
-        of_all: whether it is about all runs, so that none needs to be chosen.
+        path: path in the URL, "" for the first page.
+        title: title of its tab.
+        acts: true if it has actions, for which it asks for the token.
+        of_home: true if it can be drawn without a run, or for a run without steps.
+        of_all: true if it covers all runs, so that none needs to be chosen.
     """
 
     path: str

@@ -20,7 +20,7 @@ PAIR_WORDS: Final = {
 
 @dataclass(frozen=True)
 class Line:
-    """One series of a panel. `role` decides its colour; `name` and `dash` set it apart within its panel."""
+    """One series of a panel. `role` decides its colour. `name` and `dash` distinguish it within its panel."""
 
     metric: str
     role: str
@@ -30,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One row of the linked figure. The first line is the one that matters: tile, title and tooltip are its."""
+    """One row of the linked figure. Its first line gives tile, title and tooltip."""
 
     lines: tuple[Line, ...]
     title: str
@@ -46,7 +46,7 @@ class Panel:
 
     @property
     def words(self) -> str:
-        """Tooltip: what it is, how it is computed."""
+        """Tooltip with definition and formula."""
         declared = metric(self.metric)
         return f"{declared.words}\n{declared.formula}"
 
@@ -119,7 +119,7 @@ def metrics_of(panels: tuple[Panel, ...]) -> tuple[str, ...]:
 
 
 def why_missing(key: str) -> str:
-    """Return in a few words what has to be recorded for a metric that has no value."""
+    """Return the missing input of a metric without a value, in a few words."""
     needs = metric(key).needs
     if needs:
         return f"needs {', '.join(_RECORDED.get(name, name) for name in needs)}"

@@ -27,8 +27,7 @@ _RANGE: Final = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 
 def window_of(asked: str, steps: Sequence[int] | Floats) -> tuple[int, int] | None:
-    """Return the range of steps that ``A:B`` names, no wider than the run; None for what is not one, or is all of
-    it."""
+    """Return the range of steps ``A:B`` within the run, or None if it is invalid or covers the whole run."""
     match = _RANGE.fullmatch(asked.strip())
     if match is None or not len(steps):
         return None
@@ -58,21 +57,20 @@ def steps_chart(
     said: str = "",
     exact: bool = False,
 ) -> Chart:
-    """Return the linked chart of a run: one row per panel that has a value; the others are named below with what they
-    need.
+    """Return the linked chart of a run: one row per panel that has a value, and a note on the missing inputs of others.
 
     Args:
-        name: of the run.
-        frame: as `data.frame_of` gives it, with at least one step.
+        name: name of the run.
+        frame: result of `data.frame_of`, with at least one step.
         panels: rows.
         theme: colours.
         window: steps in view, or None for all.
-        marks: what happened, at steps.
+        marks: events at steps.
         baseline: the run's own normal of K3, or None.
-        since: the step on which growth began, or None.
-        awaited: whether engine records of the newest step may still arrive.
-        said: the verdict, for those who cannot see the chart.
-        exact: whether values have all digits.
+        since: onset of the growth, or None.
+        awaited: true if engine records of the newest step may still arrive.
+        said: verdict as text, for users of screen readers.
+        exact: true to keep all digits of values.
     """
     shown = [panel for panel in panels if any(measured(frame, line.metric) for line in panel.lines)]
     places = column(frame, "step")
@@ -121,13 +119,13 @@ def _row(frame: pl.DataFrame, panel: Panel, *, theme: Theme, baseline: float | N
 
 
 def unit_beside_label(key: str) -> str:
-    """Return the unit of a metric where its label stands next to it; "" where the label says it already."""
+    """Return the unit of a metric next to its label, or "" if the label includes it."""
     unit = metric(key).unit
     return "" if unit in {"fraction", "1e-4"} else unit
 
 
 def change(value: float | None, median: float | None, *, log: bool) -> str:
-    """Return the change against what is usual: a factor on log scales, else a difference; "" where it is unknown.
+    """Return the change against the usual value: a factor on log scales, else a difference, or "" if unknown.
 
     >>> change(3e-3, 1e-3, log=True), change(0.91, 0.95, log=False), change(1.0, None, log=False)
     ('3.00× median', '−0.04 vs median', '')
@@ -152,7 +150,7 @@ def pairs_of(frame: pl.DataFrame) -> list[str]:
 
 
 def absent(panels: Sequence[Panel], shown: Collection[Panel]) -> str:
-    """Return which of `panels` are not among those that are `shown`, and why; "" when all are."""
+    """Return which of `panels` are not `shown`, and why, or "" if all are."""
     missing = [panel for panel in panels if panel not in shown and not panel.optional]
     return "; ".join(f"{panel.title}: not measured, {why_missing(panel.metric)}" for panel in missing)
 

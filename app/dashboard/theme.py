@@ -1,7 +1,7 @@
-"""Colours of the dashboard, light and dark, and the settings Streamlit is started with.
+"""Colours of the dashboard, light and dark, and the settings of Streamlit.
 
-Series colours follow Okabe and Ito's palette, which stays apart for the common kinds of colour blindness; a pair also
-has its own dash, so that colour never carries the meaning alone.
+Series colours follow Okabe and Ito's palette, which is safe for common kinds of colour blindness. A pair also has its
+own dash, so colour never carries the meaning alone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Columns made fit for a chart: fewer points without losing peaks, gaps and ends; on a fitting scale.
-Pure."""
+"""Thinning of columns for a chart with peaks, gaps and ends kept, and the choice of its scale. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ _FAR: Final = 30.0  # times below that quantile: such points are left below the 
 
 
 def thin(x: Floats, y: Floats, *, max_points: int = MAX_POINTS) -> tuple[Floats, Floats]:
-    """Return at most `max_points` of the points ``(x, y)``, shape [n], `x` ascending; NaN in `y` is a gap and stays
-    one.
+    """Return at most `max_points` of the points ``(x, y)``, shape [n], `x` ascending. A gap (NaN in `y`) stays one.
 
     MinMaxLTTB (Van Der Donckt et al. 2023, arXiv:2305.00332): the first and last finite point and the extremes stay.
     """

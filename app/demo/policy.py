@@ -44,7 +44,7 @@ Tokens = NDArray[np.int64]
 
 
 class Weights:
-    """All parameters in one vector, and views of it by name."""
+    """All parameters as one vector, with views by name."""
 
     def __init__(self, vector: Floats) -> None:
         self.vector = vector
@@ -89,7 +89,7 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _advance(weights: Weights, gates: Floats, hidden: Floats) -> tuple[Floats, _Moment]:
-    """Compute one step of a gated recurrent unit; `gates`: of the input, [batch, 3 × hidden]."""
+    """Compute one step of a gated recurrent unit. `gates`: gates of the input, [batch, 3 × hidden]."""
     reset_in, update_in, new_in = np.split(gates, 3, 1)
     reset_by, update_by, remembered = np.split(hidden @ weights.of["memory"] + weights.of["memory_bias"], 3, 1)
     reset, update = _sigmoid(reset_in + reset_by), _sigmoid(update_in + update_by)
@@ -144,7 +144,7 @@ class Pass:
         return slope
 
     def _through_time(self, outputs: Floats, slope: Weights) -> None:
-        """Add what comes through the recurrent layer; `outputs`: gradients of its outputs at the answer's places."""
+        """Add the gradient through the recurrent layer. `outputs`: its output gradients at answer positions."""
         weights, onward = self._weights.of, np.zeros_like(outputs[:, 0])
         gates = np.empty((*self._tokens.shape, 3 * _HIDDEN), np.float32)
         for place in reversed(range(len(self._moments))):
@@ -263,7 +263,8 @@ class Training:
         return Batch(questions, answers, rollout, scored.logprobs, earned, advantages, lag, scored)
 
     def update(self, batch: Batch, weights: Any = None) -> float:
-        """Make one step; return the gradient norm before clipping. `weights`: of the tokens, [batch, ANSWERED]."""
+        """Make one optimizer step and return the gradient norm before clipping. `weights`: token weights, [batch,
+        ANSWERED]."""
         gains = np.broadcast_to(batch.advantages[:, None], batch.answers.shape)
         slope = batch.scored.gradient(gains if weights is None else gains * weights)
         norm = float(np.linalg.norm(slope.vector))

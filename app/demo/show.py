@@ -1,7 +1,7 @@
-"""The demo: a fresh home, the service and the dashboard on it, recorded runs in it, and one that is trained live.
+"""The demo: a data directory with recorded runs, service and dashboard, and one run that is trained live.
 
-What the service decides reaches the trainer, `training`. Its twin without a correction comes with logprobe; a checkout
-has more recorded runs. The data directory stays: the commands of the tutorial ask it afterwards.
+The trainer is `training`. Its twin without a correction is packaged, and a checkout adds more recorded runs. The data
+directory stays for the commands of the tutorial.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def run(*, speed: float, port: int | None, home: str | None) -> None:
-    """Train a run, armed, at `speed` steps per second from shortly before its trouble begins, beside the recorded runs
-    `SHOWN`. Return after Ctrl-C.
+    """Train an armed run at `speed` steps per second, beside the recorded runs `SHOWN`. Return after Ctrl-C.
+
+    Training starts shortly before the trouble.
 
     Raises:
-        ConfigurationError: a data directory that is not the demo's to use.
+        ConfigurationError: the data directory is not the demo's.
     """
     require_extras()
     with demo_home(home) as place, stop_on_signals() as stop:
@@ -77,8 +78,8 @@ def run(*, speed: float, port: int | None, home: str | None) -> None:
 
 
 def lay_down(recorded: RecordedRun, home: Path, ended: datetime) -> datetime:
-    """Put a run into the spool as it was recorded, with its times moved so that it ended at `ended`; return when it
-    began. Raises `OSError`."""
+    """Write a recorded run into the spool, with times shifted to end at `ended`. Return its new start time. Raises
+    `OSError`."""
     by = ended - recorded.ended
     writers: dict[str, SpoolWriter] = {}
     for kind in recorded.kinds:
@@ -97,7 +98,7 @@ def _settle(home: Home) -> None:
 
 
 def _conclude(trainer: subprocess.Popen[bytes], home: Home, beside: str, stop: threading.Event) -> None:
-    """Report what the correction was worth, once the training is over and computed."""
+    """Report the effect of the correction once training has ended."""
     while trainer.poll() is None and not stop.wait(_LOOK_SECONDS):
         pass
     last = RecordedRun(_OWN / TWIN).steps[-1]
@@ -122,7 +123,7 @@ def _reward(home: Home, run: str, *, last: int) -> float | None:
 
 
 def choose_port(port: int | None) -> int:
-    """Return the port asked for; by default Streamlit's usual one, or any free one when that is taken."""
+    """Return the requested port, or by default Streamlit's, or any free one if that is taken."""
     if port is not None:
         return port
     try:
@@ -138,10 +139,9 @@ def _nameless() -> dict[str, str]:
 
 @contextmanager
 def demo_home(path: str | None) -> Iterator[Home]:
-    """Yield an empty home, which stays afterwards; emptied first if an earlier demo made it. None: beside the user's
-    own.
+    """Yield an empty data directory that stays afterwards. Empty it first if an earlier demo made it.
 
-    Raises `ConfigurationError` when it holds anything else.
+    `None` selects the default location. Raises `ConfigurationError` if the directory contains anything else.
     """
     home = Home(f"{default_home(_nameless())}-demo" if path is None else path)
     if home.path.exists() and any(home.path.iterdir()):

@@ -1,8 +1,7 @@
-"""The run of the demo that loses what it has learned unless a correction holds it, trained for real.
+"""The run of the demo: real training that collapses without a correction.
 
-From step `ONSET` on, batches are one version older every `EVERY` steps, as when sampling falls behind training. With
-one seed the runs are the same until a correction applies, but for the last digits, which depend on numpy's linear
-algebra.
+From step `ONSET` on, batches become one version older every `EVERY` steps, as in asynchronous training that falls
+behind. Two runs with one seed are equal until a correction applies, except for rounding in numpy's linear algebra.
 
     python -m logprobe.app.demo.training --home DIR [--speed STEPS_PER_S]
 """
@@ -56,13 +55,12 @@ _TRAINER: Final = {"dtype": "float32", "learning_rate": LEARNING_RATE, "prompts"
 
 
 def lag_of(step: int) -> int:
-    """Return how many versions a batch is behind: one, as in training that samples one step ahead; more from `ONSET`
-    on."""
+    """Return the lag of a batch in versions: 1 before `ONSET`, then growing."""
     return 1 + max(0, (step - ONSET) // EVERY + 1)
 
 
 def train(recorder: Recorder, switch: CorrectionSwitch | None, steps: Iterable[int]) -> None:
-    """Train, one update after the other; with `switch`, corrected as it says."""
+    """Train step by step, corrected by `switch` if one is given."""
     recorder.config(_ENGINE, kind="engine_config")
     recorder.config(_TRAINER, kind="trainer_config")
     training = Training(SEED)

@@ -1,7 +1,7 @@
-"""The process behind one entry of `loggers`: ``python -m logprobe.app.processes.logger --home DIR --number N``.
+"""The process of one entry of `loggers`: ``python -m logprobe.app.processes.logger --home DIR --number N``.
 
-Apart from the service, because what it calls is other people's and may hang or die with their servers; `logprobe up`
-starts it again with growing pauses, and it resumes where the target is.
+It is separate from the service because third-party code may hang or crash. `logprobe up` restarts it with back-off, and
+it resumes after the last step of the target.
 
 loggers:
   - to: tensorboard
@@ -57,7 +57,7 @@ def _entry(home: Home, number: int) -> Logger:
 
 
 def checked(where: str, document: Any) -> tuple[Logger, ...]:
-    """Return the loggers that plain data declares. Raises `ConfigurationError` that names what is wrong."""
+    """Return the loggers that plain data declares. Raises `ConfigurationError` with the name of the wrong key."""
     return settings_file.checked(document, "loggers", _KIND, where)
 
 
@@ -102,7 +102,7 @@ class Following:
         self._done: dict[str, int | None] = {}  # newest step of a run that was over when it was pushed
 
     def tick(self, now: datetime) -> int:
-        """Push the steps that have settled; return how many. Raises what reading or a target raises."""
+        """Push the settled steps and return their number. Raises errors of the source and of the target."""
         return sum(self._follow(run) for run in self._due(runs_of(queries.app_runs(self._reader), now), now))
 
     def _due(self, runs: Iterable[Run], now: datetime) -> list[Run]:
@@ -123,7 +123,7 @@ class Following:
         return logged
 
     def _say(self, run: Run) -> None:
-        """Pass on the standing of the run if it has changed; nothing before its first diagnosis."""
+        """Push the run's severity and verdict after its first diagnosis, if either has changed."""
         stands = standing(run.judgement, run.name, self._page)
         diagnosed = stands.verdict is not None or stands.severity != "unknown"
         if diagnosed and self._standing.get(run.name) != stands.essence:
@@ -137,7 +137,7 @@ class Following:
 
 
 def follow(home: Home, settings: Logger, stop: threading.Event, page: str | None = None) -> None:
-    """Push metrics until `stop` is set. `page`: address of the dashboard. Raises what a target raises."""
+    """Push metrics until `stop` is set. `page`: URL of the dashboard. Raises the target's errors."""
     with connect(home.path) as reader:
         following = Following(reader, lambda run: open_target(settings, run, home), settings.wants, page)
         try:

@@ -1,11 +1,10 @@
-"""The process that brings what the nodes of a Ray cluster record into the home of a service on one of them.
+"""The process that collects records of a Ray cluster's nodes into the data directory of a service.
 
     python -m logprobe.app.processes.ray_shipping --home DIR --nodes FOLDER
 
-An actor beside the service takes segments; an actor on every node, also on one that joins later, ships the spool of
-that node's folder. They end with this process, which `logprobe up --ray` starts, and starts again when it dies. At
-least once, the id decides: killed at any moment they lose nothing. Who may use the cluster may send; Ray's own token
-or TLS is the boundary.
+One actor beside the service receives segments. An actor on every node, also on one that joins later, ships that node's
+spool. All actors end with this process, which `logprobe up --ray` restarts. Delivery is at least once and segment ids
+remove duplicates, so a kill loses nothing. Any user of the cluster may send: Ray's own token or TLS is the boundary.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _KNOCK_SECONDS: Final = 10.0  # for a connection
 
 
 class Landing:
-    """The actor beside the service: what it returns from is durable in the spool."""
+    """The actor beside the service. A segment is durable in the spool once `put` returns."""
 
     def __init__(self, home: str, identity: str) -> None:
         self._home, self._identity = Path(home), identity
@@ -125,7 +124,7 @@ class Carrier:
     """The actor of a node: keeps a shipper running until the actor ends."""
 
     def __init__(self, folder: str, node: str, landing: str) -> None:
-        """Begin at once, in a thread. `landing`: name of the actor beside the service."""
+        """Start a thread that ships. `landing`: name of the actor beside the service."""
         self._folder = Path(folder.replace(NODE, node)).expanduser()
         self._landing = landing
         self._problem: str | None = None
@@ -133,7 +132,7 @@ class Carrier:
         threading.Thread(target=self._keep, name="logprobe-carrier", daemon=True).start()
 
     def waiting(self) -> int:
-        """Return how many segments wait on the node."""
+        """Return the number of segments waiting on the node."""
         return len(SpoolQueue(self._folder).waiting())
 
     def problem(self) -> str | None:
@@ -156,8 +155,11 @@ class Carrier:
             pause.wait(_AGAIN_SECONDS)
 
     def _is_the_services(self, place: RayPlace) -> bool:
-        """Return whether this folder is the service's home, here or through a shared file system: nothing has to be
-        shipped then, and shipping would remove what it puts. Raises `OSError`."""
+        """Return whether this folder is the service's data directory, locally or on a shared file system. Raises
+        `OSError`.
+
+        Shipping would delete the segments it had just written.
+        """
         identity = place.identity()
         try:
             return (self._folder / _IDENTITY).read_text(encoding="ascii") == identity

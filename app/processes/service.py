@@ -115,7 +115,7 @@ def service_of(arguments: argparse.Namespace) -> Service:
 
 
 def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
-    """Return the parts besides ingest and metrics; a part may rely on what those before it wrote."""
+    """Return the parts besides ingest and metrics. A part may rely on the output of earlier ones."""
     return [
         acceptance_part,
         alerts_part(page=page),

@@ -53,12 +53,11 @@ def _require(package: str, extra: str, need: str) -> None:
 
 
 class Stack:
-    """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access`
-    lets in.
+    """The service of a data directory and, unless `app` is False, its dashboard on `port` (0: any free one).
 
-    `options`: further arguments of the service, see `logprobe.app.processes.service`. `nodes`: folder that the
-    nodes of the Ray cluster here record to; None: there is none. `also`: other homes whose runs the pages Runs and
-    Compare show.
+    `access`: users and addresses that the dashboard admits. `options`: further arguments of the service, see
+    `logprobe.app.processes.service`. `nodes`: recording folder on the nodes of the Ray cluster, or None. `also`: other
+    data directories whose runs the pages Runs and Compare show.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Keeps a few child processes running: starts them, restarts them with back-off when they die, stops them together.
+"""Supervise a few child processes: start them, restart them with back-off, stop them together.
 
-Children run in sessions of their own, so that Ctrl-C in a terminal reaches the supervisor only and it decides on the
-order of stopping; they are tethered (`logprobe.app.processes.die_with_parent`), so that none outlives a supervisor
-killed with SIGKILL.
+Children run in sessions of their own. Ctrl-C therefore reaches the supervisor alone, which decides the order of
+stopping. Children are tethered (`logprobe.app.processes.die_with_parent`), so none outlives a supervisor killed with
+SIGKILL.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def end(process: subprocess.Popen[Any], seconds: float) -> None:
 
 
 class ChildFailedError(LogprobeError, RuntimeError):
-    """A child never came up: restarting it would only repeat what it already said on stderr."""
+    """A child failed before it was ready. A restart would repeat the error on its stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process to run. `ready` says whether it does its work; until then it is final if it ends by itself, afterwards
-    it is restarted.
+    """A process to run. `ready`: returns whether it serves.
 
-    One that was killed, as a machine without memory does, said nothing of itself: it is restarted in any case.
+    A child that ends before it was ready is not restarted, and one that ends later is. A child that was killed, for
+    example by the out-of-memory killer, is always restarted.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Child:
 
 
 class _Running:
-    """One child and its present process."""
+    """One child and its current process."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -91,7 +91,7 @@ class _Running:
         )
 
     def died(self) -> int | None:
-        """Return the exit status of a process that just ended; None while it runs or waits for its restart."""
+        """Return the exit status of a process that has just ended, or None while it runs or awaits its restart."""
         if self.process is None:
             return None
         status = self.process.poll()
@@ -119,7 +119,7 @@ class _Running:
 
 
 class Supervisor:
-    """Runs `children` until `stop` is set. Stops them in reverse order: readers before what they read from."""
+    """Run `children` until `stop` is set. Stop them in reverse order, readers before their sources."""
 
     def __init__(
         self,
@@ -181,8 +181,10 @@ def _how(status: int) -> str:
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT, SIGTERM and SIGHUP set, within the block; a second one interrupts at once. `nohup`
-    keeps SIGHUP from it."""
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set within the block. A second signal interrupts immediately.
+
+    Under `nohup` SIGHUP is ignored.
+    """
     stop = threading.Event()
     # A handler runs in the thread that waits for the event, maybe while that holds the event's lock; setting it there
     # could deadlock. A `SimpleQueue` may be used in handlers, and another thread waits at its end.

@@ -65,7 +65,7 @@ class Checked(click.ParamType[Any]):
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType`; a default that is not text is taken as it is."""
+        """See `click.ParamType`. Return a default that is not text unchanged."""
         if not isinstance(value, str):
             return value
         try:

@@ -1,4 +1,4 @@
-"""Conversion of declarations to click: commands made when they are asked for, and options that all of them share."""
+"""Conversion of declarations to click commands, made on demand, and the options that all commands share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MORE: Final = "--home, --json and --debug: see `logprobe --help`."
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A command as it is declared. `does`: a module of `logprobe.app.commands` whose `run` does the work, or
+    """Declaration of a command. `does`: module of `logprobe.app.commands` with a function `run`, or
     ``module:function``."""
 
     words: str
@@ -70,7 +70,7 @@ def option(
 
 
 def argument(name: str, value: str, *, complete: str | None = None, **options: Any) -> Param:
-    """Declare a positional argument, shown as `value`. `complete`: what a shell offers, ``run`` or ``file``."""
+    """Declare a positional argument, shown as `value`. `complete`: kind of shell completion, ``run`` or ``file``."""
     if complete == "run":
         options["shell_complete"] = run_names
     elif complete == "file":
@@ -79,7 +79,7 @@ def argument(name: str, value: str, *, complete: str | None = None, **options: A
 
 
 def run_names(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the names of runs of the data directory that begin with what was typed; none if they cannot be read."""
+    """Return the names of runs in the data directory that begin with `begun`, or none if they cannot be read."""
     from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a Tab needs it
 
     from logprobe.monitor import queries  # noqa: PLC0415
@@ -128,7 +128,7 @@ class _Command(click.Command):
 
 
 class _Group(click.Group):
-    """Commands by section, each made when it is asked for; a wrong name is answered with the nearest one."""
+    """Commands by section, each made on demand. A wrong name is answered with the closest one."""
 
     def __init__(self, sections: Sections, perform: Perform, *, root: bool, **options: Any) -> None:
         super().__init__(subcommand_metavar="COMMAND", **options)

@@ -1,4 +1,4 @@
-"""The version of this package, which costs a tenth of what a quick command takes: only where it is asked for."""
+"""Version of this package. Imported on demand, because the lookup takes a tenth of a quick command's time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A comparison of runs in words: outcome, numbers and onsets of each run; for reports, the Compare page and the command
-line. Pure."""
+"""Comparison of runs in words: outcome, numbers and onsets. Pure."""
 
 from __future__ import annotations
 
@@ -47,12 +46,12 @@ def outcome(pairing: Pairing, axis: Axis = "step") -> str:
 
 
 def goes_bad(pairing: Pairing) -> bool:
-    """Return true if K3 grows, by the run's own past, and the run continues beyond what is compared."""
+    """Return whether K3 grows by the run's own past and the run continues after the compared steps."""
     return bool(pairing.beyond) and pairing.growth.verdict in {"growing", "critical"}
 
 
 def _beyond(pairing: Pairing) -> str:
-    """Say how far the run continues beyond what is compared, and what became of it."""
+    """Return how many steps follow the compared ones, and their verdict if K3 grows there."""
     if not pairing.beyond:
         return ""
     since = "" if pairing.growth.since_step is None else f" since step {pairing.growth.since_step:,}"
@@ -66,7 +65,7 @@ def _names(items: Sequence[MetricVerdict]) -> str:
 
 
 def brief(label: str) -> str:
-    """Return a metric's name where space is short: what it is the mean of, and of no pair when it is the usual one.
+    """Return a short name of a metric, without its aggregation and without the default pair.
 
     >>> brief("ρ, mean (backend), distance from 1"), brief("K3 (update)")
     ('ρ', 'K3 (update)')

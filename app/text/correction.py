@@ -1,6 +1,6 @@
-"""Words about a correction beside a diagnosis: switch one on, or the effect of the one that is on. Pure.
+"""Words about a correction beside a diagnosis: the advice, or the effect of the one that is on. Pure.
 
-The banner, the Diagnosis page, `logprobe show` and the incident report all say it in these words.
+The banner, the Diagnosis page, `logprobe show` and the incident report share them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ OFF: Final = Standing()
 
 
 def advised(document: DiagnosisDocument, standing: Standing = OFF) -> str:
-    """Return advice about the correction of a run, given its diagnosis and where its correction stands; "" if there is
-    none."""
+    """Return advice about the correction of a run, given its diagnosis and standing, or "" if there is none."""
     if not standing.on:
         return _off(document, standing)
     state = _on(standing)
@@ -90,8 +89,7 @@ def method(config: Mapping[str, Any] | None) -> str:
 
 
 def settings(finding: FindingDocument, standing: Standing = OFF) -> list[SettingDocument]:
-    """Return the settings of the remedy in the run's framework; where a correction was tried, without the settings that
-    are one."""
+    """Return the remedy's settings in the run's framework. After a correction was tried, omit settings that are one."""
     tried = standing.on or standing.ended is not None
     return [setting for setting in finding["settings"] if not (tried and setting["corrects"])]
 
@@ -108,7 +106,7 @@ def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
 
 
 def remedy(finding: FindingDocument, standing: Standing = OFF) -> str:
-    """Return the remedy of a finding; where a correction is on or has ended, without the advice to switch one on."""
+    """Return the remedy of a finding. If a correction is on or has ended, omit the advice to switch one on."""
     cause = SIGNATURES.get(finding["cause"])
     tried = standing.on or standing.ended is not None
     return cause.corrected if tried and cause is not None and cause.corrected else finding["fix"]

@@ -205,7 +205,7 @@ def _rollout_gaps(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
 
 
 def faults_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
-    """Yield faults of what was sent, and the remedy."""
+    """Yield faults of the recorded data, each with its remedy."""
     broken = broken_tokens(row)
     if broken:
         yield (
@@ -237,8 +237,8 @@ ATTEMPTS_REMEDY: Final = (
 
 
 def attempts(row: queries.CliAttempts) -> str | None:
-    """Describe steps that hold records of several attempts; a row of `cli_attempts`. None: those of older ones are all
-    set aside."""
+    """Describe steps with records of several attempts, from a row of `cli_attempts`, or return None if older ones do
+    not count."""
     if not row["steps"]:
         return None
     steps = _these_steps(row["steps"], row["first_step"], row["last_step"])
@@ -249,7 +249,7 @@ def attempts(row: queries.CliAttempts) -> str | None:
 
 
 def attempts_aside(row: queries.CliAttempts) -> str | None:
-    """Describe steps of which the newest attempt alone counts; a row of `cli_attempts`."""
+    """Describe steps of which only the newest attempt counts, from a row of `cli_attempts`."""
     if not row["aside_steps"]:
         return None
     steps = _these_steps(row["aside_steps"], row["aside_first"], row["aside_last"])
@@ -269,7 +269,7 @@ DOUBLED_REMEDY: Final = (
 
 
 def doubled(row: queries.CliDoubled) -> str:
-    """Describe sequences that are in the store more than once; a row of `cli_doubled`."""
+    """Describe sequences that are stored more than once, from a row of `cli_doubled`."""
     sides = {"sequences": row["sequences"], "rollouts": row["rollouts"]}
     counts = " and ".join(f"{count:,} {noun}" for noun, count in sides.items() if count)
     first, last = row["first_step"], row["last_step"]
@@ -280,8 +280,7 @@ def doubled(row: queries.CliDoubled) -> str:
 
 
 def sent(row: queries.CliSent) -> str | None:
-    """Compare what collectors report to have written with what is stored, a row of `cli_sent`; None without a
-    report."""
+    """Compare the reported with the stored records, from a row of `cli_sent`. Return None without a report."""
     if not row["collectors"]:
         return None
     by = "1 collector" if row["collectors"] == 1 else f"{row['collectors']:,} collectors"
@@ -296,7 +295,7 @@ def sent(row: queries.CliSent) -> str | None:
 
 
 def _blank(row: queries.CliGaps) -> bool:
-    """Return true if most of what was measured is zeros; a short answer of a sharp policy may be."""
+    """Return whether most measured tokens are zeros. A short answer of a sharp policy may be."""
     return bool(2 * row["blank_tokens"] > row["measured_tokens"])
 
 
@@ -319,7 +318,7 @@ def measured(row: queries.CliGaps) -> str:
 
 
 def raw_sampled(row: queries.CliGaps) -> str:
-    """Return what a recorder's `raw_fraction` left out, which is no loss, or "" if nothing."""
+    """Return the number of sequences reduced by `raw_fraction`, or "" if there are none. They are not lost."""
     if not row["raw_sampled"]:
         return ""
     share = _share(row["raw_sampled"], row["trained"])

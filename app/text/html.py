@@ -1,7 +1,6 @@
-"""HTML as text, with everything that came from outside escaped. Pure.
+"""HTML as text, with foreign text escaped. Pure.
 
-`Markup` is finished HTML; whatever else is put into a page is text and is escaped on its way in, so a name can never
-become markup.
+`Markup` is finished HTML. All other content is escaped, so a name can never become markup.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Markup(str):
 
 
 def escaped(value: Any) -> Markup:
-    """Return finished HTML as it is, anything else as text."""
+    """Return finished HTML unchanged and other values as escaped text."""
     if isinstance(value, Markup):
         return value
     return Markup(html.escape(tables.cell(value, _WIDEST)))

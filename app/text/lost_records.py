@@ -1,4 +1,4 @@
-"""Lost records in words, and the remedy; for commands and the Data page."""
+"""Lost records in words, with remedies, for commands and the Data page."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def unannounced(problems: Sequence[queries.CliProblems]) -> Iterator[tuple[str, 
 
 
 def reused(row: queries.CliNameClashes) -> str:
-    """Sample ids with several rollout records of different tokens; empty where there are none."""
+    """Return how many sample ids have several rollout records of different tokens, or "" if there are none."""
     if not row["reused"]:
         return ""
     return (

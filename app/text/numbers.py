@@ -17,7 +17,7 @@ def interval(bounds: tuple[float, float] | None) -> str | None:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a number with its unit: fractions as they are, other units behind a space."""
+    """Return a number with its unit. Fractions have no unit, others follow a space."""
     text = number(value)
     return text if unit in {"", "fraction", "1e-4"} or text == "–" else f"{text} {unit}"
 
@@ -56,7 +56,7 @@ def counted(number_of: int, noun: str) -> str:
 
 
 def when(moment: datetime | str | None) -> str:
-    """Return a time in UTC, to the second; a dash for what is unknown."""
+    """Return a time in UTC with seconds, or a dash if it is unknown."""
     if moment is None:
         return "–"
     time = datetime.fromisoformat(moment) if isinstance(moment, str) else moment

@@ -55,7 +55,7 @@ def _text(run: Run) -> str:
 
 
 def line(run: Run, glance: Glance | None) -> dict[str, Any]:
-    """Return one run as a row of the table; times and numbers as they are."""
+    """Return one run as a row of the table. Times and numbers are not formatted."""
     judgement, latest = run.judgement, glance or {}
     return {
         "run": run.name,

@@ -27,7 +27,7 @@ _NAMES: Final = {
 
 
 def text(scored: Score, *, exact: bool = False) -> str:
-    """Return the scores as text: the verdict, then its gaps; with `exact` the tokens that break bit equality."""
+    """Return the scores as text: the verdict and its gaps. `exact`: add the tokens that break bit equality."""
     lines = [f"departs  {', '.join(scored.decision.departs_all) or scored.decision.departs}: {scored.decision.why}"]
     rows = [
         [
@@ -85,7 +85,7 @@ def _operation(scored: Score) -> list[str]:
 
 
 def _sequences(scored: Score) -> list[str]:
-    """Name sequences with tokens that are off, and their number per engine; nothing if most are."""
+    """Name the deviating sequences and their number per engine. Return nothing if most sequences deviate."""
     off, of = scored.sequences, len(scored.scores["r"])
     if not 0 < len(off) <= of / 2:
         return []

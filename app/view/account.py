@@ -45,19 +45,19 @@ Event = tuple[datetime | None, int | None, str, str | None]
 
 @dataclass(frozen=True)
 class Account:
-    """Content of an account; rows are those of the stored queries, in the order of time.
+    """Content of an account. Rows are those of the stored queries, in chronological order.
 
     Attributes:
-        document: the diagnosis, as the incident keeps it.
+        document: diagnosis that the incident keeps.
         history: K3 over steps, and the times of steps.
-        standing: of the correction.
-        current: alerts as they are now.
+        standing: standing of the correction.
+        current: present alerts.
         alerts, actions: messages, and steps of the controller.
         deeds: actions of users on its alerts.
         events: updates of weights, changed configurations, restarts.
-        configs, parts: configurations; replicas and tags.
+        configs, parts: configurations, and replicas and tags.
         saved: row of `incident_checkpoints`, or None without an onset.
-        opened: row of `incident_show`, or None for the run as it stands.
+        opened: row of `incident_show`, or None for the run without an incident.
         critical: critical alerts of the incident, rows of `incident_critical`.
     """
 
@@ -77,7 +77,7 @@ class Account:
 
     @property
     def since(self) -> int | None:
-        """First bad step, by the diagnosis or else by what opened the incident; None if unknown."""
+        """First bad step by the diagnosis, or by the alert that opened the incident, or None if unknown."""
         since = self.document["since_step"]
         return since if since is not None or self.opened is None else self.opened["since_step"]
 
@@ -88,7 +88,7 @@ class Account:
 
     @property
     def headline(self) -> str:
-        """The verdict in a sentence; of an incident that an alert opened, the alert."""
+        """Verdict as a sentence, or the alert that opened the incident."""
         if not self.by_alert or self.opened is None:
             return verdict_line(self.document)
         first, *others = [row["rule"] for row in self.critical] or [None]
@@ -121,13 +121,13 @@ class Account:
 
 
 def read(source: Source, run: str, *, diagnosis: DiagnosisDocument | None = None, opened: Row | None = None) -> Account:
-    """Read the account of a run. Raises `QueryError` as the source does.
+    """Read the account of a run. Raises `QueryError`.
 
     Args:
         source: the store or its service.
         run: its name.
-        diagnosis: of the run as it stands, if it is known already.
-        opened: row of `incident_show`, to tell that incident; it keeps a diagnosis of its own.
+        diagnosis: present diagnosis of the run, or None to diagnose it now.
+        opened: row of `incident_show` for an incident, which keeps a diagnosis of its own.
     """
     place = Place(run, run, source)
     kept = None if opened is None or opened["document"] is None else json.loads(opened["document"])
@@ -194,7 +194,7 @@ def _begins(account: Account, opened: Row) -> datetime:
 
 
 def facts(account: Account) -> list[tuple[str, str]]:
-    """Return when it began and ended, what was good before, and what was done, as names and values."""
+    """Return begin, end, last good step, remedy and past actions, as names and values."""
     pairs = [
         *_opened(account.opened),
         ("since", _since(account.since, account.history)),

@@ -13,8 +13,9 @@ Row = Mapping[str, Any]
 
 
 def settings(before: str, after: str) -> list[tuple[str, Any, Any]]:
-    """Return settings that differ between two configuration documents (JSON), as (dotted name, before, after); None:
-    not set.
+    """Return settings that differ between two configuration documents (JSON) as (dotted name, before, after).
+
+    A setting that is not set is None.
 
     >>> settings('{"a": {"b": 1}, "c": 2}', '{"a": {"b": 3}, "c": 2, "d": true}')
     [('a.b', 1, 3), ('d', None, True)]
@@ -36,7 +37,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def configured(row: Row) -> str:
-    """Return a change of a configuration in words: what it was and what it became. `row`: of `incident_configs`."""
+    """Return the changed settings with old and new values. `row`: row of `incident_configs`."""
     changed = settings(row["before"], row["document"])
     shown = [f"{name} {_said(old)} → {_said(new)}" for name, old, new in changed[:_MOST]]
     more = [f"and {len(changed) - _MOST} more"] if len(changed) > _MOST else []
@@ -57,11 +58,10 @@ def kind(row: Row) -> str:
 
 
 def came_and_went(parts: Sequence[Row], onset: int) -> list[tuple[int, str, str]]:
-    """Return the replicas and tags that came up within the steps looked at, or were last seen before the onset: (step,
-    what, words).
+    """Return replicas and tags that appeared or disappeared before the onset, as (step, kind, words).
 
     Args:
-        parts: rows of `incident_parts`; what is there in the first step was there before.
+        parts: rows of `incident_parts`. Values in the first step count as older.
         onset: first bad step.
     """
     begins = min((row["first"] for row in parts), default=0)

@@ -1,7 +1,7 @@
-"""Line charts as inline SVG: a few kilobytes where a chart library is megabytes. Pure.
+"""Line charts as inline SVG of a few kilobytes. Pure.
 
-Colour never carries the meaning alone: each line has its own dash. A line is thinned to what the eye can tell apart at
-this size, with its extremes kept; a step without a value is a gap.
+Each line has its own dash, so colour never carries the meaning alone. Lines are thinned to the resolution, extremes
+included. A step without a value is a gap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GAP: Final = 3.0  # usual distances without a value
 
 @dataclass(frozen=True)
 class Line:
-    """One run on a chart. `colour`: its number, the same on every chart; `opacity`: 0 … 1."""
+    """One run on a chart. `colour`: index of its colour, equal on every chart. `opacity`: 0 to 1."""
 
     label: str
     points: Points
@@ -79,7 +79,7 @@ def figure(chart: Chart) -> Markup:
 
 
 def drawing(chart: Chart) -> Markup:
-    """Return the content of the chart's SVG, `WIDTH` × `HEIGHT`; nothing where nothing was measured."""
+    """Return the content of the chart's SVG, `WIDTH` × `HEIGHT`, empty if nothing was measured."""
     frame = _frame(chart)
     if frame is None:
         return Markup()
@@ -152,7 +152,7 @@ def _path(line: Line, frame: _Frame) -> Markup:
 def _with_gaps(
     x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Break the line where steps are missing: across them it would claim what was not measured."""
+    """Break the line at missing steps. A continuous line would claim unmeasured values."""
     distance = np.diff(x)
     if not len(distance):
         return x, y

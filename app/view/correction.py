@@ -1,4 +1,4 @@
-"""The correction of a run: its state and what came of it, and what one would do to recent steps."""
+"""State and effect of a run's correction, and its preview on recent steps."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Refused(TypedDict):
 class Foreseen(TypedDict):
     """Effect of a correction on the recorded recent steps.
 
-    `preview`: None: no tokens are kept. `refusal`: None: nothing speaks against it. `instead`: a milder correction that
-    would be taken.
+    `preview`: statistics, or None if no tokens are kept. `refusal`: objection, or None. `instead`: accepted milder
+    correction, or None.
     """
 
     run: str
@@ -51,9 +51,8 @@ class Foreseen(TypedDict):
 
 
 class EffectWords(TypedDict):
-    """Effect of a correction. `judgement`: as `Effect` has it, or "unknown" where another version judged it. `step`: of
-    the judgement; None: the controller has not judged it yet.
-    """
+    """Effect of a correction. `judgement`: that of `Effect`, or "unknown" if another version judged it. `step`: step of
+    the judgement, or None before it."""
 
     judgement: str
     words: str
@@ -156,8 +155,8 @@ def state_of(reader: Reader, home: Home, run: str) -> CorrectionState:
 
 
 def _policy(home: Home, reader: Reader, run: str) -> InForce:
-    """Return the policy of the service, which may be that of the file before; without a service, that of the file.
-    Raises `ConfigurationError`."""
+    """Return the policy in force: the service's, or without a service that of the settings file. Raises
+    `ConfigurationError`."""
     if isinstance(reader, FlightReader):
         policy: InForce = reader.act(POLICY, {"run": run})
         return policy
@@ -167,7 +166,7 @@ def _policy(home: Home, reader: Reader, run: str) -> InForce:
 def _effect(
     reader: Reader, run: str, control: Mapping[str, Any], window: int, actions: Sequence[Mapping[str, Any]]
 ) -> tuple[EffectWords | None, list[Figure]]:
-    """Return the effect of the newest correction, or the numbers so far until it is judged; None without one."""
+    """Return the effect of the newest correction, or its numbers until it is judged, or None without a correction."""
     if control.get("from_step") is None:
         return None, []
     verdict = judgement(actions, control["from_step"])

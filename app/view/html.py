@@ -40,7 +40,7 @@ def report(view: RunView) -> str:
 
 
 def document(sections: Iterable[Section], beside: Markup) -> Markup:
-    """Return sections as HTML; `beside` stands beside the first."""
+    """Return sections as HTML, with the figure `beside` next to the first section."""
     first, *rest = [_section(section) for section in sections]
     return joined([element("div", first, beside, class_="first"), *rest])
 
@@ -63,8 +63,7 @@ def _part(part: Part) -> Markup:
 
 
 def _table(part: Table) -> Markup:
-    """Return a table with scoped headings; its first column names the rows. It scrolls sideways where it does not
-    fit."""
+    """Return a scrollable table with scoped headings. The first column names the rows."""
     rows = part.rows[-_MOST:] if part.long else part.rows
     more = f"the newest {_MOST} of {len(part.rows)}" if len(rows) < len(part.rows) else part.caption
     head = element("tr", *(element("th", name, scope="col") for name in part.head))

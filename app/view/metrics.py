@@ -100,7 +100,7 @@ def _show_steps(
     arguments: Arguments,
     keys: Sequence[str],
 ) -> None:
-    """Show steps with their `counts`, and of their metrics for people those of `keys`."""
+    """Print steps with their `counts`. The text form has the metrics `keys`."""
     if arguments.json:
         sys.stdout.write(tables.dump_rows(head, "steps", steps))
     elif not steps:
@@ -137,7 +137,7 @@ def _pairs(arguments: Arguments) -> dict[str, str]:
 
 
 def _logged(reader: Reader, row: queries.CliSteps, options: dict[str, object], arguments: Arguments) -> dict[str, Any]:
-    """Return what the framework would have logged for a step; one step's tokens are in memory at a time."""
+    """Return the metrics that the framework would have logged. Only one step's tokens are in memory at a time."""
     step = row["step"]
     tokens = queries.peer_tokens(reader, run=arguments.name, first=step, last=step)
     report = peers.view_of_table(arguments.peer, tokens, **options)
@@ -146,7 +146,7 @@ def _logged(reader: Reader, row: queries.CliSteps, options: dict[str, object], a
 
 
 def _number(step: int, report: peers.Report, key: str) -> float | None:
-    """Return one number, by its key or its short name; None if the framework would have logged nothing for the step."""
+    """Return a metric by its key or short name, or None if the framework would have logged nothing for the step."""
     if not report:
         return None
     try:

@@ -59,7 +59,7 @@ def _compare(reader: Reader, name: str, reference: str | None) -> Parity:
 
 
 def text(parity: Parity) -> str:
-    """Return the comparison as text: verdict, reasons with remedies, then what was looked at."""
+    """Return the comparison as text: verdict, reasons with remedies, then the checks."""
     sentence = _SENTENCES[parity.verdict].format(run=parity.run, reference=parity.reference)
     lines = [harmless(sentence), *(f"  - {harmless(reason)}" for reason in parity.reasons)]
     remedies = [check for check in parity.checks if check.verdict == "not_at_parity"]

@@ -132,8 +132,7 @@ def _pieces(tokens: list[dict[str, Any]]) -> Iterator[tuple[str, int | None]]:
 
 
 def _text(token: Mapping[str, Any]) -> str:
-    """Return the text of a token, or its id if there is none; a byte that is no character is written as Python writes
-    it."""
+    """Return the text of a token, or its id without a tokenizer. Bytes outside UTF-8 are escaped."""
     if token["text"] is None:
         return f"{token['id']} "
     return str(token["text"]).encode(errors="backslashreplace").decode()

@@ -1,10 +1,9 @@
-"""Checks that every request passes first: called by a name of ours, from a page of ours, answered with the headers that
-keep it so.
+"""Checks that every request passes first: host and origin, and the security headers of the answer.
 
-Streamlit looks at the Host header of its websocket only, and only when told to; without that a page somewhere else can
-point a name it owns at this machine (DNS rebinding) and read the dashboard through the browser of any user who looks
-at that page. It also lets pages of other local servers in, and asks a server on the internet for this machine's address
-before it refuses a visitor. Neither happens here.
+Streamlit checks the Host header of its websocket only, and only on request. Without a check, a foreign page can point a
+name it owns at this machine (DNS rebinding) and read the dashboard through the browser of any visitor. Streamlit also
+admits pages of other local servers, and asks a server on the internet for this machine's address before it refuses a
+visitor. The guard prevents all three.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ _INLINE: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 def policy() -> str:
     """Return the page's Content-Security-Policy: no external source, and no script but our files and Streamlit's.
 
-    Of inline scripts only those of Streamlit's own page run, known by their hash; so markup that got into a page all
-    the same runs nothing. Streamlit imports a component's script from a blob that it made, and styles elements in
-    place.
+    Only the inline scripts of Streamlit's own page run, by their hash, so injected markup runs nothing. Streamlit
+    imports a component's script from a blob that it made, and styles elements in place.
     """
     page = files("streamlit").joinpath("static", "index.html").read_bytes()
     hashes = " ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in _INLINE.findall(page))

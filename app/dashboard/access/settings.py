@@ -48,8 +48,10 @@ def permission(access: Access, visitor: Visitor) -> Permission:
 
 
 def is_direct(address: str | None, headers: Mapping[str, str]) -> bool:
-    """Return true if a request came from this machine without a proxy. `address`: of the client; None: this machine, as
-    Streamlit has it."""
+    """Return whether a request came from this machine without a proxy.
+
+    `address`: address of the client, or None for this machine, as Streamlit has it.
+    """
     names = {name.lower() for name in headers}
     return (address is None or is_loopback(address)) and not names.intersection(_FORWARDED)
 
@@ -59,9 +61,9 @@ VARIABLE: Final = "LOGPROBE_DASHBOARD"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`address`: that the dashboard listens on; `public_url`: what browsers call it, when it is behind a proxy.
+    """Addresses and rights of the dashboard. `address`: address it listens on. `public_url`: URL behind a proxy.
 
-    `also`: other homes whose runs can be compared.
+    `also`: other data directories whose runs can be compared.
     """
 
     address: str = "127.0.0.1"
@@ -87,12 +89,12 @@ class Access:
 
     @property
     def base_path(self) -> str:
-        """Path below which the dashboard lies, without slashes at its ends; "" for none."""
+        """Path of the dashboard without slashes at its ends, or ""."""
         return urlsplit(self.public_url or "").path.strip("/")
 
     @property
     def origin(self) -> str | None:
-        """Scheme, host and port of the public address, as browsers send them; None without one."""
+        """Scheme, host and port of the public address as browsers send them, or None without one."""
         if self.public_url is None:
             return None
         parts = urlsplit(self.public_url)

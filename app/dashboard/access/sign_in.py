@@ -26,7 +26,8 @@ _SHORTEST_SECRET: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """`providers`: by name, None for the unnamed one; `readers`, `actors`: who may look and act."""
+    """Sign-in of a data directory. `providers`: settings by name, None for the unnamed one. `readers`, `actors`: users
+    who may look and act."""
 
     providers: tuple[str | None, ...]
     readers: tuple[str, ...]
@@ -60,10 +61,10 @@ def email_of(user: Mapping[str, Any]) -> str | None:
 
 
 def load(home: Path) -> SignIn | None:
-    """Read the sign-in of a home's file, or None if it asks for none.
+    """Read the sign-in from its file, or return None if the file requests none.
 
-    Raises `ConfigurationError`, with what to do, when the file cannot be read, others may read it, or it would let in
-    no visitor or every visitor.
+    Raises `ConfigurationError` if the file cannot be read, other users may read it, or it would admit no visitor or
+    every visitor.
     """
     file = home / FILE
     try:

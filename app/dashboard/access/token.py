@@ -1,7 +1,7 @@
-"""The home's token for people: typed into a page that other machines can reach, before anything can be done from it.
+"""The token of a data directory: a user types it into a page on another machine before any action.
 
-It is in ``<home>/token`` (mode 0600), stays the same over restarts, and is another secret than the one in
-``service.json``, which programs show to the service: that one reads everything.
+It is in ``<home>/token`` (mode 0600), stays the same over restarts, and differs from the secret in ``service.json``,
+which programs show to the service.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Tries:
         return 0.0 if tried is None else max(0.0, tried.until - now)
 
     def failed(self, address: str, now: float) -> int:
-        """Count a wrong try; return how many there were from `address`."""
+        """Count a wrong try and return the number of wrong tries from `address`."""
         with self._lock:
             before = self._addresses.pop(address, None)
             wrong = 1 + (before.wrong if before else 0)
@@ -48,7 +48,7 @@ class Tries:
         return wrong
 
     def passed(self, address: str) -> int:
-        """Forget `address`; return how many wrong tries came before."""
+        """Forget `address` and return the number of its wrong tries."""
         with self._lock:
             tried = self._addresses.pop(address, None)
         return tried.wrong if tried else 0

@@ -1,7 +1,7 @@
-"""The only parts drawn by JavaScript of our own: the mount of plotly figures, the strip of tokens, the page's heart.
+"""The parts drawn by our own JavaScript: the mount of plotly figures, the strip of tokens, the page's heart.
 
-The inlined script of each is one line that imports its module from `logprobe-assets`, which the browser keeps; a rerun
-sends data only, and data that did not change not at all.
+The inlined script of each imports its module from `logprobe-assets`, which the browser caches. A rerun sends data only,
+and only changed data.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def plot(
 
     Args:
         key: unique on the page.
-        chart: what is drawn; drawn again when it is another.
-        zoomed: hears of a zoom: the range of the x axis, or None for all of it.
-        picked: hears of the place that was clicked.
+        chart: the chart, which is drawn again if it changes.
+        zoomed: called with the range of the x axis after a zoom, or None for all of it.
+        picked: called with the place of a click.
     """
 
     # Both are triggers: what is said is said again with the rerun it asks for, though the heart's was sent in between.
@@ -120,7 +120,8 @@ def stylesheet() -> str:
 
 
 def icon(color: str = "") -> str:
-    """Return the page's icon as SVG text, with a dot of this color; a named icon would be fetched from the internet."""
+    """Return the page's icon as SVG text, with a dot of this colour. A named icon would be fetched from
+    the internet."""
     svg = _FOLDER.joinpath("icon.svg").read_text(encoding="utf-8")
     dot = f'<circle cx="24" cy="24" r="8" fill="{color}" stroke="#fff" stroke-width="2"/></svg>' if color else "</svg>"
     return svg.strip().removesuffix("</svg>") + dot

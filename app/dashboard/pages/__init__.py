@@ -1,1 +1,1 @@
-"""Each page of the dashboard, one file: what it reads, what it shows, what one can do. `draw` is where to begin."""
+"""The pages of the dashboard, one per file. `draw` is the entry point."""

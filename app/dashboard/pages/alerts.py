@@ -103,7 +103,7 @@ def _silences(run: str) -> None:
 
 
 def count(firing: Sequence[Row], *, channels: bool) -> str:
-    """Return how many fire, and how many of them without notification."""
+    """Return the number of firing alerts, and of those without notification."""
     if not channels:
         return f"{len(firing)}; no channel is configured, so no notifications are sent" if firing else "0"
     unsent = sum(alert["muted"] is not None for alert in firing)
@@ -310,7 +310,7 @@ def _incidents(look: Look) -> None:
 
 
 def incident_line(incident: Row) -> Line:
-    """Return an incident as a line of the list; its name leads to it."""
+    """Return an incident as a line of the list, with a link."""
     opened = incident["closed_at"] is None
     cells: list[Cell] = [
         Link(incident["id"], "incidents", {"run": incident["run"], "incident": incident["id"]}),

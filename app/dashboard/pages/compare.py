@@ -108,7 +108,7 @@ def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[s
 
 
 def missing(baseline: str, names: Sequence[str], runs: int) -> str:
-    """Return why nothing can be compared; "": it can."""
+    """Return why no comparison is possible, or "" if one is."""
     if runs < 2:  # noqa: PLR2004 -- a run and a baseline
         return "There is only one run here: a comparison needs two."
     if not baseline:
@@ -195,8 +195,7 @@ def _matrix(comparison: Comparison) -> None:
 
 
 def verdict_words(item: MetricVerdict) -> str:
-    """Return a verdict with how far apart the runs are over the common steps; where the final values say the
-    opposite, that is said, too."""
+    """Return a verdict with the difference over the common steps, and any contradiction by the final values."""
     if item.verdict in {"same", "unknown"} or item.level is None:
         return item.verdict
     times = item.level.difference + 1 if item.level.factor else item.ratio
@@ -209,7 +208,7 @@ def verdict_words(item: MetricVerdict) -> str:
 
 
 def turned(item: MetricVerdict) -> str:
-    """Return that the final values differ in the other direction than the levels; "" where they do not."""
+    """Return that the final values differ in the opposite direction from the levels, or "" if they do not."""
     if item.level is None or item.final is None or item.reference_final is None:
         return ""
     level, final = item.level.value - item.level.reference, item.final - item.reference_final
@@ -243,7 +242,7 @@ def _curve(comparison: Comparison, version: Hashable, key: str, window: tuple[in
 
 
 def chart_of(comparison: Comparison, key: str, theme: Theme, window: tuple[float, float] | None = None) -> Chart | None:
-    """Return a metric's values of all runs over ratios to the baseline; None: it was not measured."""
+    """Return a metric's values of all runs over ratios to the baseline, or None if it was not measured."""
     items = [next(item for item in pairing.metrics if item.metric == key) for pairing in comparison.pairings]
     colors = (theme.neutral, *theme.runs)
     overlay = comparison.overlay(key)
@@ -311,8 +310,8 @@ def chart_of(comparison: Comparison, key: str, theme: Theme, window: tuple[float
 
 
 def settings(comparison: Comparison) -> list[Line]:
-    """Return what differs between any run and the baseline: a line per setting, a cell per run; "" where it is the
-    same."""
+    """Return settings that differ between a run and the baseline: a line per setting, a cell per run, "" for equal
+    values."""
     relevant = [{item.fact: item for item in pairing.relevant} for pairing in comparison.pairings]
     others = [{item.fact: item for item in pairing.differences} for pairing in comparison.pairings]
     return [*_setting_lines(relevant, "yes"), *_setting_lines(others, "")]

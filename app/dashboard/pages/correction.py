@@ -1,4 +1,4 @@
-"""Correction: that of a run, what it did over steps, and the switches for it."""
+"""Correction: its state, its effect over steps, and its switches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _read(run: str) -> CorrectionState:
 
 
 def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong: a policy that cannot be read, the kill switch, why a bad verdict led to nothing."""
+    """Yield problems: an unreadable policy, the kill switch, the reason why a bad verdict led to no correction."""
     if document["problem"]:
         yield document["problem"], "warning"
     if document["stopped"]:
@@ -98,7 +98,7 @@ def state(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def switches(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, bool]]:
-    """Yield what can be commanded now: command, label, what it does, why not, and whether it is dangerous."""
+    """Yield the available commands: command, label, description, obstacle, and whether it is dangerous."""
     if document["phase"] in {"issued", "applied"}:
         yield "off", "Switch off", "The trainer stops correcting a few steps from now.", "", False
     else:
@@ -185,7 +185,7 @@ def _trend(run: Run, document: Mapping[str, Any]) -> None:
 def trend_chart(
     trend: pa.Table, document: Mapping[str, Any], theme: Theme, window: tuple[int, int] | None = None
 ) -> Chart | None:
-    """Return rows of `controller_trend` as a chart with every decision as a mark; None: nothing was measured."""
+    """Return rows of `controller_trend` as a chart with the decisions as marks, or None if nothing was measured."""
     if not trend.num_rows:
         return None
     steps = trend["step"].to_numpy().astype(np.float64)
@@ -265,7 +265,7 @@ _HEAD: Final = ("action", "when", "step", "who", "why")
 
 
 def audit(actions: Sequence[Mapping[str, Any]], run: str) -> list[Line]:
-    """Return what was decided, newest first."""
+    """Return the decisions, newest first."""
     return [
         Line(
             [

@@ -1,4 +1,4 @@
-"""Data: what is stored of which run, what is missing, lost or quarantined, who is at work; and SQL over all of it."""
+"""Data: stored, missing, lost and quarantined records, collectors, and SQL over all of it."""
 
 from __future__ import annotations
 
@@ -110,8 +110,7 @@ def _table(name: str, rows: pl.DataFrame) -> None:
 
 
 def ingest_facts(status: Row, stored: Stored, room: str) -> list[tuple[str, str]]:
-    """Return how far the store is behind what was recorded. `status`: of the service; `room`: what there is on the
-    disk."""
+    """Return the backlog of the store. `status`: status of the service. `room`: free space on the disk."""
     service = (
         "not running" if not status.get("running") else f"process {status['pid']}, since {when(status['started'])}"
     )
@@ -136,7 +135,7 @@ def waiting(backlog: Row | None) -> str:
 
 
 def runs_of(stored: Stored, known: Mapping[str, Run]) -> pl.DataFrame:
-    """Return a row per run: what is stored of it, what was lost, and of how many sequences single tokens are kept."""
+    """Return a row per run: stored and lost records, and the number of sequences with raw tokens."""
     kept = {row["run"]: row for row in stored.kept}
     rows = []
     for each in stored.runs:
@@ -250,7 +249,7 @@ def limits(done: Row) -> str:
 
 
 def kept_now(done: Row) -> str:
-    """Return how much is kept."""
+    """Return the retained amounts."""
     if "raw_bytes" not in done:
         return "–"
     share = f", {done['raw_bytes'] / done['max_bytes']:.0%} of the limit" if done.get("max_bytes") else ""
@@ -286,7 +285,7 @@ def _run(run: Run) -> None:
 
 
 def _sql(run: str | None) -> None:
-    """Draw the form for one read-only statement; a statement from a link only runs when Run is pressed."""
+    """Draw the form for one read-only statement. A statement from a link only runs after Run is pressed."""
     ui.title("SQL", f"one read-only statement over all runs; at most {ROWS:,} rows are shown")
     known = dict(examples(run))
     chosen = st.selectbox(

@@ -1,4 +1,4 @@
-"""Diagnosis: the culprit, findings and evidence, what is not measured, and parity with the recipe."""
+"""Diagnosis: the culprit, findings and evidence, missing inputs, and parity with the recipe."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ def draw(run: Run) -> None:
 
 
 def _picture(run: Run, found: LatestDiagnosis, steps: Sequence[int]) -> None:
-    """Draw K3 of the tokens concerned beside that of the others; read again with every diagnosis, not with every
-    step."""
+    """Draw K3 of the tokens concerned and of the others. Read again after a diagnosis, not after each step."""
     seen = [step for step in steps if step <= found.step]
     proof = data.kept(
         ("culprit", run.name), run.news, lambda: culprit.read(data.reader(), run.name, found.document, seen)
@@ -164,7 +163,7 @@ def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, acc
 
 
 def _accepting(run: Run, document: DiagnosisDocument) -> None:
-    """Offer to accept what needs action; show what is accepted, also if it is not found now or beyond its limit."""
+    """Offer to accept findings that need action, and list all acceptances."""
     accepting = _acceptances(run)
     for finding in document["findings"]:
         if finding["urgency"] != "informational" and finding["accepted"] is None:
@@ -232,12 +231,12 @@ def parity_words(parity: Parity) -> tuple[str, str]:
 
 
 def in_order(checks: Sequence[Check]) -> list[Check]:
-    """Return what is not met first, then what is unknown."""
+    """Return violated requirements, then unknown ones."""
     return sorted(checks, key=lambda check: ["not_at_parity", "unknown", "at_parity"].index(check.verdict))
 
 
 def check_line(check: Check) -> Line:
-    """Return a requirement with what was found: name, value and who set it."""
+    """Return a requirement with the recorded values: name, value and source."""
     tone, verdict = {"at_parity": ("", "met"), "not_at_parity": ("bad", "not met"), "unknown": ("unsure", "unknown")}[
         check.verdict
     ]

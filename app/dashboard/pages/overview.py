@@ -1,5 +1,4 @@
-"""Overview: is the run healthy, since which step not, which layer, what to do; then its newest values, and how they
-came about."""
+"""Overview: verdict, onset, layer and remedy, then the newest values and their history."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def onward(run: Run, found: LatestDiagnosis | None) -> None:
 def tiles(
     run: Run, frame: pl.DataFrame, panels: Sequence[Panel], found: LatestDiagnosis | None, theme: Theme
 ) -> Markup:
-    """Return one tile per panel: its newest value, what is usual for the run, and a sparkline."""
+    """Return one tile per panel: its newest value, the usual one, and a sparkline."""
     awaited = data.awaits(run, frame)
     there = [
         panel for panel in panels if not panel.optional or any(measured(frame, line.metric) for line in panel.lines)
@@ -101,7 +100,7 @@ def _drawn(run: Run, panel: Panel, name: str, value: Markup, *, words: str, usua
 
 
 def coverage_key(key: str) -> str | None:
-    """Return the metric that says how much of the data a pair's metric rests on, or None for metrics of no pair."""
+    """Return the coverage metric of a pair's metric, or None for metrics of no pair."""
     candidate = f"{key.partition('.')[0]}.coverage"
     return candidate if candidate in COVERAGE else None
 
@@ -121,7 +120,7 @@ def _incomplete(frame: pl.DataFrame, key: str, *, awaited: bool) -> str:
 
 
 def spark(values: Floats, color: str, *, log: bool) -> str:
-    """Return a sparkline as an image, of at most 60 points of the whole run; "" where there is no value."""
+    """Return a sparkline as an image of at most 60 points of the whole run, or "" without a value."""
     values = spread(values)
     values = np.log10(np.where(values > 0, np.maximum(values, floor_of(values)), np.nan)) if log else values
     finite = np.isfinite(values)

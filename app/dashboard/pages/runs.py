@@ -1,4 +1,4 @@
-"""Runs: all runs of the home, and of those shown beside it, at a glance, the worst first."""
+"""Runs: all runs of this and other data directories at a glance, the worst first."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _open(cells: Sequence[Any], part: Sequence[Run], elsewhere: Elsewhere) -> No
 
 
 def summary(shown: Sequence[Run], of: int) -> str:
-    """Return how many there are, and how they stand."""
+    """Return the number of runs by state."""
     counts = Counter(run.judgement.severity for run in shown)
     parts = ", ".join(f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts[severity])
     return f"{len(shown):,} of {of:,} runs{': ' if parts else ''}{parts}"
@@ -132,7 +132,7 @@ def row(run: Run, glance: Glance | None) -> dict[str, Any]:
 
 
 def decades(k3: Sequence[float]) -> list[float]:
-    """Return K3 in decades, from 0 on; a run that stays within two decades does not fill the height."""
+    """Return K3 in decades from 0 on. A run that stays within two decades does not fill the height."""
     values = np.array([value for value in k3 if value is not None and value > 0], dtype=np.float64)
     if not len(values):
         return []

@@ -242,7 +242,7 @@ def _name(text: str) -> str:
 
 
 def notes(step: StepTokens, strip: Strip | None) -> list[str]:
-    """Return what has to be known before anything below is believed."""
+    """Return warnings that qualify the content below."""
     said = [kept_words(step.sides)]
     if step.asked is not None and step.sequences:
         said.append(f"Step {step.step:,} has no sequence called {_name(step.asked)}; showing the worst.")
@@ -266,7 +266,7 @@ def notes(step: StepTokens, strip: Strip | None) -> list[str]:
 
 
 def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[tuple[str, str]]:
-    """Return what is known of the sequence as a whole; names and values as text."""
+    """Return the facts about the sequence as a whole, as names and values."""
     pair = None if strip is None else strip.pair
     broken = sequence.get("broken") or 0
     items = [
@@ -321,8 +321,10 @@ class Corrected:
 
 @dataclass(frozen=True)
 class Strip:
-    """The tokens of one sequence with everything that is said of them; `texts`: by token id, empty without a tokenizer,
-    and `problem` says why where there should be one."""
+    """The tokens of one sequence with their states, texts and corrections.
+
+    `texts`: text by token id, empty without a tokenizer. `problem`: why a named tokenizer gives none, or "".
+    """
 
     tokens: Tokens
     pair: PairTokens
@@ -587,7 +589,7 @@ def worst_table(strip: Strip, step: StepTokens) -> tuple[list[str], list[Line]]:
 
 
 def legend(strip: Strip, theme: Theme) -> str:
-    """Return what the strip's colours and marks mean, as far as they are there."""
+    """Return the meaning of the colours and marks that occur in the strip."""
     state, first = strip.pair.state_N, strip.corrections[0]
     rule = None if first.effect is None else first.effect.rule_N
     there = [

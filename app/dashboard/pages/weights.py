@@ -92,7 +92,7 @@ class At:
     tokens: Seen
 
     def once(self, name: str, steps: Seen, read: Callable[[], T]) -> T:
-        """Return what `read` gave for these steps, as it was last worth computing."""
+        """Return the value that `read` gave for these steps when it last was worth its cost."""
         return data.kept(("weights", name, self.run.name, self.seen.key), (self.run.revision, steps), read, pace=PACE)
 
 
@@ -133,7 +133,7 @@ def _updates(at: At) -> None:
 
 
 def name_of(lane: Lane) -> str:
-    """Return what people call it."""
+    """Display name of the lane."""
     if lane.source != "engine":
         return "trainer"
     return "engine" if lane.replica is None else f"engine {harmless(lane.replica)}"
@@ -141,13 +141,13 @@ def name_of(lane: Lane) -> str:
 
 @dataclass(frozen=True)
 class Age:
-    """Age, in versions, of the weights that sampled the tokens trained on.
+    """Age, in versions, of the weights that sampled the trained tokens.
 
     Attributes:
-        steps: how many of the newest measured steps are looked at.
-        oldest: median over them of a step's largest lag.
-        mean: of its mean lag.
-        usual: median of the largest lag over all steps before, or None if there are too few.
+        steps: number of the newest measured steps that it covers.
+        oldest: median of a step's largest lag.
+        mean: median of a step's mean lag.
+        usual: median of the largest lag over all earlier steps, or None for too few.
     """
 
     steps: int
@@ -157,12 +157,12 @@ class Age:
 
     @property
     def grew(self) -> bool:
-        """True if the age is clearly above what is usual: more than double, and more than one version."""
+        """True if the age is more than double the usual one, and more than one version."""
         return self.usual is not None and self.oldest > max(_GREW * self.usual, self.usual + 1)
 
     @property
     def words(self) -> str:
-        """Return the age, and what is usual where it grew."""
+        """Age, and the usual one if it grew."""
         before = f"; usual in this run: up to {number(self.usual)}" if self.grew else ""
         return f"up to {number(self.oldest)} version{'' if self.oldest == 1 else 's'} old, {number(self.mean)} on average{before}"
 
@@ -180,8 +180,7 @@ def age_of(frame: pl.DataFrame) -> Age | None:
 
 
 def status(known: Sequence[Lane], age: Age | None = None) -> Iterator[tuple[str, str]]:
-    """Yield whether all engines keep up, and how old the weights were that sampled; what to record where it is
-    unknown."""
+    """Yield whether all engines keep up and how old the sampling weights were, or the missing input."""
     engines = [lane for lane in known if lane.source == "engine"]
     late = [lane for lane in engines if lane.state != "current"]
     if not known:
@@ -216,12 +215,12 @@ def _late(lane: Lane) -> str:
 
 
 def place(lane: Lane) -> tuple[bool, float, str]:
-    """Return what the table is sorted by: what is unknown is the furthest behind."""
+    """Return the sort key of the table. Unknown lanes come first."""
     return lane.source == "engine", -math.inf if lane.behind is None else -lane.behind, lane.replica or ""
 
 
 def lane_line(lane: Lane, age: Age | None) -> Line:
-    """Return a lane as a line of the table, of the whole run. `age`: of what the trainer trains on."""
+    """Return a lane as a line of the table, of the whole run. `age`: age of the trained tokens' weights."""
     engine = lane.source == "engine"
     late = age is not None and age.grew and not engine
     unusual = [*odd_of(lane), *([f"trains on tokens of weights {age.words}"] if late and age is not None else [])]
@@ -251,7 +250,7 @@ def _range(usual: float | None, longest: float | None) -> str:
 
 
 def odd_of(lane: Lane) -> Iterator[str]:
-    """Yield what is unusual about a lane."""
+    """Yield the anomalies of a lane."""
     engine = lane.source == "engine"
     if engine and lane.state in {"behind", "stopped"}:
         yield "stopped updating" if lane.state == "stopped" else "lags behind"
@@ -302,7 +301,7 @@ def _study(at: At) -> None:
 
 
 def switch_chart(rows: Sequence[Mapping[str, Any]], theme: Theme) -> Chart | None:
-    """Return mean |d| by distance to a switch beside that of sequences without one; None without a switch."""
+    """Return mean |d| by distance to a switch and of sequences without one, or None without a switch."""
     known = [group for group in rows if group["logprob_abs_diff_mean"] is not None]
     around = sorted((group for group in known if group["distance"] is not None), key=lambda group: group["distance"])
     if not around:

@@ -1,1 +1,1 @@
-"""Data of single pages beside step metrics: tokens, tokenizers, slices, other homes, SQL."""
+"""Data of single pages other than step metrics: tokens, tokenizers, slices, other data directories, SQL."""

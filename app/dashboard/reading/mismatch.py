@@ -1,5 +1,7 @@
-"""Data of the Mismatch page beside step metrics: densities, profiles and slices. Each read is bounded, and rests for a
-while in a run that continues: a value is returned with the step that it is of where it is an old one."""
+"""Data of the Mismatch page other than step metrics: densities, profiles and slices.
+
+Each read is bounded and rate-limited in a live run. A stale value is returned with its last step.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +63,10 @@ class Sliced:
     """Slices of one dimension.
 
     Attributes:
-        steps: that it stands on: the newest in view, as many as were affordable.
-        sequences: how many there are in them.
-        table: as `slices.split` gives it, every metric of the pair and of the step.
-        gaps: as `slices.against_rest` gives it.
+        steps: steps covered, the newest in view within the limit.
+        sequences: number of sequences in them.
+        table: result of `slices.split`, with every metric of the pair and of the step.
+        gaps: result of `slices.against_rest`.
         trend: K3 of the pair, one row per slice and step.
     """
 
@@ -77,7 +79,7 @@ class Sliced:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The newest sequences in view, of whole steps, at most `MOST_SEQUENCES`; `version`: of the run and the view."""
+    """The newest sequences in view, of whole steps, at most `MOST_SEQUENCES`. `version`: version of run and view."""
 
     version: Hashable
     steps: Seen

@@ -41,14 +41,13 @@ def read_place(where: str) -> Known:
 
 @cache
 def _source(where: str) -> Briefly:
-    """Return the source of a place; its connection lasts as long as the process."""
+    """Return the source of a place. Its connection lasts as long as the process."""
     return Briefly(where)
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Runs by the name that they have here, what is said of the worst ones, and one line for each place that could not
-    be read.
+    """Runs of other places by their name here, their glances, and the errors of unreadable places.
 
     `glances`: rows of `app_runs_glance`, of at most `MOST` runs of each place.
     """
@@ -62,7 +61,7 @@ class OtherPlaces:
     """Homes besides the dashboard's own. Thread-safe."""
 
     def __init__(self, places: Sequence[str], *, read: Callable[[str], Known] | None = None) -> None:
-        """Begin without having read any place. `read`: reads one; by default `read_place`."""
+        """Start without any place read. `read`: reads one, by default `read_place`."""
         self._places = tuple(places)
         self._read = read or read_place
         self._lock = threading.Lock()
@@ -76,7 +75,7 @@ class OtherPlaces:
         return cls(Access.of(environment).also)
 
     def look(self) -> Elsewhere:
-        """Return what is known now; wait a moment for places that were never read."""
+        """Return the known state, after a short wait for places that were never read."""
         with self._lock:
             looks = {where: self._look(where) for where in self._places}
         wait([look for where, look in looks.items() if where not in self._known], timeout=_PATIENCE)

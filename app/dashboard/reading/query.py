@@ -27,14 +27,14 @@ _EXAMPLES: Final = ("steps", "sequences", "versions", "metrics", "events", "runs
 
 
 class RunningQuery:
-    """A query from the moment Run was pressed. Safe to look at from any thread.
+    """A query since Run was pressed. May be read from any thread.
 
     Attributes:
-        sql: as it was typed.
-        label: by which the service can be told to stop it.
-        table: what came back, None before; its schema says whether there is more, see `Reader.query`.
-        refusal: why nothing came back, one line; "": nothing was refused.
-        seconds: how long it took; None: it has not ended.
+        sql: statement as typed.
+        label: label by which the service can stop it.
+        table: result, or None before it. Its schema says whether there is more, see `Reader.query`.
+        refusal: reason for a refusal in one line, or "".
+        seconds: duration, or None before its end.
     """
 
     def __init__(self, sql: str, ask: Callable[[str, str], pa.Table]) -> None:
@@ -103,9 +103,9 @@ def _short(kind: str) -> str:
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
-    """Return rows for the page: numbers as they are, everything else as text; of long lists only as much as is shown.
+    """Return rows for the page: numbers unchanged, other values as text, and the shown part of long lists.
 
-    A name that occurs twice gets a number.
+    A repeated column name gets a number.
     """
     columns: dict[str, pl.Series] = {}
     for at, field in enumerate(table.schema):
@@ -119,7 +119,7 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Return a column as text for users; None where it is null."""
+    """Return a column as text for users, None for null."""
     if pa.types.is_list(column.type):  # a thousand sequences are millions of numbers
         starts = pc.list_slice(column, 0, _LIST_ITEMS).to_pylist(maps_as_pydicts="lossy")
         lengths = pc.list_value_length(column).to_pylist()

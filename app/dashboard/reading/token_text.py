@@ -1,5 +1,4 @@
-"""The words of the Tokens page: states, alignment, what a correction does and why; and text that may contain anything.
-Pure."""
+"""Words of the Tokens page: states, alignment, effect of a correction, and foreign text. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ _CONTROLS, _DELETE = 0x20, 0x7F
 def visible(text: str, *, spaces: bool = True) -> str:
     r"""Return `text` with a sign or a code for each character that is invisible or would move others.
 
-    `spaces`: blanks and ends of lines have signs of their own.
+    `spaces`: true to mark blanks and line ends.
 
     >>> visible("a b\n"), visible("\u202eabc"), visible("\udce2\x00"), visible("run 7", spaces=False)
     ('a␣b⏎', '⟨U+202E⟩abc', '⟨E2⟩⟨00⟩', 'run 7')
@@ -84,7 +83,7 @@ def alignment(sequence: Mapping[str, Any]) -> str:
 
 
 def spans(sequence: Mapping[str, Any], most: int = 4) -> str:
-    """Return the weight versions that sampled a sequence, of its first `most` spans; "" if no engine reported them."""
+    """Return the weight versions that sampled a sequence, of its first `most` spans, or "" if none is known."""
     parts = sequence["spans"] or []
     words = [f"{_version(part['version'])} for {part['end'] - part['start']:,}" for part in parts[:most]]
     if len(parts) == 1:
@@ -134,7 +133,7 @@ def _measure(config: CorrectionConfig) -> str:
 
 
 def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
-    """Return what is left of a step's raw tokens, or "" if all of them are."""
+    """Return the remaining part of a step's raw tokens, or "" if all remain."""
     total, kept, reduced = (sum(side[name] for side in sides) for name in ("sequences", "kept", "reduced"))
     for side in sides:
         if (frozen_at := side.get("frozen_at")) is not None:

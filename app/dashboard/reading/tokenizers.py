@@ -44,7 +44,7 @@ class _Decoder(BaseModel):
 
 
 class _File(BaseModel):
-    """The part of a `tokenizer.json` that is read; how text becomes tokens does not matter here."""
+    """The vocabulary part of a `tokenizer.json`. Rules for splitting text are not read."""
 
     model: _Model
     added_tokens: list[_Added] = []

@@ -50,14 +50,14 @@ class StepTokens:
     """One step for one pair.
 
     Attributes:
-        step: which one.
-        pair: whose statistics they are ordered by.
+        step: number of the step.
+        pair: pair whose statistics order the sequences.
         sides: rows of ``app_tokens_sides``.
-        sequences: the worst first, as `worst.sequences` gives them; then a few that have no statistics of the pair.
-        chosen: the one whose tokens are looked at; None: there is none.
-        asked: the sample that was asked for, and is not in this step; None: nothing is amiss.
-        says_correction: whether the trainer said that it applied one.
-        correction: that one; None: none was stated, or it cannot be recomputed.
+        sequences: the worst first, as `worst.sequences` gives them, then a few without statistics of the pair.
+        chosen: sequence whose tokens are shown, or None.
+        asked: requested sample that is not in this step, or None.
+        says_correction: true if the trainer reported a correction.
+        correction: that correction, or None if it cannot be recomputed.
     """
 
     step: int
@@ -88,7 +88,7 @@ def read_steps(source: Source, run: str, pair: Pair) -> StepList:
 
 
 def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | None = None) -> StepTokens:
-    """Return one step, its worst sequences, and the one called `sample` (None: the worst). Raises as `Reader.read`
+    """Return one step with its worst sequences and the one called `sample` (None: the worst). Raises as `Reader.read`
     does."""
     ranked = worst.sequences(source, run, steps=(step, step), count=LISTED, pair=pair, sample=sample).to_pylist()
     others = queries.app_tokens_unmeasured(source, run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)

@@ -1,2 +1,4 @@
-"""The script of a session. In a folder of its own: Streamlit would take modules of a folder `pages` beside it for
-pages, which every visitor could open past what is asked here."""
+"""The script of a session.
+
+It has a folder of its own because Streamlit serves the modules of a sibling folder `pages` without our checks.
+"""

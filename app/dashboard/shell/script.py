@@ -1,7 +1,6 @@
-"""The script Streamlit runs per session: the pages, the bar with the run, and the heartbeat that redraws a page with
-news.
+"""The script that Streamlit runs per session: the pages, the bar with the run, and the heartbeat that redraws a page.
 
-The page that is looked at is loaded alone: what the others stand on takes longer to load than the first chart may take.
+Only the open page is imported, because the imports of the others would delay the first chart.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def _redirected(places: dict[str, object], page: Page, look: Look) -> None:
 
 
 def _run(look: Look, page: Page, asked: str | None) -> Run | None:
-    """Draw the bar with what the run is doing; return the run that is looked at."""
+    """Draw the bar with the state of the run, and return the open run."""
     runs = look.runs or {}
     chosen: str | None = None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -147,7 +146,7 @@ def _chosen() -> None:
 
 
 def _heart(name: str | None) -> None:
-    """Show what the run is doing; the whole page is drawn again when there is news. A fragment of its own."""
+    """Draw the state of the run, and redraw the whole page after news. A fragment of its own."""
     look = data.look()
     run = (look.runs or {}).get(name or "")
     browser.heart(_RETRY_SECONDS if run is None or look.away_since else _SECONDS[run.liveness.state])
@@ -204,7 +203,7 @@ def _compact(value: int) -> str:
 
 
 def ingest_lag(look: Look) -> str | None:
-    """Return how long records wait until they are in the store, as the service says, or None where it does not."""
+    """Return the delay until records are in the store, as the service reports it, or None if unknown."""
     progress = ((look.status.get("jobs") or {}).get("ingest") or {}).get("progress") or {}
     backlog = look.status.get("backlog") or {}
     if "lag_seconds" not in progress and "oldest_seconds" not in backlog:
