@@ -57,15 +57,15 @@ def machine() -> str | None:
 
 
 class Clock:
-    """The monotonic clock of a process, and the wall clock beside it. Seconds."""
+    """The monotonic clock of a process, and its wall clock. Seconds."""
 
     def __init__(self, offset: float | None = None) -> None:
-        """`offset` of the wall clock; default: as it is now."""
+        """Set the `offset` of the wall clock, by default the present one."""
         self.offset = offset_now() if offset is None else offset
         self.jumped_at: float | None = None  # when the wall clock was last seen to be set
 
     def jump(self) -> float:
-        """Compare the clocks; return by how much the wall clock was set since the last look, 0 if it was not."""
+        """Return by how much the wall clock was set since the last call, or 0."""
         offset = offset_now()
         jump, self.offset = offset - self.offset, offset
         if abs(jump) < LARGEST_DRIFT:

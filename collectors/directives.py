@@ -43,7 +43,7 @@ _LONGEST_REASON: Final = 500  # characters: the file stays smaller than what is 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A configuration (None: no correction) that applies from `from_step` on, until the next entry."""
+    """A configuration, or None for no correction, that applies from `from_step` until the next entry."""
 
     version: int
     from_step: int
@@ -70,7 +70,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """All that was ever decided for one run, oldest first; `stopped`: the kill switch is set."""
+    """All directives of one run, oldest first. `stopped`: true if the kill switch is set."""
 
     run: str
     entries: tuple[Entry, ...] = ()
@@ -111,8 +111,7 @@ class Directives:
 
 
 def signed(directives: Directives, key: bytes | None) -> Mapping[str, Any]:
-    """Return the document; with a signature (HMAC-SHA-256 over the canonical JSON of everything else) if there is a
-    key."""
+    """Return the document, signed (HMAC-SHA-256 over the canonical JSON of everything else) if there is a key."""
     document = directives.document()
     return document if key is None else {**document, "signature": _sign(document, key)}
 
@@ -168,9 +167,9 @@ class DirectiveFile:
         self._decoded: tuple[bytes, bytes | None, Directives] | None = None  # content, key, and what they mean
 
     def read(self, key: bytes | None) -> Directives:
-        """Return the directives on disk; without a file there are none. Raise `DirectiveError` or `OSError`.
+        """Return the directives on disk, or none without a file. Raise `DirectiveError` or `OSError`.
 
-        With the kill switch set nothing else is looked at: it has to work whatever the file says.
+        The kill switch is checked first, so it works with a corrupt file.
         """
         return Directives(self._run, stopped=True) if self.stop_path.exists() else self.issued(key)
 
@@ -185,7 +184,7 @@ class DirectiveFile:
         return known[2]
 
     def content(self) -> bytes | None:
-        """Return the file as it is, or None if there is none. Raise `OSError`."""
+        """Return the content of the file, or None if there is none. Raise `OSError`."""
         try:
             return self._bytes_and_owner()[0]
         except FileNotFoundError:
@@ -217,7 +216,7 @@ class DirectiveFile:
             return file.read(_MOST_BYTES), status
 
     def write(self, directives: Directives, key: bytes | None) -> None:
-        """Replace the file; a reader sees the old or the new one, also after a crash. Raise `OSError`."""
+        """Replace the file atomically, also across a crash. Raise `OSError`."""
         replace_file(self.path, encode(directives, key), mode=READABLE)
 
     def stop(self, words: str) -> None:

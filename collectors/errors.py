@@ -1,7 +1,7 @@
-"""Every error that logprobe raises on purpose.
+"""The exceptions that logprobe raises.
 
-Each one also derives from the matching standard error, so that a host which knows nothing of logprobe can still catch
-it. Messages name what is wrong, where, and what to do about it.
+Each one also derives from the matching standard exception, so a host can catch it without logprobe. Messages name
+object, fact and remedy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StoreDamagedError(StoreError):
 
 
 class RunDeletedError(LogprobeError, ValueError):
-    """Nothing is stored of a run that was deleted; its name is not used again."""
+    """The run was deleted. Its name cannot be reused."""
 
 
 class QueryError(LogprobeError, ValueError):
@@ -55,7 +55,7 @@ class QueryError(LogprobeError, ValueError):
 
 
 class ServiceUnavailableError(LogprobeError, ConnectionError):
-    """No service answers for this home."""
+    """No service answers for this data directory."""
 
 
 class MissingExtraError(LogprobeError, ImportError):
@@ -67,11 +67,10 @@ class DirectiveError(LogprobeError, ValueError):
 
 
 class ChannelError(LogprobeError, ConnectionError):
-    """A channel for notifications did not take a message. The text never holds a secret.
+    """A notification channel did not accept a message. The text never contains a secret.
 
-    Reasons: ``refused`` (it will never take this message), ``setup`` (credentials or target are wrong), ``busy`` (it
-    asks to come back in `retry_after` seconds), ``unreachable`` (the message did not arrive), ``uncertain`` (it may
-    have arrived).
+    Reasons: ``refused`` (permanently rejected), ``setup`` (wrong credentials or target), ``busy`` (retry after
+    `retry_after` seconds), ``unreachable`` (not delivered), ``uncertain`` (possibly delivered).
     """
 
     def __init__(self, reason: str, message: str, *, retry_after: float | None = None) -> None:

@@ -1,7 +1,6 @@
-"""Files that several processes or users share: read without following links, replaced as a whole, in folders that
-survive a crash.
+"""Files shared by several processes or users: read without following links, replaced atomically, in durable folders.
 
-`Disk` is the file layer below them. A test passes another one, which loses what is not durable or refuses.
+`Disk` is the file layer below. Tests pass another one, which loses data that is not durable or refuses writes.
 """
 
 from __future__ import annotations
@@ -169,7 +168,8 @@ def replace_file(path: Path, content: bytes | memoryview, *, mode: int = 0o600, 
 
 
 def remove_tree(path: Path, disk: Disk = DISK) -> int:
-    """Remove a file, or a folder with what is in it. Return how many files; follow no link. Raise `OSError`."""
+    """Remove a file or a folder with its content, without following links. Return the number of files.
+    Raise `OSError`."""
     if not disk.is_folder(path, follow=False):
         there = disk.size(path) is not None
         disk.unlink(path)
@@ -214,7 +214,7 @@ def is_gone(path: Path) -> bool:
 
 
 def make_durable(folder: Path, disk: Disk = DISK) -> None:
-    """Create a folder and what is missing above it, so that a crash of the machine cannot take it away again.
+    """Create a folder with its missing parents, durably.
 
     Raises `OSError`.
     """

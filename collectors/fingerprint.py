@@ -107,8 +107,8 @@ def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
-    """Return values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count; what is short
-    ends with zeros."""
+    """Return values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count, padded with
+    zeros."""
     sampled = np.zeros((len(wanted), VALUES), np.float32)
     on_device = [index for index, (tensor, *_) in enumerate(wanted) if torch_bridge.on_device(tensor)]
     for index, (tensor, start, step, count) in enumerate(wanted):
@@ -123,8 +123,7 @@ def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
 
 
 def sampled_together(wanted: Sequence[tuple[Any, int, int, int]]) -> Any:
-    """Return the wanted values of tensors on a device, one after the other in one new float32 tensor there; nothing
-    waits for it."""
+    """Return the selected values of tensors on a device in one new float32 tensor there, without synchronising."""
     return torch_bridge.joined([_strided(*piece) for piece in wanted])
 
 

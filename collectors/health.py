@@ -96,15 +96,14 @@ class Problem:
 
 
 def _storable(number: object) -> int | None:
-    """Return a number that a host gave, if a record can hold it: one that cannot must not cost the records beside
-    it."""
+    """Return a host's number if a record can hold it, else None. An invalid number must not discard the record."""
     whole = number if isinstance(number, int) else None
     return whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A kind of problem: what is still to be reported of it, and when (monotonic seconds) it may be said again."""
+    """A kind of problem: its unreported counts, and the earliest time (monotonic seconds) of the next report."""
 
     waiting: Problem | None = None
     report_at: float = -math.inf
@@ -223,9 +222,9 @@ class Health:
 
 
 class Guard:
-    """Swallows and counts every `Exception` of its block; with `cost`, adds its duration to what the host pays.
+    """Context that swallows and counts every `Exception`. With `cost` it adds its duration to the host's cost.
 
-    `failed`: whether there was one, once the block has ended.
+    `failed`: true after an exception.
     """
 
     __slots__ = ("_call", "_cost", "_health", "_started", "_step", "failed")

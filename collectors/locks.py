@@ -1,4 +1,4 @@
-"""Locks on a home, which the kernel releases however a process ends.
+"""Locks on a data directory, which the kernel releases when a process ends.
 
 <home>/service.lock      held by the one service of the home
 <home>/ship.lock         held by the one process that ships the home's spool
@@ -20,10 +20,10 @@ SERVICE: Final = "service.lock"
 
 
 class FileLock:
-    """One lock file. Nothing waits: a lock is had at once or not at all."""
+    """One lock file. A lock is acquired immediately or not at all."""
 
     def __init__(self, path: Path, *, mode: int = 0o666) -> None:
-        """`mode`: of the file if it has to be made."""
+        """Set the `mode` of a new file."""
         self._path = path
         self._mode = mode
         self._descriptor: int | None = None
@@ -40,7 +40,7 @@ class FileLock:
         return True
 
     def write(self, content: bytes) -> None:
-        """Replace what the file says, durably, for others to read; do nothing if the lock is not held."""
+        """Replace the content of the file durably, if the lock is held."""
         if self._descriptor is not None:
             os.pwrite(self._descriptor, content, 0)
             os.ftruncate(self._descriptor, len(content))

@@ -1,7 +1,7 @@
-"""Text that came from outside, on its way to a terminal or a log.
+"""Foreign text on its way to a terminal or a log.
 
-Names of runs, metrics and tags, reasons, messages and addresses are free text. A terminal obeys control
-characters, and a line break makes a line that logprobe seems to have written.
+Names of runs, metrics and tags, reasons, messages and addresses are free text. A terminal obeys control characters, and
+a line break could forge a log line.
 """
 
 from __future__ import annotations

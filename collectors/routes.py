@@ -83,12 +83,12 @@ def _mixed_ids() -> NDArray[np.int64]:
 
 
 def add_to(call: Call, value: Any) -> None:
-    """Take the argument `routes` of a recorder's call: look at shapes only. None: absent.
+    """Take the argument `routes` of a recorder's call, by its shapes only. None is absent.
 
     Args:
-        call: with its token ids.
-        value: in the layout of `token_ids`, followed by [layers, experts per token], or [layers] for `fingerprints`; a
-            list may hold None for a sequence whose routes are not known.
+        call: the call with its token ids.
+        value: routes in the layout of `token_ids`, followed by [layers, experts per token], or [layers] for
+            `fingerprints`. A list may hold None for unknown routes.
 
     Raises:
         InputError: it does not fit `token_ids`.

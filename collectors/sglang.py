@@ -31,7 +31,7 @@ Spans = list[tuple[int, int, str | None]]
 
 @dataclass(frozen=True)
 class Finished:
-    """One finished request."""
+    """One finished request of SGLang."""
 
     name: str
     token_ids: Sequence[int]
@@ -140,7 +140,7 @@ def _write(
 
 
 def plugin() -> None:
-    """Install the plugin. SGLang calls this in each of its processes; only that of the tokenizer manager records."""
+    """Install the plugin. SGLang calls this in each of its processes, and only the tokenizer manager records."""
     if wanted():
         when_imported(MODULE, _Watch().attach)
 
@@ -152,7 +152,7 @@ class _Watch:
         self._process = Process("sglang", title=f"SGLang {version_of('sglang')}", component="sglang")
 
     def attach(self, module: ModuleType) -> None:
-        """Wrap the manager's method; leave it as it is if it is unknown."""
+        """Wrap the manager's method, or leave it unchanged if it is unknown."""
         manager = module.TokenizerManager
         method = "_handle_batch_output"
         original = getattr(manager, method, None)

@@ -126,10 +126,10 @@ def _recreate(home: Any, run: str | None, poll_seconds: float) -> CorrectionSwit
 
 
 class _Watch:
-    """The thread and what it brought. Holds no reference to the switch, so that a forgotten switch ends it.
+    """The thread and the directives that it has read. Holds no reference to the switch, so an unused switch ends it.
 
-    Nothing is read before the thread does so: a file system may hang. Of a bucket the file is the one in the folder in
-    front of it, which the shipper keeps up to date.
+    Only the thread reads, because a file system may hang. For a bucket it reads the file in the local folder, which the
+    shipper keeps up to date.
     """
 
     def __init__(self, home: Path, run: str, poll_seconds: float, problems: _Problems) -> None:

@@ -33,8 +33,10 @@ _MOST_CHANGES: Final = 4096  # versions remembered; only requests that live long
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Tokens up to `end` that have one version, decided by what happened at `at` (None: nothing was known); `last` is
-    their last step, `content` the LoRA adapter that was loaded, if one was and could be read."""
+    """Tokens up to `end` of one version, decided at `at`, or None if no decision is known.
+
+    `last`: their last step. `content`: fingerprint of the loaded LoRA adapter, or None.
+    """
 
     end: int
     version: str | None
@@ -45,10 +47,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`version` is in the engines of `replica` (None: all) since `applied_at` (seconds since the epoch).
+    """A mark: `version` is in the engines of `replica` (None: all) since `applied_at` (seconds since the epoch).
 
-    `moment` is the same on the monotonic clock of `machine` (see `clock`), which no setting of a clock can move.
-    `adapter`: the mark is about this LoRA adapter, not about the weights below it.
+    `moment`: the same time on the monotonic clock of `machine` (see `clock`), which does not jump. `adapter`: LoRA
+    adapter of the mark, or None for the weights below it.
     """
 
     version: str
@@ -61,10 +63,10 @@ class Mark:
 
 
 def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = None) -> tuple[Path, str]:
-    """Return what was given, else ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``; of a bucket the folder in front of it.
+    """Return the given home and run, else ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``, and for a bucket its local folder.
 
     Raises:
-        ConfigurationError: neither says it, or an address is wrong.
+        ConfigurationError: neither is set, or an address is wrong.
     """
     home, run = home or os.environ.get("LOGPROBE_HOME"), run or os.environ.get("LOGPROBE_RUN")
     if not home or not run:
@@ -108,7 +110,7 @@ def _mark(document: Mapping[str, Any]) -> Mark:
 
 
 class Timeline:
-    """Versions of one engine by time; None means unknown, which is what it starts with. Thread-safe."""
+    """Versions of one engine by time, None for unknown, as at the start. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -140,7 +140,7 @@ def outcome_of(config: CorrectionConfig, tokens: Tokens, group: Any = None) -> O
 
 
 def _weights(config: CorrectionConfig, tokens: Tokens, ratio: Array, beyond: Array, group: Any) -> tuple[Array, Array]:
-    """Return the weights within their bounds, [B, T] or [B, 1], and what they are to be divided by (0-d)."""
+    """Return the bounded weights, [B, T] or [B, 1], and their divisor (0-d)."""
     xp = tokens.xp
     one = arithmetic.constant(xp, 1.0, ratio)
     if config.is_level is None:
@@ -213,11 +213,11 @@ def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
 
 
 def _summed(values: Array, group: Any) -> Array:
-    """Sum `values` over the ranks of `group`, in place; None: this process alone. Every rank of the group must come
-    here.
+    """Sum `values` over the ranks of `group` in place, or do nothing without a group. Every rank of the group must
+    call.
 
-    torch is not imported: a caller with a group has imported it. Raises `InputError` for a group with arrays that are
-    no torch tensors.
+    torch is not imported, because a caller with a group has imported it. Raises `InputError` for a group with arrays
+    that are not torch tensors.
     """
     if group is None:
         return values

@@ -19,7 +19,7 @@ Namespace: TypeAlias = Any  # of the array API
 
 
 def detached(values: Array) -> Array:
-    """Return `values` without a gradient: a tensor cut off from its graph, a numpy array as it is."""
+    """Return `values` without a gradient. A tensor is detached, a numpy array is returned unchanged."""
     detach = getattr(values, "detach", None)
     return values if detach is None else detach()
 
@@ -31,8 +31,7 @@ def constant(xp: Namespace, value: float, like: Array) -> Array:
 
 
 def where(xp: Namespace, condition: Array, values: Array, otherwise: float = 0.0) -> Array:
-    """Return `values` where the condition holds, else a constant; no gradient and no NaN comes through from
-    elsewhere."""
+    """Return `values` where the condition holds, else a constant. Masked positions pass on neither gradient nor NaN."""
     return xp.where(condition, values, constant(xp, otherwise, values))
 
 
@@ -46,7 +45,7 @@ def sound(behaviour: Array, policy: Array) -> Array:
     """Return where both values can be log-probs: finite, no sentinel, no probability above 1, no exact 0.0 for an
     unlikely token.
 
-    The rules are those of `kernel`; NaN fails every comparison.
+    The rules are those of `kernel`. NaN fails every comparison.
     """
     within = (behaviour > SENTINEL) & (behaviour <= MAX_LOGPROB) & (policy > SENTINEL) & (policy <= MAX_LOGPROB)
     return within & ~((behaviour == 0.0) & (policy < -1.0))

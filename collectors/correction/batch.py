@@ -88,7 +88,7 @@ def batch_of(logprobs: Mapping[str, Any], mask: Any, advantages: Any = None) -> 
 
 
 def _items(name: str, value: Any) -> Any:
-    """Return an array [batch, time] or a list of 1-D arrays as it is; what is neither numpy nor torch becomes numpy."""
+    """Return an array [batch, time] or a list of 1-D arrays unchanged, and convert other values to numpy."""
     if not is_list(value):
         array = _array(name, value)
         if array.ndim != _PADDED:
@@ -156,7 +156,7 @@ def _require(name: str, value: Any, lead: str, reference: Any) -> None:
 
 
 def _wide(xp: Namespace, given: Mapping[str, Any]) -> Any:
-    """Return float64 where any log-probs are; else float32: sums of half-precision log-ratios would be noise."""
+    """Return float64 if any log-probs are, else float32. Sums of half-precision log-ratios would be noise."""
     arrays = [array for value in given.values() for array in (value if is_list(value) else [value])]
     return xp.float64 if any(array.dtype == xp.float64 for array in arrays) else xp.float32
 

@@ -127,12 +127,12 @@ class CorrectionConfig:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Return the configuration that `to_dict` gave; a missing field has its default.
+        """Return the configuration that `to_dict` gave. A missing field has its default.
 
-        A null field that is not known is what another release left off, as recorded runs have it.
+        An unknown field that is null is ignored, since recordings of other versions have such fields.
 
         Raises:
-            ConfigurationError: not a mapping, an unknown field with a value, or a value that makes no sense.
+            ConfigurationError: not a mapping, an unknown field with a value, or an invalid value.
         """
         if not isinstance(document, Mapping):
             raise ConfigurationError(f"a correction is a mapping of fields, not {type(document).__name__}")

@@ -1,7 +1,7 @@
-"""Corrections by name: what the frameworks of the field ship, in this library's terms.
+"""Corrections by name: the presets of training frameworks.
 
-Where a framework has no default bound, the preset has the one of its documentation or example. `docs/correction.md`
-lists them all.
+If a framework has no default bound, the preset has that of its documentation or example. `docs/correction.md` lists
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logprobe.collectors.errors import ConfigurationError
 
 
 class Preset(NamedTuple):
-    """One correction and where it comes from."""
+    """One correction and its source."""
 
     config: CorrectionConfig
     source: str

@@ -40,7 +40,7 @@ def sums_of(outcome: Outcome) -> dict[str, Array]:
 
 
 def _count(outcome: Outcome, flags: Array) -> Array:
-    """Return the number of flags that are set; of a flag per sequence, the number of sequences."""
+    """Return the number of flags that are set. A flag per sequence counts sequences."""
     return outcome.xp.sum(flags, dtype=outcome.xp.int64)
 
 

@@ -1,6 +1,6 @@
-"""Adapters: one module per training framework, each imported on demand only.
+"""Adapters: one module per training framework, imported on demand.
 
-An adapter turns a framework's batches into `Recorder` calls. It looks at the framework's version and methods first,
-leaves an unknown one as it was, and never changes what the framework computes, unless a correction was asked for.
-Problems become counted health records.
+An adapter turns a framework's batches into `Recorder` calls. It checks the framework's version and methods first,
+leaves an unknown one unchanged, and never alters its computation unless a correction was requested. Problems become
+counted health records.
 """

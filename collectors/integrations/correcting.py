@@ -37,13 +37,13 @@ class Corrector:
         impossible: Callable[[CorrectionConfig], str | None],
         make: Callable[[CorrectionConfig], tuple[Correction, Any]],
     ) -> Any:
-        """Return the importance weights [batch, time] of this loss of `step`, acknowledged, or None if none are wanted
-        or they were refused.
+        """Return the acknowledged importance weights [batch, time] of this loss, or None if none are wanted or they
+        were refused.
 
         Args:
-            step: of the loss.
-            impossible: why the loss cannot do what a configuration states; None: it can.
-            make: the correction and its weights; may raise `InputError`.
+            step: step of the loss.
+            impossible: reason why the loss cannot apply a configuration, or None.
+            make: computes the correction and its weights. May raise `InputError`.
         """
         config = self.wanted(step)
         if config is None:
@@ -73,13 +73,13 @@ def corrector_if_wanted(recorder: Recorder, component: str) -> Corrector | None:
 
 
 def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages: bool = True) -> str | None:
-    """Return the part of `config` that a framework's loss cannot do, or None.
+    """Return the part of `config` that a framework's loss cannot apply, or None.
 
     Args:
-        config: what is wanted.
-        divisor: of the loss.
-        parts: in how many micro-batches and ranks the batch of one update is; 1: it is at hand as a whole.
-        advantages: whether they are known before the loss.
+        config: requested configuration.
+        divisor: divisor of the loss.
+        parts: number of micro-batches and ranks that share the batch of one update.
+        advantages: true if they are known before the loss.
     """
     if config.needs_advantages and not advantages:
         return "rs_by_advantage=True needs advantages, which are not known here"
@@ -119,8 +119,8 @@ def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left:
 
 
 def share_left(corrections: list[Correction], masks: list[Any]) -> Any:
-    """Return the share (0-d tensor) of the tokens under `masks` that `corrections` leave; if none is left, all weights
-    are 0 anyway."""
+    """Return the share (0-d tensor) of the tokens under `masks` that `corrections` keep. If none is kept, all weights
+    are 0."""
     before = sum(mask.bool().sum() for mask in masks)
     left = sum(correction.mask.bool().sum() for correction in corrections)
     return left.clamp(min=1) / before

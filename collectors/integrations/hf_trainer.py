@@ -29,7 +29,7 @@ def configuration(trainer: Any, framework: str, settings: Sequence[str]) -> dict
 
 
 def weighted_rewards(rewards_per_function: Any, function_weights: Any) -> Any:
-    """Return weighted sums [samples] of [samples, functions]. NaN: a function, or all of them, do not apply."""
+    """Return weighted sums [samples] of [samples, functions]. NaN marks functions that do not apply."""
     rewards = (rewards_per_function * function_weights.to(rewards_per_function.device)).nansum(dim=1)
     rewards[rewards_per_function.isnan().all(dim=1)] = float("nan")
     return rewards

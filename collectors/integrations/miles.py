@@ -23,7 +23,7 @@ rollout = _ADAPTER.rollout
 
 
 def train(args: Any, *_: Any) -> None:  # noqa: ARG001 - as miles calls it
-    """Have the data recorded that miles logs next; for ``--rollout-data-postprocess-path``."""
+    """Record the data that miles logs next, for ``--rollout-data-postprocess-path``."""
     for name in ACTORS:
         module = sys.modules.get(name)
         if module is None or name in _WRAPPED:
@@ -40,5 +40,5 @@ def _logged(rollout_id: int, args: Any, rollout_data: Mapping[str, Any]) -> None
 
 
 def tis(args: Any, **named: Any) -> tuple[Any, Any, Mapping[str, Any]]:
-    """Return loss per token, masks and metrics; for ``--custom-tis-function-path``."""
+    """Return loss per token, masks and metrics, for ``--custom-tis-function-path``."""
     return _ADAPTER.tis(args, "miles.backends.training_utils.loss_hub.corrections.vanilla_tis_function", named)

@@ -126,7 +126,7 @@ class _Watch:
 
     @property
     def _sampler(self) -> int | None:
-        """Version of the weights that sampled the batch at hand; unknown where sampling runs beside training."""
+        """Version of the weights that sampled the current batch, or None if sampling runs asynchronously."""
         arguments = self._trainer.args
         if getattr(arguments, "async_generate", False):
             return None

@@ -33,7 +33,7 @@ _IN_PIECES: Final = (
 
 @dataclass
 class _Pass:
-    """One call of `rl_step`: a micro-batch, and what the model made of it."""
+    """One call of `rl_step`: a micro-batch and the model's output."""
 
     batch: Any
     config: Any

@@ -4,9 +4,8 @@
 
     trainer.add_callback(skyrl.callback())        # LOGPROBE_HOME, LOGPROBE_RUN; before training begins
 
-After each step the batch is recorded as it was trained on: sampled tokens, mask, both log-probs, advantages and groups
-of one prompt, under the step that SkyRL logs; and everything SkyRL logs. The trainer runs in one process and holds
-whole batches.
+After each step the trained batch is recorded: sampled tokens, mask, both log-probs, advantages and groups of one
+prompt, under the step that SkyRL logs, with its scalars. The trainer runs in one process and holds whole batches.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _SETTINGS: Final = {
 
 
 def callback() -> Any:
-    """Return a `TrainingCallback` of SkyRL that records; without ``LOGPROBE_HOME`` it only warns."""
+    """Return a `TrainingCallback` of SkyRL that records. Without ``LOGPROBE_HOME`` it only warns."""
     from skyrl.train.utils.callbacks import TrainingCallback  # noqa: PLC0415 - the trainer has loaded it
 
     class Logprobe(TrainingCallback):  # type: ignore[misc]

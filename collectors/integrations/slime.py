@@ -1,11 +1,11 @@
-"""slime: three functions that its options name; nothing to write.
+"""slime: three functions for its options.
 
     --custom-rollout-log-function-path logprobe.collectors.integrations.slime.rollout
     --rollout-data-postprocess-path logprobe.collectors.integrations.slime.train
     --get-mismatch-metrics --custom-tis-function-path logprobe.collectors.integrations.slime.tis
 
-`rollout` records what the engines sampled, in the rollout manager; `train` what the trainer computed, on one rank of
-each data-parallel group; `tis` applies logprobe's correction while the controller has one on. The step is slime's
+`rollout` records the engines' samples in the rollout manager. `train` records the trainer's log-probs on one rank of
+each data-parallel group. `tis` applies logprobe's correction while the controller has one on. The step is slime's
 rollout id.
 """
 
@@ -165,8 +165,8 @@ class Adapter:
 
 
 def _impossible(config: CorrectionConfig, args: Any) -> str | None:
-    """Return why the loss cannot do what `config` states, or None: the framework divides by tokens that it has counted
-    before, over all micro-batches and ranks."""
+    """Return why the loss cannot apply `config`, or None. The framework divides by a token count taken before the
+    correction."""
     if getattr(args, "context_parallel_size", 1) > 1:
         return "context parallelism cuts sequences into pieces"
     return unmet(config, divisor=None, parts=_SEVERAL, advantages=False)
@@ -257,10 +257,10 @@ rollout = _ADAPTER.rollout
 
 
 def train(args: Any, rollout_id: int, rollout_data: Mapping[str, Any]) -> None:
-    """Record one rank's part of a rollout; for ``--rollout-data-postprocess-path``."""
+    """Record one rank's part of a rollout, for ``--rollout-data-postprocess-path``."""
     _ADAPTER.train(args, rollout_id, rollout_data, megatron_place())
 
 
 def tis(args: Any, **named: Any) -> tuple[Any, Any, Mapping[str, Any]]:
-    """Return loss per token, masks and metrics; for ``--custom-tis-function-path``."""
+    """Return loss per token, masks and metrics, for ``--custom-tis-function-path``."""
     return _ADAPTER.tis(args, "slime.backends.megatron_utils.loss.vanilla_tis_function", named)

@@ -310,10 +310,9 @@ class _Watch:
         )
 
     def _expected(self) -> list[str]:
-        """Return the keys of a micro-batch, by what TRL computes under its settings.
+        """Return the keys of a micro-batch that TRL computes under its settings.
 
-        Where it computes no old log-probs, the current ones are the old ones; where it does, current ones must not pass
-        for them.
+        Without old log-probs, the current ones are the old ones.
         """
         settings, names = self._trainer.args, [*_NEEDED, "advantages"]
         if any(owner.__name__ == "RLOOTrainer" for owner in type(self._trainer).__mro__):
@@ -344,7 +343,7 @@ def _correction(config: CorrectionConfig, batch: Mapping[str, Any]) -> Correctio
 
 
 def _mask(batch: Mapping[str, Any]) -> Any:
-    """Return the mask [batch, time] of what the policy sampled, without output of tools."""
+    """Return the mask [batch, time] of tokens sampled by the policy, without output of tools."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if batch.get("tool_mask") is not None else mask
 

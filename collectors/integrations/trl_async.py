@@ -38,7 +38,7 @@ _UNKNOWN: Final = -1
 
 
 def is_async_grpo(trainer: Any) -> bool:
-    """Return whether `trainer` is an `AsyncGRPOTrainer`; no other trainer of TRL has this attribute."""
+    """Return whether `trainer` is an `AsyncGRPOTrainer`. No other trainer of TRL has this attribute."""
     return hasattr(trainer, "rollout_worker")
 
 

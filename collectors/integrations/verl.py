@@ -174,7 +174,7 @@ class _Watch:
     # --- v0: padded tensors in a DataProto ---
 
     def _computed_v0(self, result: Any, trainer: Any, batch: Any) -> None:
-        """Keep entropy and mask as they are before verl drops the one and rejects tokens from the other."""
+        """Keep entropy and mask before verl drops the entropy and rejects tokens from the mask."""
         if self._begin(trainer) is not None:
             output = result[0] if isinstance(result, tuple) else result
             self._before[trainer] = (
@@ -231,7 +231,7 @@ class _Watch:
     # --- v1: nested tensors in a queue ---
 
     def _fetch_v1(self, trainer: Any, batch: Any, *_: Any, **__: Any) -> None:
-        """Keep rows as they are before rejection."""
+        """Keep rows before rejection."""
         if self._begin(trainer) is not None:
             self._before[trainer] = (self._fetched(batch, _FETCHED),)
 

@@ -1,5 +1,4 @@
-"""verl's entry point: `import verl` loads this module. Without ``LOGPROBE_HOME`` nothing happens; with it, verl's
-trainers are recorded."""
+"""verl's entry point: `import verl` loads this module, which hooks verl's trainers if ``LOGPROBE_HOME`` is set."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ rollout = _ADAPTER.rollout
 
 
 def train(args: Any, rollout_id: int, rollout_data: Mapping[str, Any]) -> None:
-    """Record one rank's part of a rollout; for ``--rollout-data-postprocess-path``."""
+    """Record one rank's part of a rollout, for ``--rollout-data-postprocess-path``."""
     _ADAPTER.train(args, rollout_id, rollout_data, megatron_place())
 
 
 def tis(args: Any, **named: Any) -> tuple[Any, Any, Mapping[str, Any]]:
-    """Return loss per token, masks and metrics; for ``--custom-tis-function-path``."""
+    """Return loss per token, masks and metrics, for ``--custom-tis-function-path``."""
     return _ADAPTER.tis(args, "vime.backends.megatron_utils.loss.vanilla_tis_function", named)

@@ -1,8 +1,7 @@
-"""OpenRLHF, ROLL, AReaL and rllm: no extension point shows both log-probs, so `logprobe run` wraps the method that has
-them.
+"""OpenRLHF, ROLL, AReaL and rllm: `logprobe run` wraps the method that has both log-probs.
 
-Each function takes a framework's module once it is imported, and wraps what it knows; anything else is left as it was,
-and a health record says so.
+These frameworks have no extension point. Each function takes a framework's module once it is imported and wraps known
+methods. Unknown ones stay unchanged, with a health record.
 """
 
 from __future__ import annotations

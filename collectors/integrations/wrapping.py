@@ -1,6 +1,6 @@
-"""Integration of a framework: methods of its objects are wrapped, and errors of our part are counted, not raised.
+"""Integration of a framework by wrapping methods. Errors of the wrapper are counted and never raised.
 
-A process that a framework started has one recorder (`Process`), made on first use; a trainer that a user hands over has
+A process that a framework started has one recorder (`Process`), made on first use. A trainer that a user hands over has
 its own (`watched`).
 """
 
@@ -93,7 +93,8 @@ def _problem(host: object, name: str, parameters: tuple[str, ...]) -> str | None
 
 
 def _signature(host: Any, name: str) -> inspect.Signature:
-    """Return the signature of a method; if it passes on any arguments (``*args``), that of the method it overrides."""
+    """Return the signature of a method, or that of the method it overrides if it passes on any arguments
+    (``*args``)."""
     own = inspect.signature(getattr(host, name))
     if isinstance(host, ModuleType) or not any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()):
         return own
@@ -226,7 +227,7 @@ class Process:
         return recorder
 
     def knows(self, owner: Any, methods: Mapping[str, tuple[str, ...]], *problems: str) -> bool:
-        """Return whether `owner` has these methods and no other `problems`; report what is wrong."""
+        """Return whether `owner` has these methods and no other `problems`, and report what is missing."""
         found = [*unknown_methods(owner, methods), *problems]
         recorder = self.start() if found else None
         if recorder is not None:

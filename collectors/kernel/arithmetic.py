@@ -67,8 +67,7 @@ class Table:
         return float(np.minimum.reduce(lowest)), float(np.maximum.reduce(highest))
 
     def keep(self, keep_K: Bools, *names: str) -> None:
-        """Let the chunk consist of these of its tokens only; their number in each piece goes into the columns
-        `names`."""
+        """Restrict the chunk to these tokens, and write their number per piece into the columns `names`."""
         kept_P = np.add.reduceat(keep_K, self.starts, dtype=np.intp)
         for name in names:
             self.columns[name][self.rows] = kept_P
@@ -165,7 +164,7 @@ def _loaded(tokens: Tokens, rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _is_clean(tokens: Tokens) -> bool:
-    """Return whether no token can be broken; NaN anywhere makes a comparison false."""
+    """Return whether no token can be broken. NaN makes a comparison false."""
     ranges = [_range(tokens.behaviour), _range(tokens.policy)]
     if not all(lowest > SENTINEL and highest <= MAX_LOGPROB for lowest, highest in ranges):
         return False
@@ -175,7 +174,7 @@ def _is_clean(tokens: Tokens) -> bool:
 
 
 def _range(values_K: Values) -> tuple[float, float]:
-    """Return the lowest and the highest value; NaN if one is NaN."""
+    """Return the lowest and the highest value, or NaN if one is NaN."""
     return float(np.minimum.reduce(values_K)), float(np.maximum.reduce(values_K))
 
 

@@ -64,7 +64,7 @@ ZERO_IS_PLACEHOLDER: Final = frozenset({"reference"})
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One sufficient statistic: its name, how it merges, and what it is."""
+    """One sufficient statistic: name, merge function and meaning."""
 
     name: str
     reduction: Reduction

@@ -30,7 +30,7 @@ _INT32: Final = np.iinfo(np.int32)
 
 
 def as_piece(name: str, value: Any) -> Piece:
-    """Return a numpy view of `value` if there is one; a device tensor stays what it is.
+    """Return a numpy view of `value` if there is one. A device tensor is returned unchanged.
 
     Raises:
         InputError: not an array of numbers, or a piece of one.
@@ -51,8 +51,8 @@ def as_piece(name: str, value: Any) -> Piece:
 
 
 def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return a list of numbers as an array, and where it says None: a missing value stays apart from NaN, which is
-    data."""
+    """Return a list of numbers as an array, and the positions of None. A missing value differs from NaN,
+    which is data."""
     array = np.asarray(value)
     if array.dtype.kind != "O":
         return array, None
@@ -138,7 +138,7 @@ def scalar(name: str, value: Any) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """Return a label as a string that UTF-8 can hold; None stays None, a number becomes its digits."""
+    """Return a label as a string that UTF-8 can hold, the digits of a number, or None for None."""
     if value is None:
         return None
     label = value if isinstance(value, str) else str(scalar("label", value))
@@ -180,7 +180,7 @@ def is_bfloat16(array: Array) -> bool:
 
 
 def to_float32(name: str, array: Array) -> Array:
-    """Return a float32 copy; bfloat16 is widened, NaN and infinities stay what they are."""
+    """Return a float32 copy. bfloat16 is widened, NaN and infinities are kept."""
     if is_bfloat16(array):
         if array.dtype.itemsize != 2:  # noqa: PLR2004 - bytes of a bfloat16
             raise InputError(f"{name}: {array.dtype} is not a number")
@@ -256,7 +256,7 @@ def checked_offsets(cu_seqlens: NDArray[Any], tokens: int) -> NDArray[np.int64]:
 
 
 def kept_under_mask(mask_BT: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Return the cells from the first to the last token under the mask, row by row, and how many each row has."""
+    """Return the cells from the first to the last token under the mask, row by row, and their number per row."""
     time = mask_BT.shape[1]
     if time == 0:
         return mask_BT, np.zeros(len(mask_BT), dtype=np.int64)

@@ -27,7 +27,7 @@ Span: TypeAlias = tuple[int, int, Any]  # start, end, version
 class Batch:
     """Sequences of one call, flat: `offsets` int64 [S1], `token_ids` int32 [N], `mask` bool [N] (None: all True).
 
-    `floats` (float32) and `missing` (True where a list said None) hold one value per token, `values` one per sequence.
+    `floats` (float32) and `missing` (True for a None in a list) hold one value per token, `values` one per sequence.
     """
 
     time_us: int
@@ -54,7 +54,7 @@ class Batch:
         return len(self.token_ids)
 
     def per_token(self, name: str) -> Array | None:
-        """Return [N] or, of routes, [N, layers]; None if the call had none."""
+        """Return [N] or, for routes, [N, layers], or None if the call had none."""
         if name == "token_ids":
             return self.token_ids
         if name == "mask":
@@ -110,9 +110,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """The cells of arrays in a call's layout that are tokens of its sequences: the same for every argument.
+    """The cells of arrays in a call's layout that are tokens of its sequences, shared by all arguments.
 
-    `offsets`: of the sequences among these tokens [S1]; `cells`: index of the tokens, None: all cells.
+    `offsets`: offsets of the sequences among these tokens [S1]. `cells`: index of the tokens, or None for all cells.
     """
 
     offsets: NDArray[np.int64]
@@ -139,10 +139,10 @@ class Selection:
 
 
 def decode(captured: Captured) -> Batch:
-    """Convert and trim what was copied from the host; the batch shares no memory with the captured block.
+    """Convert and trim the data copied from the host. The batch shares no memory with the captured block.
 
     Raises:
-        InputError: contents that do not fit together.
+        InputError: inconsistent contents.
     """
     raw = captured.arrays()
     tokens = Selection.of(captured, raw)
@@ -215,7 +215,7 @@ def _routes(captured: Captured, given: NDArray[Any], tokens: Selection) -> NDArr
 
 
 def _add_versions(batch: Batch, raw: Raw, tokens: Selection) -> None:
-    """Add the trainer's versions as spans; a wrong one costs what it says, not the log-probs beside it."""
+    """Add the trainer's versions as spans. An invalid version does not discard the log-probs."""
     given = batch.values.pop("rollout_versions", None)
     numbers = raw.get("rollout_versions")
     mask = batch.full_mask()

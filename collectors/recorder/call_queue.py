@@ -179,8 +179,7 @@ class CallQueue:
         return request
 
     def close(self, *, ends: float = math.inf) -> None:
-        """Accept nothing from now on; the thread writes what is there and ends. After `ends` it gives up what is
-        left."""
+        """Accept nothing more. The thread writes the queue until `ends`, then drops the rest and ends."""
         with self._lock:
             self.closing = True
         self.ends = ends

@@ -34,8 +34,10 @@ _BFLOAT16_NAN: Final = np.uint16(0x7FC0)
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One array argument: the pieces it is given as, one for each sequence of a list and else one, and their copy in
-    the block: one array of `dtype` and `shape`, the pieces end to end."""
+    """One array argument: its pieces, one per sequence of a list and else one, and their copy in the block.
+
+    The copy is one array of `dtype` and `shape`, with the pieces end to end.
+    """
 
     name: str
     pieces: Sequence[Piece]
@@ -48,11 +50,11 @@ class Part:
 
     @property
     def device(self) -> Any:
-        """Place of the first of its tensors; of a part that is `on_device`."""
+        """Place of the first of its tensors, for a part that is `on_device`."""
         return next(piece.device for piece in self.pieces if not isinstance(piece, np.ndarray))
 
     def copy_to(self, memory: Bytes, view: memoryview) -> None:
-        """Copy what lies on the host into uint8 [size]; `view` is the same as bytes."""
+        """Copy host memory into uint8 [size]. `view` has the same memory as bytes."""
         piece: Piece = self.pieces[0] if len(self.pieces) == 1 else None
         as_it_is = isinstance(piece, np.ndarray) and piece.dtype is self.dtype and piece.flags.c_contiguous
         if as_it_is and 0 < self.nbytes <= _HELD_BYTES:
@@ -68,7 +70,7 @@ class Part:
                 start += len(piece)
 
     def has_nan(self) -> bool:
-        """Find out whether a number on the host is NaN; those on a device are looked at later."""
+        """Find out whether a number on the host is NaN. Numbers on a device are checked later."""
         if self.dtype.kind not in "fV":
             return False
         return any(isinstance(piece, np.ndarray) and arrays.has_nan(piece) for piece in self.pieces)
@@ -103,8 +105,7 @@ def list_part(name: str, pieces: Sequence[Piece], dtype: np.dtype[Any], *, per_t
 
 
 def _kinds(names: list[Any]) -> set[type]:
-    """Return the types of the names of sequences, each of which has one; of ten thousand in a fraction of the time that
-    asking each takes."""
+    """Return the types of the names of sequences. Fast for ten thousand names."""
     kinds = set(map(type, names))
     if type(None) in kinds:
         index = next(index for index, name in enumerate(names) if name is None)
@@ -142,8 +143,8 @@ def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
 
 
 class Captured:
-    """One call of the host, waiting for the recorder's thread. `values` are host objects, `parts` describe the
-    arrays."""
+    """One call of the host, waiting for the recorder's thread. `values` are host objects, `parts` describe
+    the arrays."""
 
     layout: Layout = "padded"
     sequences = 0
@@ -221,7 +222,7 @@ class Capturer:
             start += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
 
     def release(self, call: Captured) -> None:
-        """Take the memory of a call back; its arrays must not be used any more."""
+        """Release the memory of a call. Its arrays must not be used afterwards."""
         claim, call.claim, call.memory = call.claim, None, None
         block, call.pinned = call.pinned, None
         if block is not None:
@@ -286,7 +287,7 @@ class Call(Captured):
         return part
 
     def _token_lists(self, name: str, value: Any) -> Part:
-        """Take a list of 1-D arrays or lists of numbers; None for a sequence: none of its tokens was reported."""
+        """Take a list of 1-D arrays or lists of numbers. None marks a sequence without reported tokens."""
         if not arrays.is_list(value):
             raise InputError(f"{name}: token_ids is a list of 1-D arrays, so this must be one too")
         pieces: list[Piece] = []
@@ -313,7 +314,7 @@ class Call(Captured):
         return part
 
     def tokens_of(self, name: str, value: Any) -> None:
-        """Take an argument with one value per token; None, or None for every sequence: absent."""
+        """Take an argument with one value per token. It is absent if it is None, or None for every sequence."""
         if value is None or _all_none(value):
             return
         part = self._token_part(name, value)
@@ -328,7 +329,7 @@ class Call(Captured):
         self.tokens_of(name, value)
 
     def mask(self, value: Any) -> None:
-        """Take the token mask; only padded arrays cannot do without."""
+        """Take the token mask. Only padded arrays require one."""
         if value is None and self.layout == "padded":
             raise InputError(
                 "mask: required for padded [batch, time] arrays; pass a mask that separates tokens from padding"
@@ -368,7 +369,7 @@ class Call(Captured):
         self.parts.append(part)
 
     def labels(self, name: str, value: Any) -> None:
-        """Take a label per sequence, or one for all; None: unknown."""
+        """Take a label per sequence, or one for all. None is unknown."""
         if value is None:
             return
         if isinstance(value, str | int) or getattr(value, "shape", None) == ():
@@ -377,7 +378,7 @@ class Call(Captured):
             self.values[name] = arrays.host_list(name, value, self.sequences)
 
     def id_lists(self, name: str, value: Any) -> None:
-        """Take token ids per sequence that are not those of the sequence itself; None: none."""
+        """Take token ids per sequence that differ from those of the sequence, or None for none."""
         if value is None:
             return
         rows = arrays.host_list(name, value, self.sequences)

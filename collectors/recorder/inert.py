@@ -10,7 +10,7 @@ from logprobe.collectors.recorder.recorder import Recorder
 
 
 class InertRecorder(Recorder):
-    """Takes every call of a `Recorder` and keeps nothing; `health` counts what was not recorded."""
+    """Recorder without a destination: accepts every call and counts it in `health`."""
 
     writer_id = home = run = ""  # it has none
 
@@ -40,7 +40,7 @@ class InertRecorder(Recorder):
         return {"dropped": counts["dropped"], "problems": counts["problems"], "last_error": counts["last_error"]}
 
     def guard(self, what: str) -> Guard:
-        """Return a context as a `Recorder` has it; nothing is written."""
+        """Return a context like a `Recorder`'s, without writing anything."""
         return Guard(self._health, what)
 
     def __exit__(self, *_: object) -> None:

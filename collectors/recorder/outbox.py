@@ -1,7 +1,7 @@
-"""Outbox of a recorder: tables on their way to a disk that may refuse.
+"""Outbox of a recorder: tables waiting for a disk that may refuse.
 
-After a refusal nothing is tried for a pause that doubles up to 30 s. What was kept waits in memory for as long; what
-the disk does not take beyond `KEPT_BYTES` goes, the older half of the kind that takes most of them first.
+After a refusal it pauses, twice as long each time, up to 30 s. Tables wait in memory meanwhile. Beyond `KEPT_BYTES` the
+older half of the largest kind is dropped first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNKS: Final = 64
 
 
 class Outbox:
-    """One writer's way to the disk. Used by the recorder's thread alone, except for the counts."""
+    """The outbox of one writer. Used by the recorder's thread alone, except for the counts."""
 
     def __init__(self, spool: SpoolWriter, health: Health, lose: Callable[[str, pa.Table], None]) -> None:
         """`lose`: told the kind and the table of what had to go."""
@@ -50,11 +50,11 @@ class Outbox:
         self._retry_at = 0.0
 
     def waiting(self) -> dict[str, int]:
-        """Return by kind how many rows wait."""
+        """Return the number of waiting rows by kind."""
         return {kind: table.num_rows for kind, table in self._kept.items()}
 
     def keep(self, kind: str, table: pa.Table) -> None:
-        """Take `table`, to be written by one of the next `send`; write at once what is too much to be kept."""
+        """Queue `table` for one of the next `send`, and write immediately if too much waits."""
         if not table.num_rows:
             return
         if kind in self._kept:
@@ -68,8 +68,8 @@ class Outbox:
         return {kind: table.nbytes for kind, table in self._kept.items()}
 
     def _drop(self) -> None:
-        """Drop half of the largest until all fits: what is dropped piece by piece costs more time than a failing disk
-        leaves."""
+        """Drop half of the largest tables until all fit. Dropping them piece by piece takes longer than a failing disk
+        allows."""
         while sum((sizes := self._sizes()).values()) > KEPT_BYTES:
             kind = max(sizes, key=sizes.__getitem__)
             table = self._kept.pop(kind)
@@ -79,7 +79,7 @@ class Outbox:
                 self._kept[kind] = table.slice(older).combine_chunks()
 
     def send(self) -> None:
-        """Write what was kept, as far as the disk takes it; each kind as one segment, small records first."""
+        """Write the waiting tables as far as the disk accepts them, one segment per kind, small records first."""
         for kind in sorted(self._kept, key=lambda kind: kind == "statistics"):
             if self.write(kind, self._kept[kind].combine_chunks()):
                 del self._kept[kind]

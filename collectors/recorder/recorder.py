@@ -1,8 +1,8 @@
-"""`Recorder`: what a trainer or an engine calls to have its log-probs watched.
+"""`Recorder`: the API by which a trainer or an engine records its log-probs.
 
-The host's thread looks at shapes and copies into pooled memory; a daemon thread converts, writes and reduces. A call
-never waits for that thread and never raises: what cannot be recorded is counted in `Recorder.health` and written as
-`health` records. Only construction raises, at once.
+The host's thread checks shapes and copies into pooled memory. A daemon thread converts, writes and reduces. A call
+never waits for that thread and never raises: dropped data is counted in `Recorder.health` and reported in `health`
+records. Only construction raises.
 """
 
 from __future__ import annotations
@@ -304,11 +304,11 @@ class Recorder:
 
         Args:
             step: optimizer step.
-            folder: where they are, absolute where it is read in another folder; None: unknown.
-            deleted: this checkpoint is there no longer.
+            folder: their folder, absolute if it is read from elsewhere, or None if unknown.
+            deleted: true if this checkpoint was deleted.
 
         Returns:
-            Whether it was accepted.
+            True if it was accepted.
         """
         with self._runtime.guard("checkpoint", step):
             number = records.whole_number("step", step)
@@ -402,12 +402,12 @@ class Recorder:
         """Record a configuration document, once per content.
 
         Args:
-            document: JSON-like; what JSON cannot say becomes its `repr`.
+            document: JSON-like. Other values become their `repr`.
             kind: "engine_config", "sampling_params", "trainer_config", "weight_layout" or "run".
             replica: overrides the recorder's.
 
         Returns:
-            Its fingerprint, the same in every process; "" when the document could not be read.
+            Its fingerprint, the same in every process, or "" if the document could not be read.
         """
         mark = ""
         with self._runtime.guard("config"):
@@ -471,10 +471,10 @@ class Recorder:
         return False
 
     def begins(self, step: int) -> bool:
-        """Say that training begins, or continues from a checkpoint, at `step`: it and later steps are trained again.
+        """Declare that training begins, or resumes from a checkpoint, at `step`. It and later steps are trained again.
 
-        What an earlier session of this rank under this run name has recorded of such a step is set aside once this one
-        has recorded it, and counts in no metric any more. The adapters of TRL, ms-swift and verl call it.
+        Once such a step is recorded again, the records of earlier sessions of this rank under this run name no longer
+        count. The adapters of TRL, ms-swift and verl call it.
         """
         with self._runtime.guard("begins", step):
             row = records.state(
@@ -524,8 +524,8 @@ class Recorder:
         return self._settings.run
 
     def guard(self, what: str) -> Guard:
-        """Return a context for adapters' own code: what it raises becomes a counted health record, its duration counts
-        as the host's cost."""
+        """Return a context for adapter code: its exceptions become counted health records, its duration counts as the
+        host's cost."""
         return self._runtime.guard(what)
 
     def __enter__(self) -> Self:

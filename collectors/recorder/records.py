@@ -44,7 +44,7 @@ def _index(name: str, value: Any) -> int:
 
 
 def event(name: str) -> str:
-    """Return the name of what a host reports. Raise `InputError` for one that would speak for the recorder."""
+    """Return the event name that a host reports. Raise `InputError` for a name reserved for the recorder."""
     if name in OWN_EVENTS:
         raise InputError(f"event: {name!r} is what the recorder says of itself; choose another name")
     return name
@@ -70,8 +70,7 @@ def micros(value: float | datetime | None) -> int | None:
 
 
 def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part], list[str]]:
-    """Return host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nothing
-    but themselves."""
+    """Return host numbers as pairs, device tensors to copy, and the invalid ones, which are dropped alone."""
     pairs: list[tuple[str, float]] = []
     parts: list[Part] = []
     problems: list[str] = []
@@ -87,8 +86,10 @@ def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Pa
 
 
 def correction(value: Any) -> str | Callable[[], str] | None:
-    """Return the correction that was applied in a step, as JSON; of a `Correction`, which may have to wait for a
-    device, a function that gives it later."""
+    """Return the correction applied in a step as JSON, or for a `Correction` a function that computes it later.
+
+    Computing it may wait for a device.
+    """
     if value is None or isinstance(value, str):
         return value
     deferred = getattr(value, "deferred", None)
@@ -116,7 +117,7 @@ def _number(name: object, value: Any) -> float:
 
 
 def row_of(item: Captured) -> Mapping[str, Any]:
-    """Return the row of a small record; what came from a device is read here."""
+    """Return the row of a small record, with values read from the device."""
     row = {"time": item.time_us, **item.values}
     if callable(row.get("correction")):
         row["correction"] = row["correction"]()

@@ -95,7 +95,7 @@ def _structs(pair: str, sums: Statistics | None, sequences: int) -> pa.Array:
 
 
 def _finite_sums(batch: Batch, name: str, mask: Array, *, absolute: bool = False) -> tuple[pa.Array, pa.Array]:
-    """Return the sum and number of finite values under the mask, per sequence; null where the call had none."""
+    """Return the sum and number of finite values under the mask, per sequence, or null if the call had none."""
     values = batch.floats.get(name)
     if values is None:
         return pa.nulls(batch.sequences, pa.float64()), pa.nulls(batch.sequences, pa.int32())
@@ -119,10 +119,10 @@ def sample_hash(sample_id: str) -> int:
 
 
 class RawSample:
-    """Chooses for one recorder. `worst`: how many sequences of each step are kept whatever their names are.
+    """Sampler of one recorder. `worst`: number of sequences of each step that stay raw regardless of their names.
 
-    The worst are chosen among what the step has brought so far: at the end all the worst of the step have been kept,
-    and of each rank and writer its own, together with some that looked bad for a while.
+    The worst are chosen among the sequences received so far. At the end all the worst of a step are kept, per rank and
+    writer, together with some that ranked high for a while.
     """
 
     def __init__(self, fraction: float, worst: int) -> None:

@@ -1,7 +1,7 @@
-"""Memory of the copies a recorder takes: a ring that host threads fill in order and the recorder's thread gives back.
+"""Memory of a recorder's copies: a ring that host threads fill in order and the recorder's thread releases.
 
-Copying 64×512 tokens costs some microseconds; the page faults of fresh memory cost ten times that. So the ring begins
-at its start again whenever it is empty, and only what the last peaks needed stays with the process.
+Copying 64×512 tokens takes some microseconds, and the page faults of fresh memory ten times as long. An empty ring
+therefore begins at its start again, and only the recent peak stays allocated.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Ring:
         self.memory = np.frombuffer(self._mapped, np.uint8)
 
     def give_back(self, claim: Claim) -> None:
-        """Take a claim back; its memory may be overwritten from now on."""
+        """Release a claim. Its memory may be overwritten afterwards."""
         with self._lock:
             claim.given_back = True
             self.in_use -= claim.nbytes + claim.elsewhere
@@ -98,7 +98,7 @@ class Ring:
                 self._claims.popleft()
 
     def tend(self) -> None:
-        """Give memory that the last peaks did not need back to the system; for the recorder's thread."""
+        """Return memory beyond the recent peaks to the operating system. Called by the recorder's thread."""
         keep = max(_IDLE_BYTES, -(-self._peak // _PIECE) * _PIECE)
         while self._touched > keep:
             with self._lock:

@@ -78,9 +78,9 @@ class Runtime:
         self._seen: set[tuple[str, str]] = set()
 
     def after_fork(self) -> None:
-        """Begin afresh in a child: another writer, an empty queue, fresh locks; its thread starts with the first one.
+        """Reset in a child process: another writer, an empty queue, fresh locks, and a thread on first use.
 
-        The parent's queue stays referenced: pinned memory cannot be freed in a child.
+        The parent's queue stays referenced, because pinned memory cannot be freed in a child.
         """
         self._inherited = self.call_queue
         self._reset()
@@ -140,7 +140,7 @@ class Runtime:
         return self._wait_closed(timeout) and (self.call_queue.closed_ok or self._thread is None)
 
     def _last_words(self, timeout: float) -> float:
-        """Return the seconds kept of a last wait to write down what was not written."""
+        """Return the seconds of a last wait reserved for recording the losses."""
         return min(timeout / 2, max(timeout / 10, _LAST_WRITES * self._writer.outbox.slowest))
 
     def host_failed(self, error: str) -> None:
@@ -148,7 +148,7 @@ class Runtime:
         self.call_queue.health.report("host_failed", f"the recording process ended with {error}", severity="error")
 
     def abandon(self) -> None:
-        """Let the thread write what is there and end: the recorder is gone without `close`. Do not wait."""
+        """Let the thread write the queue and end, without waiting, after the recorder was garbage collected."""
         self.call_queue.close()
 
     def _wait_closed(self, timeout: float) -> bool:
@@ -191,8 +191,7 @@ class Runtime:
 
 
 def announce(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
-    """Say on stderr, once for a process group and by rank 0 alone, what is recorded where; what fails leaves it
-    unsaid."""
+    """Print once per process group, on rank 0, the run and its destination. Ignore failures."""
     if settings.rank or option("quiet", environment) is not None:
         return
     with suppress(OSError, ValueError, AttributeError):  # said by another one; stderr is closed, or None

@@ -51,10 +51,10 @@ class Settings:
 
     @classmethod
     def resolve(cls, environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:
-        """Fill in what the environment says and check everything.
+        """Fill in values from the environment and check all of them.
 
         Raises:
-            ConfigurationError: a value is missing or makes no sense; says what to do.
+            ConfigurationError: a value is missing or invalid.
         """
         home = _home(given["home"], environment)
         seconds = _FLUSH_SECONDS_BUCKET if is_address(home) else _FLUSH_SECONDS

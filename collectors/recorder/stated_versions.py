@@ -26,7 +26,9 @@ _EXACT: Final = 1 << 53  # whole numbers that a float64 can hold
 
 
 def from_numbers(numbers_N: NDArray[Any], offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_]) -> list[Any]:
-    """Return spans per sequence (None: nothing is known) of a version number per token; negative or NaN: unknown.
+    """Return spans per sequence of a version number per token, or None if no version is known.
+
+    A negative number or NaN is an unknown version.
 
     >>> from_numbers(np.array([3, 3, -1, 4]), np.array([0, 4]), np.array([True, True, False, True]))
     [[(0, 2, 0, 2, '3'), (3, 4, 2, 3, '4')]]
@@ -109,7 +111,7 @@ def _code(label: Any, names: dict[str, int]) -> int:
 def _spans(
     codes_N: Codes, offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_], names: list[str] | None
 ) -> list[Any]:
-    """Return runs of equal codes within each sequence; without `names` a code is its own label."""
+    """Return runs of equal codes within each sequence. Without `names` a code is its own label."""
     sampled_N1 = np.concatenate([[0], np.cumsum(mask_N)])
     changes = np.flatnonzero(codes_N[1:] != codes_N[:-1]) + 1
     starts = np.unique(np.concatenate([offsets_S1[:-1], changes]).astype(np.int64))

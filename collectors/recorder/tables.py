@@ -44,7 +44,7 @@ def batch_table(
 ) -> pa.Table:
     """Return rows of the kind `training`, `rollout` or `statistics`, one for each sequence.
 
-    `computed`: columns that are not what the call said.
+    `computed`: columns that replace those of the call.
 
     Raises:
         InputError: a value per sequence is not of its column's type.
@@ -71,7 +71,7 @@ def _batch_column(field: pa.Field, batches: Sequence[Batch], rank: int | None) -
 
 
 def _token_lists(field: pa.Field, batches: Sequence[Batch]) -> pa.Array:
-    """Return a list per sequence; those of a call without this argument are null."""
+    """Return a list per sequence, null for calls without this argument."""
     pieces = [batch.per_token(field.name) for batch in batches]
     sequences = [batch.sequences for batch in batches]
     present = [piece for piece in pieces if piece is not None]
@@ -112,10 +112,10 @@ def column(values: NDArray[Any], kind: pa.DataType, valid: NDArray[np.bool_] | N
 
 
 def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
-    """Return a column of any type of the wire contract from Python values; None becomes null.
+    """Return a column of any type of the wire contract from Python values. None becomes null.
 
-    Of lists a value is a list or an array, of lists of structs a list of tuples of their fields, of maps a dictionary
-    or a list of pairs.
+    A list value is a list or an array, a list of structs a list of tuples of their fields, and a map a dictionary or a
+    list of pairs.
 
     Raises:
         InputError: not of this type without loss.
@@ -162,7 +162,7 @@ def numbers(values: Any, kind: pa.DataType, name: str = "value") -> pa.Array:
 
 
 def strings(values: Sequence[Any]) -> pa.Array:
-    """Return a text column from labels; None becomes null."""
+    """Return a text column from labels. None becomes null."""
     encoded = [None if value is None else (text(value) or "").encode() for value in values]
     buffers = [_validity(~_absent(encoded)), _offsets([0 if item is None else len(item) for item in encoded])]
     data = pa.py_buffer(b"".join(item for item in encoded if item))
@@ -176,7 +176,7 @@ def lists(lengths_S: NDArray[np.int64] | Sequence[int], values: pa.Array, absent
 
 
 def maps(rows: Sequence[Any], kind: pa.MapType) -> pa.Array:
-    """Return a map column from dictionaries or lists of pairs; None becomes null."""
+    """Return a map column from dictionaries or lists of pairs. None becomes null."""
     pairs = [pair for row in rows for pair in (row.items() if isinstance(row, Mapping) else row or ())]
     keys = strings([key for key, _ in pairs])
     items = values_column([item for _, item in pairs], kind.item_type, "value")

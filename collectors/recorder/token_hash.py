@@ -1,7 +1,7 @@
 """A 64-bit fingerprint of token sequences, vectorised over a flat batch.
 
-Two records of the same sample are the same tokens when their fingerprints agree; it is what the store keeps of the ids
-once raw tokens are gone. Not cryptographic: equal sequences agree, different ones collide with probability 2⁻⁶⁴.
+Two records of a sample have the same tokens if their fingerprints agree. The store keeps it after raw tokens are gone.
+Not cryptographic: different sequences collide with probability 2⁻⁶⁴.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def on_device(value: object) -> bool:
 
 
 def view(value: Any) -> Any:
-    """Return a CPU tensor's memory as a numpy array, without a copy; a device tensor as it is; None for anything
-    else."""
+    """Return a CPU tensor's memory as a numpy array without a copy, a device tensor unchanged, and None for other
+    values."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return None
@@ -96,7 +96,7 @@ class PinnedBlocks:
         return pinned_block(size)
 
     def give_back(self, block: Block) -> None:
-        """Take a block back; its content may be overwritten from now on."""
+        """Release a block. Its content may be overwritten afterwards."""
         with self._lock:
             self._free.append(block)
             while sum(block.memory.nbytes for block in self._free) > _IDLE_BYTES:
@@ -164,13 +164,12 @@ class DeviceCopies:
 
     @staticmethod
     def _copy_at_once(device: Any, tensors: list[tuple[Any, int]], block: Block) -> Any:
-        """Copy on the caller's own stream, which is held up for as long as that takes; no memory of the device is
-        needed."""
+        """Copy on the caller's own stream, without device memory. The stream is blocked meanwhile."""
         _copy_into(block, [(tensor.detach(), offset) for tensor, offset in tensors])
         return _event(device, _backend(device).current_stream(device))
 
     def _following(self, device: Any) -> AbstractContextManager[Any]:
-        """Return the side stream, once the caller's has done what it was asked up to now."""
+        """Return the side stream, synchronised with the caller's."""
         stream = self._stream(device)
         stream.wait_stream(_backend(device).current_stream(device))
         context: AbstractContextManager[Any] = _backend(device).stream(stream)

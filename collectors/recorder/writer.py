@@ -135,7 +135,7 @@ class Writer:
         self._health.drop("out_of_time", message, severity="error", step=step, details=left.by_kind, **left.size)
 
     def _say_closing(self, items: Iterable[Captured | FlushRequest]) -> None:
-        """Say how much is still to be written: a process that ends too early, by force, leaves nothing but this."""
+        """Report the amount still to be written, as the only trace if the process is killed."""
         self._closing_said = True
         left = Left.of(items)
         if left.size["calls"] >= _FEW_CALLS or left.size["tokens"] > self._settings.segment_tokens:
@@ -202,8 +202,10 @@ class Writer:
             self._tokens += batch.tokens
 
     def _reduced(self, batch: Batch, *, crowded: bool) -> Batch:
-        """Turn into statistics what is not of the sample, and under pressure all of it; return what stays raw. Each
-        sequence is in one of the two, never in both."""
+        """Reduce sequences outside the sample to statistics, or all of them under pressure. Return the raw ones.
+
+        Each sequence is in exactly one of the two.
+        """
         refused = self.outbox.refusal is not None
         if not batch.sequences or (self._raw_sample.everything and not (refused or crowded)):
             return batch
@@ -277,7 +279,7 @@ class Writer:
         self.outbox.send()
 
     def _write_raw(self, kind: str, group: list[Batch]) -> None:
-        """Write one segment; a batch that makes no table is lost alone."""
+        """Write one segment. A batch that cannot become a table is dropped alone."""
         written, error = None, "failed in the recorder's thread"
         with self._guard():
             try:

@@ -51,7 +51,8 @@ class ShipperAutostart:
         self._next = 0.0
 
     def check(self) -> None:
-        """Start the shipper unless one runs. Costs nothing between two looks; what fails is a health record."""
+        """Start the shipper unless one runs. Calls between two checks cost nothing, and failures become health
+        records."""
         if self._address is None or time.monotonic() < self._next:
             return
         try:

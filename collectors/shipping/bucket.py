@@ -1,10 +1,12 @@
-"""A bucket as a few operations on names, through obstore. Credentials, endpoint and region are its users' own: obstore
-reads them from the environment, as ``AWS_ENDPOINT_URL`` or ``GOOGLE_APPLICATION_CREDENTIALS``.
+"""A bucket as a few operations on names, through obstore.
+
+Credentials, endpoint and region come from the environment, as obstore reads it (``AWS_ENDPOINT_URL``,
+``GOOGLE_APPLICATION_CREDENTIALS``).
 
     spool/RUN/WRITER/FILE       segments, from nodes
-    control/RUN.json            what trainers of a run are told
-    nodes/NODE.json             what a node says of itself
-    archive/, deleted/          what the service's home has, see `monitor.shipped.mirror`
+    control/RUN.json            directives for the trainers of a run
+    nodes/NODE.json             state of a node
+    archive/, deleted/          files of the service's home, see `monitor.shipped.mirror`
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object as it is listed. `modified`: on the bucket's clock."""
+    """An object of a listing. `modified`: time by the bucket's clock."""
 
     name: str
     size: int
@@ -148,7 +150,7 @@ class BucketPlace:
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of an error of obstore's, without the request, and what the server says of it."""
+    """Return the first line of an obstore error, without the request, with the server's message."""
     text = str(error)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     message = _MESSAGE.search(text)

@@ -19,11 +19,11 @@ _NICE: Final = 5
 
 
 def run(home: str | None, seconds: float | None) -> int:
-    """Ship what waits on this machine for an address; return 0 once nothing waits, and 1 if something is left.
+    """Ship the segments waiting on this machine for an address. Return 0 once none waits, and 1 if some are left.
 
     Args:
-        home: the address; None: ``LOGPROBE_HOME``.
-        seconds: after which it gives up; None: only when credentials are refused.
+        home: the address, or None for ``LOGPROBE_HOME``.
+        seconds: time limit, or None to give up only if credentials are refused.
 
     Raises `LogprobeError`.
     """

@@ -1,8 +1,8 @@
-"""Control documents, one small one per run: what the trainers of the run are told, as it travels to a node.
+"""Control documents, one per run: the directives for its trainers, on their way to a node.
 
     {"run": …, "directives": the content of the run's file, or null, "stopped": whether the kill switch is set}
 
-A node without a connection keeps what it was told last.
+A node without a connection keeps the last document.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def nothing(run: str) -> bytes:
 
 
 def apply(home: Path, run: str, content: bytes) -> None:
-    """Make the node's files say what the document says. A kill switch that was set on the node stays.
+    """Write the document into the node's files. A kill switch that was set on the node stays.
 
     Raises:
         ValueError: it is not a document of this run.
@@ -67,7 +67,7 @@ class Follower:
         self._tag: str | None = None
 
     def look(self) -> None:
-        """Ask once. Raises `OSError` or `ValueError`; what was told last stays in effect."""
+        """Fetch the document once. Raises `OSError` or `ValueError`. The last document stays in effect."""
         content, tag = self._place.control(name_of(self._run), self._tag)
         if content is not None:
             apply(self._home, self._run, content)

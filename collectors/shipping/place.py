@@ -15,4 +15,4 @@ class Place(Protocol):
         """Return the control document of a run and its tag, or None and `tag` if that is still the newest."""
 
     def note(self, node: str, content: bytes) -> None:
-        """Keep what a node says of itself."""
+        """Store the state of a node."""

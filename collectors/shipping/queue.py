@@ -42,8 +42,10 @@ class QueueLength(TypedDict):
 
 @dataclass(slots=True)
 class Length:
-    """Length of a run's queue. `oldest`, `touched`: seconds since the epoch; of the oldest segment, and of the
-    last one that came or went."""
+    """Length of a run's queue. `oldest`: time of the oldest segment. `touched`: time of the last arrival or removal.
+
+    Both are seconds since the epoch.
+    """
 
     segments: int = 0
     nbytes: int = 0
@@ -51,8 +53,10 @@ class Length:
     touched: float = 0.0
 
     def document(self, now: float) -> QueueLength:
-        """Return it as JSON values. `now`: by the clock that stamps files, which need not be right: the age is a
-        difference of two of its stamps."""
+        """Return it as JSON values. `now`: time by the clock that stamps files, which may be wrong.
+
+        The age is a difference of two of its stamps.
+        """
         age = None if self.oldest is None else round(max(0.0, now - self.oldest), 3)
         return {"segments": self.segments, "bytes": self.nbytes, "oldest_seconds": age}
 
@@ -99,7 +103,7 @@ class SpoolQueue:
         return dict(self._lengths)
 
     def forget(self, sent: Iterable[Waiting]) -> None:
-        """Remove what was shipped. A segment that cannot be removed is shipped again, which does no harm."""
+        """Remove shipped segments. One that cannot be removed is shipped again, without effect."""
         for waiting in sent:
             with suppress(OSError):
                 waiting.where.path.unlink(missing_ok=True)
@@ -135,7 +139,7 @@ def _folders(folder: Path, unread: list[OSError]) -> list[os.DirEntry[str]]:
 
 @contextmanager
 def _noted(unread: list[OSError]) -> Iterator[None]:
-    """Collect errors; a missing file is none."""
+    """Collect errors. A missing file is none."""
     try:
         yield
     except FileNotFoundError:

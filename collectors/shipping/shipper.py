@@ -239,7 +239,7 @@ class Shipper:
 
 
 class Notes:
-    """Tells the service of this node: how much of each run waits, for how long, and why."""
+    """Reports this node's queues to the service: size, age and obstacle per run."""
 
     def __init__(self, place: Place, writer: str, queue: SpoolQueue) -> None:
         self._place, self._writer, self._queue = place, writer, queue
@@ -255,7 +255,7 @@ class Notes:
         return f"{self._node}.{place}"
 
     def write(self, lengths: Mapping[str, Length], problem: str | None, *, last: bool = False) -> None:
-        """Write what is due. Raises `OSError`."""
+        """Write the pending reports. Raises `OSError`."""
         now = time.monotonic()
         new = not lengths.keys() <= self._runs or (problem is None) != (self._problem is None)
         if now < self._next and not new and not last:
@@ -286,6 +286,6 @@ def _newest(lengths: Mapping[str, Length]) -> Iterable[tuple[str, Length]]:
 
 
 def _late(length: Length, now: float) -> Mapping[str, object]:
-    """Return the queue's length; what waits for a moment only is on its way, and does not count."""
+    """Return the queue's length without segments that have waited for a moment only."""
     on_its_way = length.oldest is not None and now - length.oldest < _LATE_SECONDS
     return Length().document(now) if on_its_way else length.document(now)

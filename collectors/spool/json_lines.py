@@ -1,7 +1,7 @@
-"""A file of JSON lines through which processes tell each other something: short lines, only ever appended.
+"""An append-only file of JSON lines for messages between processes.
 
-Appending one short line is atomic on a local file system, so there may be several writers. A reader resumes where it
-stopped, and leaves a line that is still on its way for the next time.
+Appending one short line is atomic on a local file system, so several writers may share it. A reader resumes after the
+last complete line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class JsonLines:
-    """One file. One reader per object."""
+    """One append-only file. An object has one reader."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,8 +1,7 @@
-"""Reads a file of the spool without trusting what it is: any user who may write there could have left a FIFO, a
-device, a link or a hole.
+"""Reads a file of the spool without trusting its kind. A user may have left a FIFO, a device, a link or a hole.
 
-What is wrong in the file itself is a `SegmentError`. Every other `OSError` (EIO, ESTALE, EMFILE, EACCES, …) says
-nothing about the content: the file may be read later.
+A fault of the file itself is a `SegmentError`. Every other `OSError` (EIO, ESTALE, EMFILE, EACCES, …) says nothing
+about the content, and the file may be readable later.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _KINDS: Final = (
 
 
 def file_kind(mode: int) -> str | None:
-    """Name the kind of a file that is not a regular one, by its mode; None: it is regular.
+    """Return the kind of a file that is not a regular one, by its mode, or None if it is regular.
 
     >>> file_kind(stat.S_IFIFO | 0o644), file_kind(stat.S_IFREG)
     ('a FIFO', None)

@@ -213,8 +213,8 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
 
 
 def segment_metadata(*, kind: str, run: str, writer: str, number: int) -> dict[bytes, bytes]:
-    """Return the schema metadata of one segment, the part that all its rows share; with the checksum of the bytes it is
-    the segment's identity."""
+    """Return the schema metadata that all rows of a segment share. With the checksum of the bytes it identifies the
+    segment."""
     return {
         b"logprobe.schema": str(SCHEMA_VERSION).encode(),
         b"logprobe.kind": kind.encode(),

@@ -135,12 +135,12 @@ def is_temporary(path: Path) -> bool:
 
 
 def read_segment(where: SegmentPath) -> Segment:
-    """Read and verify one segment; its table has all columns of its kind, in the order of the schema.
+    """Read and verify one segment. Its table has all columns of its kind, in the order of the schema.
 
     Raises:
         SegmentError: it cannot be trusted.
-        FileNotFoundError: it is gone.
-        OSError, MemoryError: it cannot be read now; that says nothing about its content.
+        FileNotFoundError: it was removed.
+        OSError, MemoryError: it cannot be read now, which says nothing about its content.
     """
     return decoded_segment(where, read_regular(where.path))
 
@@ -203,8 +203,8 @@ def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
 
 
 def _widened(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """Return the column with null in the fields of `wanted`, a struct, that it lacks; as it is if it differs in
-    anything else."""
+    """Add the missing fields of the struct `wanted` to a column, as nulls. Return a column with any other difference
+    unchanged."""
     if column.type == wanted or not (pa.types.is_struct(column.type) and pa.types.is_struct(wanted)):
         return column
     if not {(field.name, field.type) for field in column.type} < {(field.name, field.type) for field in wanted}:
