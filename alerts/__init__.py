@@ -1,1 +1,1 @@
-"""Judgements about a run that decide when to notify. They need no history of their own."""
+"""Evaluation of alerts and delivery of notifications."""

@@ -11,15 +11,15 @@ UNKNOWN_AUTHOR = "somebody"
 
 
 def note(store: Store, cursor: Any, now: datetime, *, author: str, action: str, subject: str, words: str) -> None:
-    """Note an action, inside a `Store.transaction` whose cursor is `cursor`.
+    """Note an action inside a `Store.transaction`.
 
     Args:
-        store: whose transaction it is.
-        cursor: of the transaction.
-        now: when it was done.
-        author: who did it, by their own word.
-        action: what was done, in the past tense.
+        store: the store of the transaction.
+        cursor: its cursor.
+        now: time of the action.
+        author: the user's own name for themselves.
+        action: past participle of the action.
         subject: an episode, a rule, a silence, or a channel.
-        words: what changed, or why.
+        words: change or reason.
     """
     store.execute(cursor, "alert_audit_write", time=now, author=author, action=action, subject=subject, words=words)

@@ -72,7 +72,7 @@ class Notification:
     undelivered: str | None = None
 
     def document(self) -> dict[str, object]:
-        """Return values that JSON can hold: times in ISO 8601; a number that is not finite as nan, inf or -inf."""
+        """Return values that JSON can hold: times in ISO 8601, non-finite numbers as "nan", "inf" or "-inf"."""
         value = self.value if self.value is None or math.isfinite(self.value) else str(float(self.value))
         changed = {"at": self.at.isoformat(), "value": value}
         return asdict(self) | changed | {"changes": list(self.changes), "grouped": list(self.grouped)}

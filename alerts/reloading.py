@@ -24,8 +24,8 @@ class Reloaded(Generic[T]):
     def __init__(
         self, home: Path, section: str, read: Callable[[], T], others: Callable[[], Iterable[Path]] = tuple
     ) -> None:
-        """Read the content. Raise what `read` raises: nothing is known yet that could be kept. `others`: files read
-        with it, as they are now."""
+        """Read the content. Raise the errors of `read`, since there is no earlier content. `others`: files read with
+        it."""
         self._section = section
         self._files = [home / settings_file.FILE]
         self._others = others
@@ -45,7 +45,7 @@ class Reloaded(Generic[T]):
             return self._value
 
     def report(self) -> dict[str, str]:
-        """Return, for the progress of a job, why what the file says now is not in effect, or {} if it is."""
+        """Return a job's progress with the reason why the file is not in effect, or {} if it is."""
         return {} if self.problem is None else {"problem": self.problem}
 
     def _look(self) -> object:

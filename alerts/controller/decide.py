@@ -66,7 +66,7 @@ _ONLY_SUGGESTS: Final = (
 
 
 def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """Return the next state and what was done, in order. Looking again at the same situation does nothing more."""
+    """Return the next state and the actions taken, in order. The same situation gives no second action."""
     control, actions = _kill_switch(control, situation)
     if situation.returned is not None:  # judged from the next look on: this one has gathered for what was on before
         control, more = _went_back(control, situation, situation.returned)
@@ -98,7 +98,7 @@ def wanted_trials(control: Control, situation: Situation, policy: Policy) -> tup
 
 
 def switch_on(control: Control, situation: Situation, policy: Policy, *, by: str, force: bool = False) -> Decision:
-    """Switch the correction on for a user. Refusals stand unless `force`; the audit then says what was overridden."""
+    """Switch the correction on for a user. `force` overrides refusals, which the audit records."""
     if control.on:
         return control, ()
     refused = refusal(situation, control, policy)
@@ -144,8 +144,7 @@ def _kill_switch(control: Control, situation: Situation) -> Decision:
 
 
 def _went_back(control: Control, situation: Situation, before: Returned) -> Decision:
-    """Return the run to how it stood at that step; what came of the attempt that it gave up neither corrects nor
-    refuses anything."""
+    """Return the run to its state at that step. The abandoned attempt neither corrects nor refuses anything."""
     off = Control(
         mode=control.mode,
         switches=control.switches,
@@ -214,8 +213,7 @@ def _off(control: Control, situation: Situation, policy: Policy) -> Decision:
 
 
 def _waiting(control: Control, refused: Refusal, otherwise: Refusal | None) -> Control:
-    """Note why nothing is done. `otherwise`: what would speak against it in another mode, as far as that is known
-    without reading tokens."""
+    """Record why nothing is done. `otherwise`: objection in another mode, as far as known without reading tokens."""
     if refused.reason != MODE_OFF:
         return replace(control, waiting=refused.words, objection=refused.reason)
     if otherwise is None or otherwise.reason == NO_PREVIEW:
@@ -275,17 +273,17 @@ def _issue(
 
 
 def since(control: Control) -> int:
-    """Return the first corrected step; of a control that is on."""
+    """Return the first corrected step of a control that is on."""
     return 0 if control.from_step is None else control.from_step
 
 
 def applied(control: Control) -> int:
-    """Return the first step that the trainer corrected with the newest configuration; of a control that is on."""
+    """Return the first step that the trainer corrected with the newest configuration. The control is on."""
     return since(control) if control.applied_from is None else control.applied_from
 
 
 def _acks(control: Control, situation: Situation, *, others: bool = False) -> list[Acknowledgement]:
-    """Return acknowledgements of what the trainer was told, oldest first; or those of other configurations."""
+    """Return acknowledgements of the current directive, oldest first, or those of other configurations."""
     wanted = None if control.config is None else control.config.fingerprint()
     counts = [a for a in situation.acknowledgements if a.step >= since(control)]
     return [a for a in counts if (a.fingerprint not in {None, wanted} if others else a.fingerprint == wanted)]
@@ -316,7 +314,7 @@ def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Dec
 
 
 def _is_impossible(control: Control, situation: Situation) -> bool:
-    """Return whether the trainer says that it cannot do what it was told, and none of its ranks does."""
+    """Return whether the trainer cannot apply the directive and no rank does."""
     return control.phase is Phase.ISSUED and bool(situation.impossible) and not _acks(control, situation)
 
 
@@ -348,15 +346,13 @@ def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision
 
 
 def _newest(control: Control, situation: Situation) -> list[Acknowledgement]:
-    """Return acknowledgements of the newest steps whose records have arrived: what is masked in them must not vanish
-    among all that went well before."""
+    """Return acknowledgements of the newest recorded steps. Older steps would hide their masked share."""
     last = situation.step - _ON_THEIR_WAY
     return [a for a in _acks(control, situation) if a.masked is not None and a.step <= last][-_ENOUGH_ACKS:]
 
 
 def recount_step(control: Control, situation: Situation, policy: Policy) -> int | None:
-    """Return the newest of the steps in which the trainer masks so much more than was previewed that they should be
-    counted again from what was recorded, or None."""
+    """Return the newest step whose masked share so exceeds the preview that it must be recomputed, or None."""
     measured = _measured(control, situation)
     if measured is None:
         return None
@@ -371,12 +367,11 @@ def _measured(control: Control, situation: Situation) -> float | None:
 
 
 def _masking(control: Control, situation: Situation, policy: Policy) -> str:
-    """Compare what the trainer masks with what its records give.
+    """Compare the trainer's masked share with a recomputation from its records.
 
     Returns:
-        "" if it is as previewed, or neither above the limit nor known from the records; "not_recomputed" if it is above
-        the limit and not known from them; "masked_share" if the trainer's numbers are not those of the records; "grown"
-        or, above the limit, "outgrown" if they are.
+        "" if it is as previewed, or neither above the limit nor recomputed. "not_recomputed" above the limit without a
+        recomputation. "masked_share" if both differ. "grown", or above the limit "outgrown", if both agree.
     """
     measured, counted = _measured(control, situation), situation.recount
     if measured is None or recount_step(control, situation, policy) is None:
@@ -390,14 +385,13 @@ def _masking(control: Control, situation: Situation, policy: Policy) -> str:
 
 
 def _above_limit(measured: float, control: Control, policy: Policy) -> bool:
-    """Return whether it is above what is allowed, and above what was known when it was switched on: a user may have
-    forced more."""
+    """Return whether the share exceeds the limit and the share known at the switch, which a user may have forced."""
     return measured > max(policy.max_masked_share, (control.previewed or 0.0) + _MARGIN)
 
 
 def _limit(share: float | None, policy: Policy) -> float:
-    """Return the share above which a measured one is far off `share`; without one (forced on, no preview) the largest
-    that is ever allowed."""
+    """Return the share above which a measured one deviates from `share`. Without a preview it is the largest one
+    allowed."""
     return policy.max_masked_share if share is None else max(_TIMES * share, share + _MARGIN)
 
 
@@ -435,7 +429,7 @@ def _masks_more(control: Control, situation: Situation, policy: Policy) -> Decis
 
 
 def effect_due(control: Control, step: int, policy: Policy) -> bool:
-    """Return whether it is time to judge what the correction has done."""
+    """Return whether the effect of the correction is due to be judged."""
     due = step >= applied(control) + policy.effect_steps
     return control.phase is Phase.APPLIED and due and "effect" not in control.said
 
@@ -451,8 +445,7 @@ def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
 
 
 def _found_upstream(control: Control, situation: Situation, _: Policy) -> Decision:
-    """Say aloud what a correction hides, once it has stood for some steps: a finding of a moment may be about records
-    that are still to arrive."""
+    """Report a fault that a correction hides after some steps. A momentary finding may miss records still to arrive."""
     fault = situation.fault
     cause = None if fault is None else fault["cause"]
     if cause != control.suspect:
@@ -472,7 +465,7 @@ def _name(control: Control) -> str:
 
 
 def _would_mask(trial: Trial, situation: Situation, policy: Policy) -> str:
-    """Return in words what a correction would mask, and why it is not one before it."""
+    """Return the masked shares of a correction, or its objection, in words."""
     if trial.preview is None:
         return "it would mask an unknown share"
     passed_over = [

@@ -82,10 +82,10 @@ def gather(
     seen: Known | None = None,
     directives: Directives | None = None,
 ) -> Situation:
-    """Return the situation of `run` whose newest step with metrics is `step`. Raise `QueryError`.
+    """Return the situation of `run` at `step`, the newest with metrics. Raise `QueryError`.
 
-    `previewing`: read raw tokens although nothing depends on them. `seen`: what `look` found; None: it is read here.
-    `directives`: what the trainer was told; None: whether the run went back to a checkpoint is not looked at.
+    `previewing`: read raw tokens in any case. `seen`: result of `look`, or None to read it. `directives`: directives of
+    the trainer, or None to ignore returns to a checkpoint.
     """
     seen = seen or look(store, {run: step})[run]
     ahead = [known for known in (control.last_switch, seen.diagnosed_step) if known is not None and known > step]
@@ -137,10 +137,9 @@ def trials(
     *,
     until: Callable[[Trial], bool] = lambda _: False,
 ) -> tuple[Trial, ...]:
-    """Preview each of `configs` on the raw tokens of the steps up to `step`; none after the first with
-    which it ends (`until`).
+    """Preview each of `configs` on the raw tokens of the steps up to `step`, until `until` accepts one.
 
-    A preview is None where no tokens are kept, or the configuration needs advantages and not all are known.
+    A preview is None without tokens, or if the configuration needs unknown advantages.
     """
     table = queries.peer_tokens(store, run=run, first=_first_previewed(store, run, step), last=step)
     numbers = table["step"].unique().to_pylist()
@@ -166,8 +165,8 @@ def _first_previewed(store: Reading, run: str, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The tokens of one step, a list of arrays for each: its sequences. `complete`: whether every token under the mask
-    has an advantage."""
+    """The tokens of one step, a list of arrays for each. `complete`: true if every token under the mask has an
+    advantage."""
 
     rollout: list[Any]
     trainer: list[Any]
@@ -202,11 +201,10 @@ def _preview(steps: Mapping[int, _Columns], config: CorrectionConfig) -> Preview
 
 
 def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
-    """Return what the trainer would have reported for one step's tokens; None where advantages are needed and not
-    known.
+    """Return the trainer's expected report for one step's tokens, or None if it needs unknown advantages.
 
-    Sequences of like length go together, a bounded number of tokens at a time: one long answer must not pad them all.
-    What weights are normalized by changes neither the masks nor the effective sample size.
+    Sequences of like length are batched, a bounded number of tokens at a time, to limit padding. The normalizer of
+    weights changes neither masks nor effective sample size.
     """
     if config.needs_advantages and not columns.complete:
         return None
@@ -235,7 +233,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 def _trainer_reports(
     store: Reading, run: str, control: Control, policy: Policy, situation: Situation
 ) -> dict[str, Any]:
-    """Return what the trainer said lately, and the effect if it is due."""
+    """Return the trainer's recent reports, and the effect if it is due."""
     first, step = decide.since(control), situation.step
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
     reports: dict[str, Any] = {"acknowledgements": recent}
@@ -247,15 +245,13 @@ def _trainer_reports(
 
 
 def _has_heard(store: Reading, run: str, first: int) -> bool:
-    """Return whether a trainer that made the newest step knows what it was told; records of a fast run are of a time
-    before."""
+    """Return whether the trainer knew the directive at its newest step. Records of a fast run may predate it."""
     (row,) = queries.controller_heard(store, run=run, first=first).to_pylist()
     return row["made"] is None or row["told"] is None or (row["made"] - row["told"]).total_seconds() >= _HEARD_SECONDS
 
 
 def _impossible(store: Reading, run: str, first: int) -> str:
-    """Return why the trainer says that it cannot apply what it was told from step `first` on; "": it does not say
-    so."""
+    """Return why the trainer cannot apply its directive from step `first` on, or ""."""
     rows = queries.controller_impossible(store, run=run, first=first).to_pylist()
     return str(rows[0]["message"]) if rows else ""
 

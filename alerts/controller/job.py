@@ -1,7 +1,7 @@
-"""The controller at work: looks at every run that moved on, decides, remembers, tells the trainer and tells people.
+"""The controller stage: examines each run with news, decides, and informs trainer and users.
 
-State, audit and messages are written in one transaction; the directive file follows from the stored state, and is
-written again after a restart, so that a crash in between loses nothing.
+State, audit and messages are written in one transaction. The directive file derives from the stored state and is
+rewritten after a restart, so a crash loses nothing.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Told(TypedDict):
 
 
 class Commanded(TypedDict):
-    """Result of a command; no actions if nothing was left to do."""
+    """Result of a command, without actions if it changed nothing."""
 
     run: str
     actions: list[Told]
@@ -171,7 +171,8 @@ Decide = Callable[[Control, Situation, Policy], decide.Decision]
 
 
 class Controller:
-    """One home's controller: a stage. `run_once` belongs to one thread at a time; the actions may come from any."""
+    """The controller of a data directory, a stage. One thread at a time calls `run_once`. Actions may come from any
+    thread."""
 
     name = "controller"
     reads = ("step_summaries", "diagnoses", "controllers", "step_metrics", "step_records")
@@ -187,7 +188,8 @@ class Controller:
         stopping: threading.Event | None = None,
         paces: Mapping[Priority, Pace] | None = None,
     ) -> None:
-        """`policies`: of a run, by name, as it is now. `clock`: None: the store's. `stopping`, `paces`: see `Turns`."""
+        """Set up the controller. `policies`: returns the present policy of a run. `clock`: time source, or None for the
+        store's. `stopping`, `paces`: see `Turns`."""
         self._store = store
         self._policies = policies
         self._clock = clock or store.time.now
@@ -203,7 +205,7 @@ class Controller:
         return self._turns.run_once()
 
     def rows(self) -> Sequence[Row]:
-        """Return runs with steps, each with its `mark`: what there is to see of it now."""
+        """Return runs with steps, each with a `mark` that changes with its news."""
         rows = as_of(queries.controller_runs(self._store.kept), self._clock())
         return [{**row, "mark": self._mark(row)} for row in rows]
 
@@ -216,8 +218,8 @@ class Controller:
         return priority(live=row["live"], armed=self.armed(row["run"]), first=row["run"] not in self._seen)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Look, decide and tell; return how many actions there were. Raise `LogprobeError` or `OSError`; what failed is
-        tried again."""
+        """Examine, decide and inform. Return the number of actions. Raise `LogprobeError` or `OSError`, after which it
+        is retried."""
         seen = self._look({row["run"]: row["step"] for row in rows})
         done = 0
         for row in rows:
@@ -243,7 +245,7 @@ class Controller:
         return look(self._store, steps)
 
     def command(self, request: Mapping[str, Any]) -> Commanded:
-        """Do what a user asks for: ``{"run", "command", "by", "force"}``, the command being one of `COMMANDS`.
+        """Perform a user's command ``{"run", "command", "by", "force"}``, one of `COMMANDS`.
 
         Raises `ConfigurationError` for an unknown run or command.
         """
@@ -361,9 +363,9 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
 def notification(
     memory: Memory, number: int, action: Action, *, step: int, now: datetime, severity: Severity
 ) -> Notification:
-    """Return the notification of an action; all messages about one switching of a run's correction share a thread.
+    """Return the notification of an action. Messages about one switch of a run's correction share a thread.
 
-    `severity`: of the run as a whole.
+    `severity`: severity of the whole run.
     """
     run = memory.directives.run
     return Notification(
@@ -383,8 +385,7 @@ def notification(
 
 
 def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, off_from: int) -> Directives:
-    """Return the directives after `actions`: one entry for each that changes what the trainer does. Off also needs
-    notice."""
+    """Return the directives after `actions`, one entry per change. Switching off has a notice, too."""
     directives = memory.directives
     for action in actions:
         if action.name == "switched_on" and control.from_step is not None:
@@ -428,12 +429,12 @@ def _by(action: Action, by: str) -> Action:
 
 
 def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
-    """Perform `Controller.command`, through the service if one runs, else with the home to ourselves.
+    """Perform `Controller.command`, through the service or, without one, as owner of the data directory.
 
-    The kill switch is set before the service is asked: it works whatever state service and store are in.
+    The kill switch is set first, so it works in any state of service and store.
 
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
-    be had.
+    Raises `ConfigurationError` for an invalid command, and `HomeBusyError` or `StoreError` if the data directory is
+    unavailable.
     """
     if request.get("command") == "stop" and request.get("run") and home.path.is_dir():
         DirectiveFile(home.path, str(request["run"])).stop(f"{datetime.now(UTC).isoformat()} {request.get('by')}")

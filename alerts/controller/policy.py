@@ -70,7 +70,7 @@ def _correction(value: Any) -> CorrectionConfig:
 class Policy(Settings):
     """Limits of the controller for one run.
 
-    Shares are of 1. Steps are optimizer steps: how long something lasts is a matter of steps, not of hours.
+    Shares are between 0 and 1. Durations are optimizer steps.
     """
 
     mode: Annotated[Mode, BeforeValidator(_mode)] = Mode.SUGGEST
@@ -94,7 +94,7 @@ class Policy(Settings):
 
 
 class Stated(TypedDict):
-    """Facts about a policy for pages and the command line. `config`: of its correction."""
+    """Facts about a policy for pages and the command line. `config`: configuration of its correction."""
 
     mode: str
     config: Mapping[str, Any]
@@ -102,7 +102,7 @@ class Stated(TypedDict):
 
 
 class InForce(Stated):
-    """The policy that the service goes by. `problem`: why what the file says now is not in effect."""
+    """The policy in force. `problem`: why the settings file is not in effect, or None."""
 
     problem: str | None
 

@@ -91,7 +91,7 @@ def _against(situation: Situation, control: Control, policy: Policy, mode: Mode 
 
 
 def _by_diagnosis(situation: Situation, policy: Policy) -> Iterator[Refusal]:
-    """Yield what the diagnosis, or the lack of one, says against any correction."""
+    """Yield objections of the diagnosis, or of its absence, to any correction."""
     if (fault := situation.fault) is not None:
         layer, found = fault["layer"].replace("_", " "), f"{fault['cause']}: {fault['explanation']}"
         yield Refusal("not_advised", f"fix the engine first; the {layer} layer shows {found}", fault["cause"])

@@ -1,4 +1,4 @@
-"""Facts that the controller decides by, and its memory of what it did: plain data."""
+"""Facts for the controller's decisions, and the memory of its actions, as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logprobe.monitor.judging.document import FindingDocument, alarms
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Preview of a correction on recorded tokens. Shares are of 1; None: not measurable."""
+    """Preview of a correction on recorded tokens. Shares are between 0 and 1, or None if not measurable."""
 
     steps: tuple[int, int]  # first and last step looked at
     tokens: int
@@ -26,7 +26,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One correction, tried on recorded tokens. `preview`: None: it could not be."""
+    """One correction with its preview on recorded tokens, or None if there is none."""
 
     config: CorrectionConfig
     preview: Preview | None
@@ -34,8 +34,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Statement of ranks about one step that name the same configuration: which (fingerprint; None: none), and what
-    that masked."""
+    """Reports of ranks about one step with the same configuration: its fingerprint or None, and its masked shares."""
 
     step: int
     fingerprint: str | None
@@ -53,7 +52,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One run at one moment."""
+    """State of one run at one moment, as the controller decides on it."""
 
     step: int  # newest one with metrics
     verdict: (
@@ -155,7 +154,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something the controller did or declined to do: a line of the audit, and mostly a message to people."""
+    """An action of the controller, or a refusal: a line of the audit and usually a message."""
 
     name: str  # "suggested" | "switched_on" | "refused" | "acknowledged" | "not_acknowledged" | "rolled_back" | …
     reason: str  # identifier

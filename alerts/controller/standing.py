@@ -1,5 +1,4 @@
-"""Standing of the correction of a run, for code that gives advice about it: on or off, since which step, and what came
-of it."""
+"""Standing of a run's correction: on or off, since which step, and its effect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Delivery as a part of the service, and actions of users about channels: list them, try one out, send again or drop
-what was given up.
+"""Delivery as a part of the service, and users' actions on channels: list, test, send again, drop.
 
-Secrets take no part in any of it: channels are named, and what goes wrong is said in the words of `ChannelError`.
+Secrets are never shown. Channels are named, and errors have the words of `ChannelError`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Document = Mapping[str, Any]
 
 
 class Known(Condition):
-    """A channel that is, or was, used: how it is, and how many messages went which way."""
+    """A present or former channel, with its state and message counts."""
 
     name: str
     sent: int
@@ -56,14 +55,14 @@ class Known(Condition):
 
 
 class Channels(TypedDict):
-    """All channels. `problem`: why what the settings say is not in effect."""
+    """All channels. `problem`: why the settings are not in effect, or None."""
 
     problem: str | None
     channels: list[Known]
 
 
 class Tested(TypedDict):
-    """Result of a test message. `lines`: in words, what does not work first."""
+    """Result of a test message. `lines`: sentences, failures first."""
 
     delivered: bool
     lines: list[str]

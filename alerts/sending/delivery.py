@@ -1,5 +1,5 @@
-"""Delivery: routes new notifications to channels and sends what is due, each channel in a thread of the pool, with
-back-off and at its pace."""
+"""Delivery: routes new notifications to channels and sends them, one pool thread per channel, with back-off and rate
+limit."""
 
 from __future__ import annotations
 
@@ -128,8 +128,7 @@ class Sender:
         }
 
     def run_once(self) -> None:
-        """Send what is due, for half a minute at most. After a failure the channel rests, whatever else is due. Raise
-        `StoreError`."""
+        """Send the due messages, for half a minute at most. After a failure the channel pauses. Raise `StoreError`."""
         until = self._steady() + _BUDGET
         while self._rests_until <= self._steady() < until:
             delivery = outbox.due(self._store, self._channel.name, self._clock())
@@ -180,7 +179,7 @@ class Sender:
 
 
 def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | None:
-    """Tell the other channels that a message was given up; an abandoned notice is not reported."""
+    """Tell the other channels that a message was abandoned, but not an abandoned notice."""
     lost = delivery.outgoing.notification
     if lost.undelivered is not None:
         return None
@@ -231,7 +230,7 @@ class Dispatcher:
         steady: Callable[[], float] = time.monotonic,
         seconds: float = _SECONDS,
     ) -> None:
-        """`routes`: the channels as they are now; another list when they have changed. `steady`, `seconds`: see
+        """Set up the delivery. `routes`: present channels, a new list after a change. `steady`, `seconds`: see
         `Sender`."""
         self._store = store
         self._routes = routes
@@ -246,9 +245,9 @@ class Dispatcher:
         self._pool = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="logprobe-channel")
 
     def run_once(self) -> Progress:
-        """Route what is new and let every idle channel begin; return at once. Raise `StoreError`.
+        """Route new notifications and let every idle channel begin, without waiting. Raise `StoreError`.
 
-        A channel has one turn at a time: changed settings wait until the old ones are done.
+        A channel has one turn at a time. Changed settings wait for its end.
         """
         routes = self._routes()
         if routes is not self._taken:
@@ -275,7 +274,7 @@ class Dispatcher:
         return [name for name in wanted if name != notification.undelivered]
 
     def senders(self) -> Mapping[str, Sender]:
-        """Return the senders by channel; none before the first `run_once`."""
+        """Return the senders by channel, none before the first `run_once`."""
         return self._senders
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ _SAME: Final = ("key", "run", "rule", "episode", "state", "severity", "step", "i
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One notification that waits for one channel. `attempts`: that have begun."""
+    """One notification waiting for one channel. `attempts`: number of attempts begun."""
 
     key: str
     channel: str
@@ -48,9 +48,9 @@ def enqueue(store: Store, cursor: Any, note: Notification) -> None:
 
 
 def route(store: Store, wanted: Callable[[Notification], list[str]], now: datetime) -> int:
-    """Make the deliveries of new notifications; return how many notifications there were. Raise `StoreError`.
+    """Create the deliveries of new notifications and return the number of notifications. Raise `StoreError`.
 
-    Done twice, or by two threads, it is done once. `wanted`: names of the channels of one.
+    Idempotent, also across threads. `wanted`: names of a notification's channels.
     """
     rows = queries.outbox_unrouted(store.kept, limit=_ROUTED_AT_ONCE).to_pylist()
     if not rows:

@@ -19,7 +19,7 @@ _TYPES: Final = {"info": "info", "warning": "warning", "critical": "failure"}
 
 
 class AppriseUrl:
-    """One address of apprise, as in ``mailto://…``."""
+    """Channel for one address of apprise, such as ``mailto://…``."""
 
     kind = "apprise"
     settle = timedelta(0)

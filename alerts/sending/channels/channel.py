@@ -34,13 +34,13 @@ class Outgoing:
 
 
 class Channel(Protocol):
-    """A place that takes notifications. Used by one thread at a time.
+    """A destination of notifications. Used by one thread at a time.
 
     Attributes:
-        kind: as in the settings.
-        settle: time after a lost answer until the channel can be asked whether the message arrived.
-        name: in the settings.
-        pace: seconds between two messages, at least.
+        kind: its kind in the settings.
+        settle: time after a lost response until the channel can be asked whether the message arrived.
+        name: its name in the settings.
+        pace: minimum seconds between two messages.
     """
 
     kind: str

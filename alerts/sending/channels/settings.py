@@ -126,11 +126,11 @@ def channels_of(home: Home, *, environment: Mapping[str, str], clock: Callable[[
 
 
 def read_secret(label: str, place: str, environment: Mapping[str, str]) -> SecretStr:
-    """Return the secret at a place: ``$VARIABLE`` of `environment`, or the path of a private file.
+    """Return the secret of ``$VARIABLE`` of `environment`, or of the path of a private file.
 
     Raises:
-        ConfigurationError: there is none, or other users than the owner and the group may read the file. The message
-            names the place and never the content; a text that is no place may be the secret, and is not quoted.
+        ConfigurationError: it does not exist, or users other than the owner and the group may read the file. The
+            message names the place and never quotes a text that may be the secret itself.
     """
     if place.startswith("$"):
         where = f"{label}: the environment variable {place[1:]}"

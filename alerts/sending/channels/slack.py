@@ -71,7 +71,7 @@ class _Client(WebClient):
 
 
 class Slack:
-    """One Slack channel, through a bot token."""
+    """Channel for Slack, through a bot token."""
 
     kind = "slack"
     settle = timedelta(seconds=15)  # after which a message, had Slack accepted it, can be found
@@ -91,7 +91,7 @@ class Slack:
         )
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Post the message, unless it was posted; then bring the first message of the thread up to date."""
+        """Post the message unless it was posted, then update the first message of the thread."""
         posted = self._find(outgoing) if outgoing.uncertain_since else None
         if outgoing.thread is None:
             return posted or self._post(outgoing, slack_message.message(outgoing.notification))

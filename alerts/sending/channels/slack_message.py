@@ -59,8 +59,10 @@ def fallback(n: Notification) -> str:
 
 
 def colour(n: Notification) -> str:
-    """Return a colour by severity; of an incident, and once resolved, by that of the run, which is green only where
-    nothing else is wrong."""
+    """Return a colour by severity, or for an incident and a resolved message by that of the run.
+
+    Green means that nothing else is wrong.
+    """
     return _LOOKS.get(_standing(n), _INFO)[0]
 
 
@@ -70,8 +72,7 @@ def escape(text: str) -> str:
 
 
 def fit(text: str, limit: int) -> str:
-    """Return `text` escaped and cut to `limit` characters, never within an escape; an ellipsis says that something is
-    missing.
+    """Return `text` escaped and cut to `limit` characters with an ellipsis, never within an escape.
 
     >>> fit("a < b & c", 11)
     'a &lt; b …'
@@ -154,7 +155,7 @@ def _fields(n: Notification) -> list[Block]:
 
 
 def _link(n: Notification) -> str | None:
-    """Return the link, only of web addresses; what could end it or its address early is quoted."""
+    """Return the link of a web address, with characters quoted that could end it early."""
     if n.link is None or not n.link.startswith(("http://", "https://")):
         return None
     words = "Open the incident" if n.incident else "Open the run" if n.step is None else f"Open step {n.step}"

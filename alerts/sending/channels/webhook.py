@@ -36,7 +36,7 @@ _REDIRECT: Final = range(300, 400)
 
 
 class Webhook:
-    """One receiver of JSON documents."""
+    """Channel for a receiver of JSON documents."""
 
     kind = "webhook"
     settle = timedelta(0)
