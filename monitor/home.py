@@ -124,8 +124,11 @@ class Home:
         return f"Home({str(self.path)!r})"
 
     def create(self) -> Self:
-        """Make the folders. Raises `ConfigurationError` when the place is not writable, or holds what a user that it
-        does not trust has planted, `StoreError` when its store has another schema: nothing in it is changed then."""
+        """Create the folders.
+
+        Raises `ConfigurationError` if the place is not writable or another user may have prepared it, and `StoreError`
+        if its store has another schema, which then stays unchanged.
+        """
         from logprobe.monitor.store.schema import check_file  # noqa: PLC0415 - loads DuckDB
 
         check_file(self)
@@ -194,7 +197,8 @@ class Home:
 
 
 class HomeLock:
-    """Exclusive ownership of a home; a context manager. flock: the kernel releases it when the process dies."""
+    """Exclusive ownership of a data directory as a context manager. The kernel releases the flock when the process
+    dies."""
 
     def __init__(self, home: Home) -> None:
         """See `Home.lock`."""

@@ -1,6 +1,6 @@
-"""Work that Ctrl-C ends wherever it strikes: DuckDB does not always notice it, and a lock might stay locked.
+"""Work that Ctrl-C ends at any moment, although DuckDB may miss the interrupt.
 
-The work runs in a thread of its own, and the one that waits for it has it end. Nothing here has a lock.
+The work runs in a thread of its own, which the waiting thread stops. Nothing here has a lock.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Interruptible:
         self._threads: list[threading.Thread] = []
 
     def run(self, work: Callable[[], T], interrupt: Callable[[], None]) -> T:
-        """Return or raise what `work` does; on Ctrl-C call `interrupt`, as often as it takes to end the work, and then
-        raise `KeyboardInterrupt`."""
+        """Return or raise the result of `work`. On Ctrl-C call `interrupt` until the work ends, then raise
+        `KeyboardInterrupt`."""
         outcome = _Outcome[T]()
         worker = threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True)
         self._threads.append(worker)

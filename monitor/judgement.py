@@ -44,11 +44,11 @@ class Firing:
 
     Attributes:
         rule: name of the rule.
-        severity: of the rule: critical, warning or info.
-        started_step: where it began; None: it is about no step.
-        started_at: when it began.
-        acknowledged_by: who takes care; None: not acknowledged.
-        muted: why no notification was sent; None: one was sent.
+        severity: severity of the rule: critical, warning or info.
+        started_step: first step, or None if it is about no step.
+        started_at: time of its begin.
+        acknowledged_by: user who acknowledged it, or None.
+        muted: why no notification was sent, or None if one was.
     """
 
     rule: str
@@ -104,7 +104,7 @@ class Judgement:
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None, now: datetime, *, ended_after: int | None = None) -> Self:
-        """Build a judgement from a row of the view ``judgements``; None: nothing is known of the run."""
+        """Build a judgement from a row of the view ``judgements``, or an unknown one from None."""
         if row is None:
             return cls(ended_after=ended_after)
         same = {name: row[name] for name in _SAME} | {"level": row.get("level")}
@@ -130,7 +130,7 @@ class Judgement:
 
     @property
     def worst(self) -> str | None:
-        """The severity of the worst alert that fires beside the judgement's own; None: none does."""
+        """Severity of the worst firing alert other than the judgement's own, or None."""
         if not self.alerts:  # as of nearly all runs
             return None
         severities = {alert.severity for alert in self.alerts if alert.counts}
@@ -154,7 +154,7 @@ class Judgement:
 
     @property
     def since(self) -> int | None:
-        """First step of what makes it this severe; None: nothing is wrong, or the step is not known."""
+        """First step of the reason for the severity, or None if nothing is wrong or the step is unknown."""
         if self.severity not in {"critical", "warning"}:
             return None
         if not self.by_alert:

@@ -1,5 +1,4 @@
-"""Is a run live? One judgement for the command line, the app and the alerts, as a pure function of what was
-recorded."""
+"""Liveness of a run: one judgement for the command line, the app and the alerts. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """A judgement and, in words for people, what it rests on."""
+    """A state of liveness and its reason in words."""
 
     state: State
     reason: str
@@ -134,7 +133,7 @@ def lost_after(median_step_seconds: float | None) -> timedelta:
 
 
 def _deciding(writers: Sequence[Writer]) -> Sequence[Writer]:
-    """Those whose goodbye ends the run."""
+    """Return the writers whose end is the end of the run."""
     return [writer for writer in writers if writer.trains] or writers
 
 
@@ -169,8 +168,7 @@ def _usual(median_step_seconds: float | None) -> str:
 
 
 def dated_words(ahead: float) -> str:
-    """Return the effect of a clock that is ahead of ours by so many seconds, or behind (negative); empty where it is
-    right."""
+    """Return the effect of a clock that is ahead by so many seconds, or behind (negative), or "" if it is right."""
     if not ahead:
         return ""
     span = span_words(timedelta(seconds=abs(ahead)))

@@ -15,8 +15,9 @@ _SMALL: Final = 1e-3
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, near 1 two of the distance from it; scientific below 1e-3 and from 1e5 on; a dash for
-    what is unknown.
+    """Return three significant digits, near 1 two of the distance from it.
+
+    Numbers below 1e-3 and from 1e5 on are scientific, and an unknown one is a dash.
 
     >>> [number(v) for v in (0.00012345, 0.99871, 1.000034, -12.34, 0.0, 123456.0, None)]
     ['1.23e-4', '0.9987', '1.000034', '−12.3', '0', '1.23e5', '–']
@@ -33,7 +34,7 @@ def number(value: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """Return a round number as it is written by hand.
+    """Return a round number in its shortest form.
 
     >>> short(1e-05), short(0.25)
     ('1e-5', '0.25')

@@ -1,5 +1,5 @@
-"""Text that came from outside, on its way to a spreadsheet, which runs a cell that begins with "=", or a store; and
-names of files as such text."""
+"""Foreign text on its way to a spreadsheet, which executes a cell that begins with "=", to a store, or from a file
+name."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ def is_text(name: str) -> bool:
 
 
 def file_name(name: str) -> str:
-    """Return a file name as it is, where that is text of a sane length; else quoted and cut, with a digest that keeps
-    names apart."""
+    """Return a file name unchanged if it is text of moderate length, else quoted and cut, with a digest."""
     if name.isprintable() and len(os.fsencode(name)) <= _LONGEST_NAME:
         return name
     raw = os.fsencode(name)

@@ -1,9 +1,9 @@
-"""The stored statements of ``monitor/sql`` that read, as functions of what they are read from.
+"""The stored statements of ``monitor/sql`` that read, as functions of their source.
 
     rows = queries.cli_behind(reader, run="qwen-3").to_pylist()
 
-`queries.pyi` has the parameters and the columns of each, so that a typo is a type error.
-``python tests/query_stub.py`` writes it from the SQL.
+`queries.pyi` has the parameters and the columns of each, so that a typo is a type error. ``python tests/query_stub.py``
+generates it from the SQL.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Source(Protocol):
 
 
 class Query:
-    """One stored statement."""
+    """A stored statement."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __call__(self, source: Source, /, *incoming: pa.Table, **params: Any) -> pa.Table:
-        """Its rows, with `params` in its ``$name`` places; a `Store` joins it with the table `incoming`. Raises as
+        """Return its rows, with `params` for its ``$name`` places. A `Store` can join the table `incoming`. Raises as
         ``source.read`` does."""
         return source.read(self.name, *incoming, **params)
 

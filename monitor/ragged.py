@@ -1,5 +1,4 @@
-"""Arrow columns as numpy arrays; of lists flat ones with offsets: one sequence after another, no Python loop over
-tokens.
+"""Arrow columns as flat numpy arrays with offsets, without a Python loop over tokens.
 
 Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -27,7 +26,7 @@ def lengths(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def flat_floats(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[np.float32] | None:
-    """[N] elements of all lists, NaN for a null element and throughout a null list; None when every list is null.
+    """Return the elements of all lists [N], NaN for a null element or list, or None if every list is null.
 
     `lengths_S`: length of each sequence, which every list that is not null has.
     """
@@ -41,7 +40,7 @@ def flat_mask(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[
 
 
 def flat_ids(column: pa.ChunkedArray) -> NDArray[np.int32]:
-    """[N] elements of all lists; none of them may be null."""
+    """Return the elements of all lists [N], none of which may be null."""
     return np.asarray(one_array(column).flatten())
 
 
@@ -71,7 +70,7 @@ def _filled(
 
 
 def floats(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float64]:
-    """Return a column of numbers, or of booleans as 0 and 1, as float64; NaN for null.
+    """Return a column of numbers, or of booleans as 0 and 1, as float64, with NaN for null.
 
     >>> floats(pa.array([1, None, 3])).tolist()
     [1.0, nan, 3.0]
@@ -80,5 +79,5 @@ def floats(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float64]:
 
 
 def float_lists(column: pa.ChunkedArray) -> list[NDArray[np.float64]]:
-    """One array per sequence, which has no null list; a null element as NaN."""
+    """Return one array per sequence without null lists, with NaN for a null element."""
     return [np.asarray(item.values.cast(pa.float64()).to_numpy(zero_copy_only=False)) for item in column]

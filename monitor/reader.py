@@ -70,7 +70,7 @@ class Reader(ABC):
 
     @abstractmethod
     def status(self) -> Status:
-        """Return the service's own account of itself: jobs, backlog, what is stuck. Without a service only
+        """Return the service's account of itself: jobs, backlog, unreadable files. Without a service only
         ``running``."""
 
     @abstractmethod
@@ -167,12 +167,12 @@ class FlightReader(Reader):
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
     def act(self, action: str, document: Mapping[str, Any], *, seconds: float | None = None) -> Any:
-        """Have the service do what one of its parts offers (see `logprobe.monitor.service.jobs`); ask twice when a
-        connection broke.
+        """Perform an action of a service's part (see `logprobe.monitor.service.jobs`). Retry once after a broken
+        connection.
 
-        `seconds`: to wait for its answer; None: as usual.
+        `seconds`: time limit, or None for the usual one.
 
-        Raises what the action raises, `QueryError` when the service knows no such action.
+        Raises the action's errors, and `QueryError` for an unknown action.
         """
         return self._act(action, seconds or _STATUS_SECONDS, encode(document))
 
@@ -232,7 +232,7 @@ class FlightReader(Reader):
 
 
 class _Connection:
-    """One Flight client and what identifies it to the service. Flight clients may be shared between threads."""
+    """One Flight client and its credentials. Flight clients may be shared between threads."""
 
     def __init__(self, client: flight.FlightClient, token: str) -> None:
         self.client = client
@@ -270,7 +270,7 @@ class FileReader(Reader):
         first: int | None = None,
         label: str | None = None,  # noqa: ARG002
     ) -> pa.Table:
-        """See `Reader.query`; nothing can stop it but Ctrl-C, whatever its `label`."""
+        """See `Reader.query`. Only Ctrl-C can stop it, whatever its `label`."""
         stop, given = Stop(), json.loads(encode(params))
         return self._calls.run(lambda: self._sql.answer(sql, given, first=first, stop=stop), stop.set)
 

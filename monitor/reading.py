@@ -38,24 +38,24 @@ _COUNTED: Final = """
 
 
 def runs(*, home: Where = None) -> pl.DataFrame:
-    """One row per run: the view ``runs``, newest first.
+    """Return one row per run of the view ``runs``, newest first.
 
     Args:
-        home: folder of the home; default: ``LOGPROBE_HOME``.
+        home: data directory, by default ``LOGPROBE_HOME``.
 
-    Raises `StoreError` when nothing is stored there, `ServiceUnavailableError` when a service holds the home and does
-    not answer.
+    Raises `StoreError` if nothing is stored there, and `ServiceUnavailableError` if a service holds it and does not
+    answer.
     """
     with _open(home) as reader:
         return _frame(reader.query("SELECT * FROM runs ORDER BY last_time DESC NULLS LAST, run"))
 
 
 def steps(run: str, *, home: Where = None) -> pl.DataFrame:
-    """One row per optimizer step, in order: the view ``steps``, a column per metric and per scalar of the trainer.
+    """Return one row per optimizer step of the view ``steps``, in order, with a column per metric and per scalar.
 
-    A scalar whose name is taken has the column "step.<name>"; a NUL in a name is shown as "␀".
+    A scalar whose name is taken has the column "step.<name>". A NUL in a name is shown as "␀".
 
-    Raises `StoreError` when there is no such run; otherwise as `runs`.
+    Raises `StoreError` for an unknown run, and the errors of `runs`.
     """
     with _open(home) as reader:
         _check(reader, run)
@@ -63,8 +63,8 @@ def steps(run: str, *, home: Where = None) -> pl.DataFrame:
 
 
 def sequences(run: str, *, home: Where = None) -> pl.DataFrame:
-    """One row per trained sequence: the view ``sequences`` in order of steps. Folded steps have none. Raises as `steps`
-    does."""
+    """Return one row per trained sequence of the view ``sequences``, in order of steps. Frozen steps have none. Raises
+    as `steps` does."""
     with _open(home) as reader:
         _check(reader, run)
         parts = _parts(reader, "sequences", run, "*", _chunks(_counted(reader, "sequences", run), _SEQUENCES_AT_ONCE))
@@ -132,12 +132,12 @@ def _empty(reader: Reader, view: str) -> pl.DataFrame:
 
 
 def _counted(reader: Reader, view: str, run: str) -> pl.DataFrame:
-    """Return the steps of `run` in order, and about how many rows (`n`) of `view` each has."""
+    """Return the steps of `run` in order, each with the approximate number of rows (`n`) of `view`."""
     return _frame(reader.query(_COUNTED.format(n=view), {"run": run}))
 
 
 def _chunks(counted: pl.DataFrame, at_once: int, predicate: pl.Expr | None = None) -> list[tuple[int, int]]:
-    """Return the ranges of steps, first and last, of at most `at_once` rows or one step; without steps that `predicate`
+    """Return ranges of steps, first and last, of at most `at_once` rows or one step, without steps that `predicate`
     excludes."""
     for condition in [] if predicate is None else _conjuncts(predicate):
         if set(condition.meta.root_names()) == {"step"}:

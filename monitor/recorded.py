@@ -33,10 +33,10 @@ _ORDER: Final = ("config", "weights", "rollout", "statistics", "training", "step
 
 
 class RecordedRun:
-    """An exported run. Reads lazily; raises `ConfigurationError` at once when `folder` is not one.
+    """An exported run, read lazily. Raises `ConfigurationError` immediately if `folder` is not one.
 
     Attributes:
-        folder: where it lies.
+        folder: its folder.
         manifest: the content of ``RUN.json``.
     """
 
@@ -62,7 +62,7 @@ class RecordedRun:
         return sorted({step for column in columns for step in column.unique().to_pylist() if step is not None})
 
     def table(self, kind: str) -> pa.Table:
-        """All rows of `kind` in recorded order, with exactly the columns of the wire contract."""
+        """Return all rows of `kind` in recorded order, with exactly the columns of the wire contract."""
         stored = self._stored(kind)
         return stored.drop_columns(WRITER) if WRITER in stored.column_names else stored
 

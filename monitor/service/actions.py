@@ -1,8 +1,6 @@
-"""Actions that users ask for, done once: through the running service, which owns the store, or directly where none
-runs.
+"""Idempotent actions of users, through the running service that owns the store, or directly without one.
 
-An action is a JSON object in and one out, and doing it twice is doing it once. Its table names it, says what it does,
-and does it.
+An action takes a JSON object and returns one. A table maps names to descriptions and functions.
 """
 
 from __future__ import annotations
@@ -22,7 +20,8 @@ Actions: TypeAlias = Mapping[str, tuple[str, Do]]
 
 
 def offered(actions: Actions, store: Store, clock: Callable[[], datetime] | None = None) -> dict[str, Action]:
-    """Return the actions on an open store, for the service's endpoint. `clock`: None: the store's."""
+    """Return the actions on an open store, for the service's endpoint. `clock`: time source, or None for
+    the store's."""
     now = clock or store.time.now
 
     def bound(do: Do) -> Callable[[Mapping[str, Any]], Mapping[str, object]]:
@@ -34,13 +33,12 @@ def offered(actions: Actions, store: Store, clock: Callable[[], datetime] | None
 def perform(
     actions: Actions, home: Home, name: str, document: Mapping[str, Any], *, seconds: float | None = None
 ) -> Any:
-    """Do one of `actions`, through the service if one runs, else with the home to ourselves. `seconds`: to wait for its
-    answer.
+    """Perform one of `actions`, through the service or, without one, as owner of the data directory.
 
-    Returns the action's answer; through the service times in it are texts, as JSON has them.
+    `seconds`: time limit. Returns the action's answer, in which times from a service are texts.
 
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
-    be had.
+    Raises `ConfigurationError` for an invalid request, and `HomeBusyError` or `StoreError` if the data directory is
+    unavailable.
     """
     try:
         with connect(home) as reader:
@@ -61,7 +59,7 @@ def text(document: Mapping[str, Any], name: str) -> str:
 
 
 def run_of(document: Mapping[str, Any]) -> str:
-    """Return the run that an action is about, as it is: a name may begin or end with a blank. Raises
-    `ConfigurationError` when it is missing."""
+    """Return the run of an action unchanged, since a name may begin or end with a blank. Raises `ConfigurationError` if
+    it is missing."""
     text(document, "run")
     return str(document["run"])

@@ -44,7 +44,7 @@ _FIRST: Final[Mapping[str, str]] = {
 
 
 class Deleted(TypedDict):
-    """Counts of what was removed of a run. `rows`: by table."""
+    """Counts of the removed data of a run. `rows`: counts by table."""
 
     run: str
     deleted_at: str
@@ -58,11 +58,11 @@ def part(store: Store, _: threading.Event) -> Part:
 
 
 def delete(home: Home, document: Mapping[str, Any]) -> Deleted:
-    """Delete the run of ``{"run", "author", "force"}``, through the service if one runs, else with the home to
-    ourselves.
+    """Delete the run of ``{"run", "author", "force"}``, through the service or, without one, as owner of the data
+    directory.
 
-    Raises `ConfigurationError` if what is asked makes no sense, `HomeBusyError` or `StoreError` if the home cannot be
-    had.
+    Raises `ConfigurationError` for an invalid request, and `HomeBusyError` or `StoreError` if the data directory is
+    unavailable.
     """
     deleted: Deleted = actions.perform(_ACTIONS, home, DELETE, document, seconds=_ANSWER_SECONDS)
     return deleted
@@ -89,7 +89,7 @@ class Sweeper:
         self._until: dict[str, float] = {}  # run → monotonic time until which jobs may store something of it
 
     def run_once(self) -> dict[str, object]:
-        """Return how many runs are deleted, and `left`: why something of them is there still. Raises `StoreError`."""
+        """Return the number of deleted runs, and in `left` why some of their files remain. Raises `StoreError`."""
         store = self._store
         runs = [tombstone.run for tombstone in store.archive.tombstones.all()]
         now = store.time.monotonic()
@@ -160,7 +160,7 @@ def _is_there(store: Store, run: str) -> bool:
 
 
 def _others(store: Store, run: str) -> list[Path]:
-    """Return the files and folders of a run beside spool and archive."""
+    """Return the files and folders of a run outside spool and archive."""
     home, name = store.home.path, run_dir(store.home.path, run).name
     lines = [
         home / folder / f"{name}{end}" for folder in ("versions", "directives") for end in (".json", ".jsonl", ".stop")

@@ -48,7 +48,7 @@ class Endpoint(Protocol):
     """Interface that the server needs from the service. Called from many threads at once."""
 
     def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
-        """Return the rows of one client's statement; `gone`: whether it is no longer waited for."""
+        """Return the rows of one client's statement. `gone`: returns whether the client stopped waiting."""
 
     def stop_query(self, label: str) -> bool:
         """End the queries of that label; return whether there was one."""
@@ -68,9 +68,9 @@ class Endpoint(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One read, as it travels in a Flight ticket: either SQL that a user wrote or the name of a stored query.
+    """One read in a Flight ticket: either a user's SQL or the name of a stored query.
 
-    Of SQL, `first`: only so many rows; `label`: so that another client can stop it.
+    For SQL, `first` limits the rows and `label` lets another client stop it.
     """
 
     sql: str | None = None
@@ -119,7 +119,7 @@ def encode(document: Any) -> bytes:
 
 
 def finite(document: Any) -> Any:
-    """Return the same document with NaN and infinities as None: JSON has neither."""
+    """Return the same document with NaN and infinities as None, since JSON has neither."""
     if isinstance(document, Mapping):
         return {key: finite(value) for key, value in document.items()}
     if isinstance(document, list | tuple):
@@ -139,7 +139,7 @@ def remote_error(error: flight.FlightError) -> LogprobeError:
 
 
 def refused(error: LogprobeError) -> flight.FlightServerError:
-    """Return `error` as it travels to the client, where `remote_error` makes it what it was."""
+    """Return `error` in the form that `remote_error` decodes at the client."""
     info = json.dumps({"class": type(error).__name__, "message": str(error)})
     return flight.FlightServerError(str(error), extra_info=info.encode())
 
@@ -158,7 +158,7 @@ class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Serves an `Endpoint`. Listens as soon as it is made; `port` says where; `shutdown()` ends it."""
+    """Serves an `Endpoint`. Listens on `port` once created, until `shutdown()`."""
 
     def __init__(
         self, endpoint: Endpoint, *, host: str, port: int, token: str, actions: Mapping[str, Action] | None = None
@@ -182,7 +182,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return {"stopped": self._endpoint.stop_query(str(asked.get("label")))}
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
-        """One read."""
+        """Answer a read."""
         try:
             request = Request.from_ticket(ticket)
             if request.sql is not None:
@@ -195,7 +195,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return flight.GeneratorStream(table.schema, _batches(context, table))
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
-        """One action."""
+        """Perform an action."""
         registered = self._actions.get(action.type)
         if registered is None:
             raise refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))

@@ -33,10 +33,10 @@ _CLIENT_SECONDS: Final = 5.0  # a client that sends nothing holds no thread for 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """State of ingest. None is unknown, or nothing waits.
+    """State of ingest. None is unknown, or an empty spool.
 
-    `lag_seconds`: age of the oldest segment in the spool. `stuck_files`: files and folders there that cannot be read
-    now; `stuck_seconds`: for how long the first of them could not.
+    `lag_seconds`: age of the oldest segment in the spool. `stuck_files`: unreadable files and folders there.
+    `stuck_seconds`: time since the first of them became unreadable.
     """
 
     segments: int | None = None

@@ -19,11 +19,10 @@ _LARGE: Final = 128 << 10  # bytes: DuckDB's blocks get a mapping of their own, 
 
 
 def settle() -> None:
-    """One allocator, with few arenas and large blocks apart, for the allocations to come. To be called before threads
-    start.
+    """Configure one allocator with few arenas and separate large blocks. Call it before threads start.
 
-    Arrow's own pools (mimalloc, jemalloc) keep what each thread has freed; the system's can be trimmed. Without glibc
-    that is all.
+    Arrow's own pools (mimalloc, jemalloc) keep freed memory per thread. The system's can be trimmed. Without glibc only
+    the pool is set.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = _libc("mallopt")

@@ -46,7 +46,7 @@ _WATCH_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class Account:
-    """Account of a job's runs. `last_error`: of the last run, or None if it succeeded."""
+    """Account of a job's runs. `last_error`: error of the last run, or None if it succeeded."""
 
     job: str
     started_at: datetime | None = None
@@ -70,7 +70,7 @@ class Account:
 
 
 class Job:
-    """One piece of work on a schedule. Runs in one thread at a time."""
+    """A scheduled piece of work. Runs in one thread at a time."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class Job:
         self._seen: set[str] = set()
 
     def run(self, *, wait: bool = False) -> None:
-        """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is
-        queued.
+        """Run once and never raise. While another run is in progress or the job pauses, do nothing, or with `wait`
+        queue one.
 
-        A run that is asked for (`ask`) while one is under way comes after it.
+        A run requested by `ask` during another one follows it.
         """
         if not wait and time.monotonic() < self._rest_until:
             return
@@ -128,7 +128,7 @@ class Job:
                 self._turn.release()
 
     def ask(self) -> None:
-        """There is news: what a run under way has looked at already may be older. Safe from any thread."""
+        """Request a run for news that a run in progress may have missed. Safe from any thread."""
         self._asked = True
 
     def _run_as_asked(self) -> None:
@@ -143,7 +143,7 @@ class Job:
                 return
 
     def run_now(self) -> Progress:
-        """Wait for a run under way, then run. Raises what the work raises."""
+        """Wait for a run in progress, then run. Raises the errors of the work."""
         with self._turn:
             try:
                 return self._attempt()
@@ -156,7 +156,7 @@ class Job:
         return replace(self._account)
 
     def unwell_seconds(self) -> float:
-        """Since the last success, or since the job was made; safe from any thread."""
+        """Return the seconds since the last success, or since the job was created. Safe from any thread."""
         return time.monotonic() - self._succeeded
 
     def beat(self) -> None:
@@ -164,7 +164,7 @@ class Job:
         self._advanced = time.monotonic()
 
     def silent_seconds(self) -> float:
-        """Since the last success or `beat`; safe from any thread."""
+        """Return the seconds since the last success or `beat`. Safe from any thread."""
         return time.monotonic() - max(self._succeeded, self._advanced)
 
     def _attempt(self) -> Progress:
@@ -233,7 +233,7 @@ class Schedule:
             )
 
     def start(self) -> None:
-        """Every job runs once at once, then at its pace."""
+        """Run every job immediately, then on its schedule."""
         self._scheduler.start()
         self._watcher.start()
 
@@ -244,7 +244,7 @@ class Schedule:
             self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC))
 
     def stop(self) -> None:
-        """No new runs; returns when the runs under way have ended."""
+        """Start no new runs, and return when those in progress have ended."""
         self._stopped.set()
         if self._scheduler.running:
             # While it waits for its jobs the scheduler holds a lock that a job which calls `soon` waits for: so it does

@@ -51,10 +51,10 @@ class Pipeline:
         paced: bool = False,
         armed: Callable[[str], bool] = lambda _run: False,
     ) -> None:
-        """Set up the pipeline. `stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens,
-        `budget`: of the store; None: the default.
+        """Set up the pipeline. `stopping`: event that ends work after the current batch. `policy`, `budget`: limits of
+        raw tokens and of the store, None for the defaults.
 
-        `paced`: whether diagnoses keep to their share of a core. `armed`: whether a correction of a run may be
+        `paced`: true to limit diagnoses to their share of a core. `armed`: returns whether a correction of a run may be
         switched.
         """
         self._store = store
@@ -112,8 +112,7 @@ class Pipeline:
         return self._diagnosis.run_once()
 
     def retain(self) -> Progress:
-        """Merge what was taken in into files, keep tokens within their budget, and in few files. Raises
-        `StoreError`."""
+        """Merge ingested segments into files, and keep tokens within their budget. Raises `StoreError`."""
         report = asdict(self._retention.run_once(by_age=self.clock.is_steady()))
         self._store.archive.forget_idle()
         return report | ({INCOMPLETE: True} if report["problems"] else {})
@@ -149,7 +148,7 @@ def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> In
 
 
 def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backlog:
-    """Return what waits in the spool now. `known`: whether a file was taken in already, by its path."""
+    """Return the segments waiting in the spool. `known`: returns whether the file at a path was ingested."""
     now = home.now()
     content = scan(home, now=now, known=known)
     waiting = content.segments
@@ -165,8 +164,8 @@ def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backl
 
 
 def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
-    """Keep in the store of which runs records wait for too long, so that readers of a judgement know; return how many.
-    Raises `StoreError`."""
+    """Store which runs have records waiting for too long, for readers of a judgement, and return their number. Raises
+    `StoreError`."""
     rows = [
         (run, now - timedelta(seconds=oldest), now - timedelta(seconds=waiting["newest_seconds"][run]))
         for run, oldest in waiting["waiting_seconds"].items()

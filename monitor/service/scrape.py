@@ -158,14 +158,14 @@ def _of_jobs(jobs: Sequence[Job]) -> list[Family]:
 
 
 class Family(Metric):
-    """One metric: its samples differ in their labels only. `name` ends in the unit, where there is one."""
+    """One metric, whose samples differ in their labels only. `name` ends in the unit, if there is one."""
 
     def __init__(self, name: str, kind: Literal["gauge", "counter", "stateset"], words: str, unit: str = "") -> None:
         super().__init__(name, words, kind, unit)
         self._sample_name = f"{name}_total" if kind == "counter" else name
 
     def add(self, value: float | None, **labels: str) -> None:
-        """One sample; an unknown value gives none."""
+        """Add a sample, unless the value is unknown."""
         if value is not None:
             self.add_sample(self._sample_name, {name: _plain(text) for name, text in labels.items()}, value)
 
@@ -187,8 +187,7 @@ def states(family: Family, state: str, names: Iterable[str], **labels: str) -> N
 
 
 def render(families: Iterable[Family]) -> str:
-    """Return the exposition, with its end mark. Families without samples are listed, too, so that what is measured can
-    be read off."""
+    """Return the exposition with its end mark. Families without samples are listed, too."""
     return str(generate_latest(_Scrape(families)).decode())  # type: ignore[no-untyped-call]
 
 

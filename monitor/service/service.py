@@ -1,8 +1,8 @@
-"""The monitor service: owner of one home. Runs the jobs, answers reads. `logprobe.app.processes.service` is the process
-around it.
+"""The monitor service: owner of one data directory. Runs the jobs and answers reads.
 
-It holds the home's lock from the first to the last moment, publishes its address and token in ``service.json``, and
-stops cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the store closed.
+`logprobe.app.processes.service` is its process. The service holds the lock for all of its life, publishes its address
+and token in ``service.json``, and stops cleanly on SIGTERM and SIGINT: the current batch is finished, the account of
+the jobs written, the store closed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _REFUSED: Final = {
 
 
 class Service:
-    """One home's service: `run` until `shutdown`. Answers the Flight endpoint's calls."""
+    """The service of one data directory: `run` until `shutdown`. Answers the calls of the Flight endpoint."""
 
     def __init__(
         self,
@@ -271,11 +271,11 @@ class Service:
         return {**account, "judged_late": len(late)}
 
     def _late_seconds(self) -> float:
-        """For how long the run that has been judged late for longest has been."""
+        """Return the longest time for which a run has been judged late."""
         return max((time.monotonic() - since for _, since in self._late.values()), default=0.0)
 
     def _intake(self) -> healthz.Intake:
-        """From what the health job saw last: the caller must not wait for a disk that hangs."""
+        """Return the state of the spool at the last run of the health job. A hanging disk must not block the caller."""
         delays = self._pipeline.delays
         seen, waiting = self._waiting or (time.monotonic(), None)
         oldest = waiting and waiting["oldest_seconds"]
@@ -287,7 +287,7 @@ class Service:
         )
 
     def _full_disk(self) -> list[str]:
-        """Return what the disk refuses, at once: a job that it refuses fails until the operator helps."""
+        """Return the error of a full disk immediately. A job fails until the operator frees space."""
         errors = [job.account().last_error or "" for job in self.jobs.values() if job.failures_in_a_row >= _REFUSALS]
         errors += self._store.archive.waiting().values()
         if errors:  # DuckDB does not always say why: "fsync failed!"
@@ -300,7 +300,7 @@ class Service:
         self._end_asked.put(None)
 
     def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
-        """One client's statement, within its limits. Raises `QueryError`."""
+        """Answer one client's statement within its limits. Raises `QueryError`."""
         self._refuse_when_stopping()
         with self._stoppable(request.label, gone) as stop:
             return self._sql.answer(str(request.sql), request.params, first=request.first, stop=stop)
@@ -322,7 +322,7 @@ class Service:
         return bool(stops)
 
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
-        """One stored query. Raises `QueryError`."""
+        """Answer one stored query. Raises `QueryError`."""
         self._refuse_when_stopping()
         return self._store.read(name, **params)
 
@@ -331,7 +331,7 @@ class Service:
             raise ServiceUnavailableError(f"the service of {self._home.path} is stopping")
 
     def ingest(self) -> Progress:
-        """Ingest what lies in the spool now, and return when readers can see it: its `Ingested`."""
+        """Ingest the spool and return its `Ingested` once readers can see it."""
         return self.jobs["ingest"].run_now()
 
     def status(self) -> Status:

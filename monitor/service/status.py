@@ -8,11 +8,10 @@ from typing import Any, NotRequired, TypedDict
 
 
 class Ingested(TypedDict):
-    """Result of one run of ingest: counts, and how far behind the store is.
+    """Result of one run of ingest: counts, and the backlog.
 
-    `late`: segments of deleted runs. `remaining`: segments. `lag_seconds`: age of the oldest one when the run began;
-    None: there was none. `stuck`: files that cannot be read now, which wait for another try. `problems`: what could not
-    be moved or removed.
+    `late`: segments of deleted runs. `remaining`: segments. `lag_seconds`: age of the oldest segment when the run
+    began, or None. `stuck`: unreadable files, which are retried. `problems`: files that could not be moved or removed.
     """
 
     segments: int
@@ -30,11 +29,10 @@ class Ingested(TypedDict):
 
 
 class Backlog(TypedDict):
-    """Segments that wait in the spool.
+    """Segments waiting in the spool.
 
-    `oldest_seconds`: age of the oldest segment; None: nothing waits. `waiting_seconds`: the same of each run that has
-    any; `newest_seconds`: age of its newest. `unreadable`: folders and files that could not even be looked at, so that
-    what is in them is not counted.
+    `oldest_seconds`: age of the oldest segment, or None. `waiting_seconds`, `newest_seconds`: age of the oldest and
+    newest one by run. `unreadable`: folders and files that could not be listed, whose content is not counted.
     """
 
     segments: int
@@ -46,7 +44,7 @@ class Backlog(TypedDict):
 
 
 class StuckFile(TypedDict):
-    """A file or folder in the spool that cannot be read now. `since`: seconds since 1970; `run`: None: not known."""
+    """An unreadable file or folder in the spool. `since`: seconds since 1970. `run`: its run, or None if unknown."""
 
     path: str
     run: str | None
@@ -57,8 +55,7 @@ class StuckFile(TypedDict):
 
 
 class Stuck(TypedDict):
-    """Number of those that cannot be read now, for how long the first of them could not, and the longest-waiting
-    ones."""
+    """Number of unreadable files, the age of the first failure, and the oldest of them."""
 
     number: int
     seconds: float | None
@@ -66,7 +63,7 @@ class Stuck(TypedDict):
 
 
 class JobAccount(TypedDict):
-    """Account of a job's runs. `progress`: what it did last, in its own words."""
+    """Account of a job's runs. `progress`: its last result, as the job describes it."""
 
     job: str
     started_at: datetime | str | None

@@ -55,8 +55,8 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Limits of one priority: its share of a core, how many times as long as its last turn cost a run rests, and how
-    many runs may have a short turn together (None: as many as the stage says)."""
+    """Limits of one priority: its share of a core, the pause of a run as a multiple of its last cost, and the number of
+    runs per short turn (None: the stage's)."""
 
     share: float
     rest: float = 0.0
@@ -88,24 +88,24 @@ class Stage(Protocol):
         """Return the runs that may be due."""
 
     def due(self, row: Row) -> Priority | None:
-        """Return how much the run's turn matters now, or None if there is nothing to do."""
+        """Return the urgency of the run's turn, or None if there is nothing to do."""
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """One turn of these runs; → counts of what was done. Raises what one of them makes it raise; it is then tried
-        run by run."""
+        """Take one turn of these runs and return counts. Raises a run's error, after which they are tried one
+        by one."""
 
 
 def as_of(runs: pa.Table, now: datetime) -> list[Row]:
-    """Return the runs as they are at `now`: each row with `live`, by its `live_until` (None: it is not)."""
+    """Return the runs as of `now`, each row with `live` derived from its `live_until`."""
     rows: list[dict[str, Any]] = runs.to_pylist()
     return [{**row, "live": row["live_until"] is not None and now <= row["live_until"]} for row in rows]
 
 
 def priority(*, live: bool, armed: bool, awaited: bool = False, first: bool = False) -> Priority:
-    """Return the priority of a run, by the order that holds for every stage.
+    """Return the priority of a run, in an order common to all stages.
 
-    `live`: its steps are still coming. `armed`: a correction of it may be switched. `awaited`: by a user. `first`: the
-    stage never had it.
+    `live`: true while steps arrive. `armed`: true if a correction may be switched. `awaited`: true if a user waits.
+    `first`: true if the stage never processed it.
     """
     if live and armed:
         return Priority.ARMED
@@ -128,10 +128,10 @@ class Turns:
         clock: Callable[[], float] = time.monotonic,
         processor: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Set up the turns. `stopping`: when set, work ends after the turn in hand. `paces`: limits; a priority without
-        any has none.
+        """Set up the turns. `stopping`: event that ends work after the current turn. `paces`: limits by priority, none
+        for a missing one.
 
-        `clock`: seconds; `processor`: seconds of processor time of the calling thread.
+        `clock`: seconds. `processor`: processor seconds of the calling thread.
         """
         self._stage = stage
         self._stopping = stopping or threading.Event()
@@ -149,11 +149,10 @@ class Turns:
         self._logged: set[tuple[str, str]] = set()
 
     def run_once(self) -> dict[str, object]:
-        """Take turns until nothing is due, or for some seconds; each run has one at most.
+        """Take turns until nothing is due, or for some seconds, at most one per run.
 
-        Returns the stage's counts, ``runs``, ``waiting`` (due, but resting or beyond the share), and ``problem`` where
-        runs fail, with `INCOMPLETE` where one of these is live. Raises the first error when all runs fail: then it is
-        none of theirs.
+        Returns the stage's counts, ``runs``, ``waiting`` (due but paused), and ``problem`` if runs fail, with
+        `INCOMPLETE` if one of them is live. Raises the first error if all runs fail, since the cause is then common.
         """
         counts: Counter[str] = Counter(runs=0)
         errors: list[Exception] = []
@@ -179,8 +178,8 @@ class Turns:
         return {**counts, "waiting": waiting, **self._problem()}
 
     def _next(self, rows: Sequence[Row], had: set[str]) -> tuple[list[tuple[Priority, Row]], int, int]:
-        """Choose from `rows`, but for those that had a turn, the runs of the next one; return also how many could have
-        it now, and how many are due."""
+        """Choose the runs of the next turn from `rows`, without those that had one. Return also the numbers of eligible
+        and due runs."""
         left = (row for row in rows if row["run"] not in had)
         due = [(matters, row) for row in left if (matters := self._stage.due(row)) is not None]
         if not had:  # one that is no longer due, as it was deleted, fails no longer

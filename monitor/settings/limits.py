@@ -24,7 +24,7 @@ VARIABLE: Final = "LOGPROBE_LIMITS"
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit. `words`: what is limited; `default`: in `unit`."""
+    """One limit. `words`: the limited quantity. `default`: value in `unit`."""
 
     name: str
     words: str
@@ -33,7 +33,8 @@ class Limit:
 
     @property
     def value(self) -> int:
-        """In bytes, or as a count. Raises `ConfigurationError` when the environment holds no whole number above 0."""
+        """Value in bytes, or as a count. Raises `ConfigurationError` unless the environment holds a positive
+        integer."""
         text = _raised().get(self.name, "")
         if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
             raise ConfigurationError(f"{VARIABLE}: {self.name}={text!r}: must be a whole number above 0")
@@ -87,8 +88,8 @@ def read_text(file: Path, limit: Limit, *, not_for: int = 0) -> str:
 
 
 def settings_text(file: Path) -> str | None:
-    """Return the text of a home's settings; None without a file. Raises `ConfigurationError` when it is no settings
-    file or cannot be read."""
+    """Return the text of the settings file, or None without one. Raises `ConfigurationError` if it is invalid or
+    unreadable."""
     try:
         return read_text(file, SETTINGS)
     except FileNotFoundError:
@@ -118,8 +119,7 @@ def read_bytes(file: Path, limit: Limit, *, not_for: int = 0) -> bytes:
 
 
 def lines(file: BinaryIO) -> Iterator[tuple[bytes, str | None]]:
-    """Yield the lines of a file with their ends. One that is too long is its SHA-256 instead, and what is wrong with
-    it."""
+    """Yield the lines of a file with their ends. For a line that is too long yield its SHA-256 and the fault."""
     most = IMPORT_UNIT.value
     while line := file.readline(most):
         if len(line) < most or line.endswith(b"\n"):

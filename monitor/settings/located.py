@@ -49,7 +49,7 @@ class Entries:
 
 
 def instead(word: str, choices: Sequence[str]) -> str:
-    """Return what the user may have meant by a word that is none of those known.
+    """Return a suggestion for an unknown word.
 
     >>> instead("runz", ["run", "cause"]), instead("x", ["run", "cause"])
     ("did you mean 'run'?", 'known are run, cause')
@@ -59,8 +59,7 @@ def instead(word: str, choices: Sequence[str]) -> str:
 
 
 def parse(text: str, file: str) -> Table:
-    """Return the mapping that `text` holds; an empty text holds an empty one. Raises `ConfigurationError` with file and
-    line."""
+    """Return the mapping in `text`, empty for an empty text. Raises `ConfigurationError` with file and line."""
     try:
         node = yaml_text.composed(text, file)
         if node is None:
@@ -88,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def place_of(value: Any, path: Iterable[Any]) -> Place:
-    """Return the place of the value at `path`; where the path leaves the data, the last place on it."""
+    """Return the place of the value at `path`, or the last place on the path that exists."""
     place: Place = value.place
     for key in path:
         if _has(value, key):
@@ -138,8 +137,7 @@ def _table(loader: yaml.SafeLoader, node: yaml.MappingNode, file: str, depth: in
 
 
 def items(table: Table, key: str) -> list[Table]:
-    """Return the tables of the sequence under `key`; none without one. Raises `ConfigurationError` for anything
-    else."""
+    """Return the tables of the sequence under `key`, none without one. Raises `ConfigurationError` for another type."""
     value = table.values.get(key)
     if value is None:
         return []

@@ -22,7 +22,7 @@ Section: TypeAlias = Table | Entries
 
 
 class Settings(BaseModel):
-    """One mapping of a section; an unknown key is an error that names the key that may have been meant."""
+    """One mapping of a section. An unknown key is an error that suggests a known one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""YAML: tables of ours; and people's settings, with limits: aliases can make 258 bytes mean millions of values."""
+"""YAML of our tables and of users' settings, with limits, since aliases can make 258 bytes mean millions of values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def packaged(package: str, name: str) -> Any:
 
 
 def composed(text: str, file: str) -> yaml.Node | None:
-    """Return the one document of `text`, not yet turned into values; None: it is empty.
+    """Return the one document of `text` as nodes, or None if it is empty.
 
     Raises:
-        ConfigurationError: it is too large, means too many values, or is nested too deeply.
+        ConfigurationError: it is too large, has too many values, or is nested too deeply.
         yaml.YAMLError: it is invalid YAML.
     """
     if len(text) > limits.SETTINGS.value:

@@ -1,1 +1,1 @@
-"""Segments that nodes shipped, through a bucket or a Ray cluster, on their way into the spool of the service's home."""
+"""Segments shipped by nodes, through a bucket or a Ray cluster, into the spool of the service's data directory."""

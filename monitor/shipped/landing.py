@@ -1,7 +1,6 @@
-"""A segment that came from afar enters the home's spool as if it had been written there: whole, durable, once.
+"""Landing of a remote segment in the spool: whole, durable, once.
 
-Names are taken apart and put together again, and the content is verified as ingest does it, which also recognises a
-segment that came before, under whatever name.
+Names are parsed and rebuilt, and the content is verified as ingest does. A duplicate is recognised under any name.
 """
 
 from __future__ import annotations

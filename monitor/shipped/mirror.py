@@ -44,10 +44,10 @@ _SUFFIX: Final = ".json"
 
 
 def restore(bucket: Bucket, home: Home) -> None:
-    """Bring into a home what its bucket has and it has not, before its store is opened.
+    """Copy missing files of the bucket into a data directory before its store is opened.
 
-    Raises `ConfigurationError` if the bucket belongs to another home, and `StoreError` if the home is new and the
-    bucket cannot be read: a home of its own would be made otherwise.
+    Raises `ConfigurationError` if the bucket belongs to another data directory, and `StoreError` if this one is new and
+    the bucket cannot be read.
     """
     mine, mark = _line(home.path / IDENTITY), _line(home.path / ARCHIVE / MARK)
     if mine is not None and mark != mine:
@@ -106,7 +106,8 @@ class Mirror:
         known: Callable[[Collection[str]], Collection[str]],
         deleted: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`known`: returns those of some segments that the store has taken in; `deleted`: whether a run was deleted."""
+        """Set up the mirror. `known`: returns which segments the store has ingested. `deleted`: returns whether a run
+        was deleted."""
         self._bucket, self._home, self._known, self._deleted = bucket, home, known, deleted
         self._files: defaultdict[str, set[str]] | None = None  # by run, those in the bucket; None: not known yet
         self._tombstones = set[str]()  # in the bucket
@@ -116,13 +117,14 @@ class Mirror:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logprobe-mirror")
 
     def once(self, landed: Mapping[str, str], late: Collection[str] = ()) -> int:
-        """Put what is new, and remove the objects of segments that were merged; return how many.
+        """Upload new files and remove the objects of merged segments. Return their numbers.
 
         Args:
-            landed: ``RUN/WRITER/FILE`` → id of the segment, whose objects are there.
+            landed: ``RUN/WRITER/FILE`` → id of the segment, whose objects exist.
             late: folders of deleted runs that have objects.
 
-        Raises `ConfigurationError` if the bucket belongs to another home, and `OSError`; what is left comes next time.
+        Raises `ConfigurationError` if the bucket belongs to another data directory, and `OSError`. The rest follows
+        next time.
         """
         mine = _line(self._home / IDENTITY)
         if mine is None or not self._is_mounted(mine):
@@ -175,9 +177,9 @@ class Mirror:
                 files.pop(folder, None)
 
     def _keep(self, runs: Mapping[str, set[str]]) -> set[str]:
-        """Put files of runs that are missing, and remove those that others stand for; return runs that are complete.
+        """Upload missing files of runs and remove superseded ones. Return the complete runs.
 
-        `runs`: by their folders the files that the bucket has.
+        `runs`: files in the bucket by folder of the run.
         """
         missing = [(name, there) for run, there in runs.items() for name in _local(self._home, run) - there]
         list(self._pool.map(lambda each: self._put(*each), missing))
@@ -259,13 +261,13 @@ def _local(home: Path, run: str) -> set[str]:
 
 
 def _segments(name: str, content: bytes | pa.Buffer) -> frozenset[str]:
-    """Return the ids of the segments that a file of the archive holds; none if it cannot be read."""
+    """Return the ids of the segments in a file of the archive, none if it cannot be read."""
     stated = footer(content)
     return merged_of(name.removeprefix(ARCHIVE), stated, 0).segments if stated else frozenset()
 
 
 def _mapped(path: Path) -> bytes | pa.Buffer:
-    """Content of a file, of which only what is looked at is read."""
+    """Content of a file, read in parts on demand."""
     try:
         return pa.memory_map(str(path)).read_buffer()
     except FileNotFoundError:  # merged again meanwhile

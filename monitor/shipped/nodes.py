@@ -1,4 +1,4 @@
-"""Notes of nodes on themselves: how much waits there, for how long, and why. The store keeps the last note of each."""
+"""Notes of nodes about their queues: size, age and obstacle. The store keeps the last note of each."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Nodes:
         self._hosts: dict[str, str] = {}  # name of a node → its note
 
     def once(self) -> Progress:
-        """Take what is new. Raises `OSError` or `StoreError`."""
+        """Store new notes. Raises `OSError` or `StoreError`."""
         rows: list[Mapping[str, Any]] = []
         seen: dict[str, object] = {}
         said: Progress = {}
@@ -125,7 +125,7 @@ class Nodes:
         return {"nodes": len(seen), **said}
 
     def _rows(self, note: Note, content: bytes) -> Iterator[Mapping[str, Any]]:
-        """Yield the rows of a note; of one that is not a note, none."""
+        """Yield the rows of a note, none for an invalid one."""
         try:
             said = json.loads(content)
             node, problem = harmless(str(said["node"]))[:_WORDS], said.get("problem")

@@ -1,4 +1,4 @@
-"""Part of the service for a bucket, or for what a Ray cluster brings."""
+"""Part of the service for a bucket or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logprobe.monitor.store.store import Store
 
 
 def part(address: str | None) -> PartMaker:
-    """Return what the service offers. `address`: of the bucket, or None."""
+    """Return the part. `address`: address of the bucket, or None."""
 
     def make(store: Store, _: threading.Event) -> Part:
         folder = Job("nodes", nodes.SECONDS, Nodes(store, InFolder(store.home)).once)
@@ -25,7 +25,8 @@ def part(address: str | None) -> PartMaker:
 
 
 def restore(address: str | None) -> Callable[[Home], None]:
-    """Return what is done with a home before its store is opened. `address`: of the bucket, or None."""
+    """Return the function that prepares a data directory before its store is opened. `address`: address of the bucket,
+    or None."""
 
     def prepare(home: Home) -> None:
         if address is not None:

@@ -1,7 +1,7 @@
-"""Bucket → spool. A segment is taken once it is durable in the spool; its object goes as `mirror` says.
+"""Bucket → spool. A segment is taken once it is durable in the spool, and `mirror` removes its object later.
 
-An object that is not what its name says stays where it is: its sender may be repairing it, so it is looked at again,
-after 10 seconds at first and 10 minutes at last, and is named until then.
+An object that contradicts its name stays, since its sender may repair it. It is checked again, after 10 seconds at
+first and 10 minutes at most, and reported meanwhile.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class _Bad:
 
 
 class Puller:
-    """Moves what lies in a bucket into a home's spool. One per address; used by one thread at a time."""
+    """Moves segments from a bucket into the spool. One per address, used by one thread at a time."""
 
     def __init__(self, bucket: Bucket, home: Home, deleted: Callable[[str], bool] = lambda _: False) -> None:
-        """Set up the pulling. `deleted`: whether a run was deleted."""
+        """Set up the pulling. `deleted`: returns whether a run was deleted."""
         self.owner = Owner(bucket, home)
         self.landed: dict[str, str] = {}  # RUN/WRITER/FILE whose object is still there → id of the segment
         self.late: set[str] = set()  # folders of deleted runs that have objects
@@ -59,7 +59,7 @@ class Puller:
         self._spool_at, self._spooled = 0.0, 0
 
     def once(self) -> Progress:
-        """Take what is new. Raises `OSError`; what is left comes next time."""
+        """Take new segments. Raises `OSError`, and the rest follows next time."""
         self.owner.require()
         if self._is_behind():
             return self._progress(f"{self._spooled >> 20} MiB wait to be ingested; nothing more is pulled until then")
@@ -112,7 +112,7 @@ class Puller:
         self.late = late
 
     def _land(self, entry: Entry) -> str | SegmentError | None:
-        """Return the id of what has landed, or why nothing has; None: it is gone."""
+        """Return the id of a landed segment, the reason for a refusal, or None if it was removed."""
         content = self._bucket.get(entry.name)
         if content is None:
             return None

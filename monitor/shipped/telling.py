@@ -23,13 +23,13 @@ class Publisher:
     """Keeps the documents of one home in its bucket. Used by one thread at a time."""
 
     def __init__(self, bucket: Bucket, home: Home, deleted: Callable[[str], bool] = lambda _: False) -> None:
-        """Set up the publisher. `deleted`: whether nothing is kept of a run."""
+        """Set up the publisher. `deleted`: returns whether a run was deleted."""
         self._bucket, self._home, self._deleted = bucket, home, deleted
         self._said: dict[str, bytes] | None = None  # None: what the bucket says is not known yet
         self._stamps: dict[str, _Stamp] = {}
 
     def once(self) -> Progress:
-        """Put what has changed. Raises `OSError`; what was not put is put next time."""
+        """Upload changed documents. Raises `OSError`, and the rest follows next time."""
         if self._said is None:
             self._said = dict(self._published())
         put, problems = 0, list[str]()

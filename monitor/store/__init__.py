@@ -1,1 +1,1 @@
-"""The one owner of a home's DuckDB file: schema, statements, views, raw files beside it, retention."""
+"""The only owner of the DuckDB file: schema, statements, views, raw files, retention."""

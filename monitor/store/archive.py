@@ -75,7 +75,7 @@ class Changes:
 
 @dataclass(slots=True)
 class MergeReport:
-    """Segments removed because a file holds them, or because their run was deleted, and what has to wait."""
+    """Segments removed because a file holds them or their run was deleted, and the waiting ones."""
 
     removed: int = 0
     late: dict[str, int] = field(default_factory=dict)  # run → segments
@@ -106,7 +106,7 @@ class _Files:
             self.holders[segment] = tuple(other for other in self.holders[segment] if other != path)
 
     def shared(self, kind: str | None = None) -> list[Merged]:
-        """Return files with segments that others have too, the least first; with a `kind`, only files of it count."""
+        """Return files whose segments others also hold, the smallest first. With a `kind`, only its files count."""
         found = set[str]()
         for paths in self.holders.values():
             if len(paths) > 1:
@@ -136,8 +136,8 @@ class Archive:
         time: Time = TIME,
         known: Known | None = None,
     ) -> None:
-        """Set up the archive. `deleted`: tells whether a run was deleted; nothing of it is read or kept. `known`: facts
-        of its files, which others keep as well."""
+        """Set up the archive. `deleted`: returns whether a run was deleted, whose segments are then ignored. `known`:
+        shared facts of its files."""
         self.folder = home / FOLDER
         self._home = home
         self._deleted = deleted
@@ -218,7 +218,7 @@ class Archive:
         self._changed.add(run)
 
     def changes(self) -> Changes:
-        """Return what the index is to record, in one transaction; then call `noted`."""
+        """Return the changes that the index must record in one transaction, after which `noted` is called."""
         new, gone, waiting = list[Merged](), set(self._gone), dict[str, str]()
         for run in sorted(run for run in self._changed if not self._deleted(run)):
             try:
@@ -238,9 +238,9 @@ class Archive:
         self._gone.difference_update(changes.gone)
 
     def sweep(self) -> int:
-        """Remove files that the index does not list and that others stand for; return how many.
+        """Remove superseded files that the index does not list, and return their number.
 
-        Call it when the readers that began before `noted` have ended. What cannot be removed now is left to the next.
+        Call it when the readers that began before `noted` have ended. The rest is left to the next call.
         """
         count = 0
         for run in sorted(self._changed):
@@ -272,10 +272,10 @@ class Archive:
         self._runs.pop(run, None)
 
     def merge(self, segments: Iterable[Segment]) -> MergeReport:
-        """Put segments into files, one per run, kind and `FILE_BYTES`; then remove them from the spool.
+        """Merge segments into files, one per run, kind and `FILE_BYTES`, then remove them from the spool.
 
-        Segments of a deleted run are only removed. An error of one run or kind holds up no other. Raises `StoreError`
-        if the folder is no longer there.
+        Segments of a deleted run are only removed. An error of one run or kind delays no other. Raises `StoreError` if
+        the folder is missing.
         """
         report = MergeReport()
         for (run, kind), group in groupby(sorted(segments, key=_place), key=_owner):
@@ -297,10 +297,10 @@ class Archive:
         segments: Collection[str],
         counts: Mapping[str, Counts] | None = None,
     ) -> Merged:
-        """Write rows that stand for `segments`, durably. `counts`: of what these had, if the rows do not say.
+        """Write rows that replace `segments`, durably. `counts`: their counts, if the rows lack them.
 
-        Raises `RunDeletedError`, `StoreError` if the folder is no longer there, or `OSError`; the file may be there all
-        the same.
+        Raises `RunDeletedError`, `StoreError` if the folder is missing, or `OSError`, after which the file may still
+        exist.
         """
         return self._place(self._encoded(run, kind, table, segments, counts=counts), self._of(run))
 
@@ -310,7 +310,7 @@ class Archive:
         return dict(zip(unpacked(file.path.partition("/")[0], stated), map(tuple, stated["counts"]), strict=True))
 
     def compact(self, run: str) -> int:
-        """Merge small files of a run again; return how many. They go with the next `sweep`. Raises `OSError`."""
+        """Merge small files of a run and return their number. The next `sweep` removes them. Raises `OSError`."""
         count = 0
         for kind, some in groupby(sorted(self.files(run), key=_kind), key=_kind):
             if kind not in TIERS:
@@ -322,7 +322,8 @@ class Archive:
         return count
 
     def erase(self, run: str) -> int:
-        """Remove the files of a deleted run; return how many. Files of others in its folders stay. Raises `OSError`."""
+        """Remove the files of a deleted run and return their number. Foreign files in its folders stay. Raises
+        `OSError`."""
         count = 0
         top = self.folder / run_dir(self._home, run).name
         for kind in self._disk.names(top):
@@ -491,7 +492,7 @@ class Archive:
         )
 
     def _unite(self, run: str, kind: str, files: _Files) -> None:
-        """Merge files of a kind that share a part of their segments: what a reader would count twice."""
+        """Merge files of a kind that share segments, which a reader would count twice."""
         copies = self._copies(files)
         some = [file for file in files.shared(kind) if file.path not in copies]
         held = Counter(segment for file in some for segment in file.segments)

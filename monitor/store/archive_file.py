@@ -1,4 +1,4 @@
-"""One file of the archive: Parquet with a footer that says which segments it holds."""
+"""One file of the archive: Parquet with a footer that lists its segments."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _with_few_masks(table: pa.Table) -> pa.Table:
 
 
 def parts_of(ids: pa.ChunkedArray) -> dict[str, tuple[int, int]]:
-    """Return where the rows of each segment begin, and how many they are. They lie together in a file."""
+    """Return the first row and the number of rows of each segment. They are contiguous in a file."""
     encoded = ids.combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -123,7 +123,7 @@ def merged_of(path: str, stated: Mapping[str, Any], nbytes: int) -> Merged:
 
 
 def footer(content: bytes) -> dict[str, Any] | None:
-    """Return what a file says of itself, empty if it is none of the archive's, or None if it cannot be decoded."""
+    """Return the footer of a file, empty if it is not of the archive, or None if it cannot be decoded."""
     try:
         metadata = pq.read_metadata(pa.BufferReader(content)).metadata or {}
         stated: dict[str, Any] = json.loads(metadata.get(_KEY, b"{}"))

@@ -80,7 +80,7 @@ def _line(path: Path, disk: Disk) -> str | None:
 
 
 def _tidy(path: Path, disk: Disk) -> None:
-    """Remove what a killed start has left of a file."""
+    """Remove the remains of a file from a killed start."""
     for name in disk.names(path.parent):
         if name.startswith(f".{path.name}.") and name.endswith(UNFINISHED):
             disk.unlink(path.with_name(name))

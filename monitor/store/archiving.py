@@ -76,9 +76,9 @@ class Archiving:
         self.problem: str | None = None  # why nothing is written or removed, as seen last
 
     def open(self) -> bool:
-        """Compare the files with the index, once; then see that the folder is still there.
+        """Compare the files with the index once, then only check that the folder exists.
 
-        Return whether there may be files that the index does not know. Raises `StoreError`: nothing may be stored then.
+        Return whether unknown files may exist. Raises `StoreError`, after which nothing may be stored.
         """
         if self._is_open():  # not in turn: a tick must not wait for a merge
             self._require(self._archive.require)
@@ -131,7 +131,7 @@ class Archiving:
                 self._lock = None
 
     def lose_missing(self, paths: Iterable[str]) -> int:
-        """Forget files, relative to the home, that a user or another process has removed; return how many. Raises
+        """Forget files, relative to the home, that a user or another process removed. Return their number. Raises
         `StoreError`."""
         self.open()
         listed = list(paths)
@@ -162,9 +162,9 @@ class Archiving:
         return self._unread | self._waiting
 
     def problems(self, *, told: Collection[str] = ()) -> list[str]:
-        """Return sentences that say what is wrong and what to do, as seen last; touches no disk.
+        """Return sentences about faults and remedies, as of the last check, without disk access.
 
-        `told`: reasons to wait that are said elsewhere, of the whole disk.
+        `told`: reasons to wait of the whole disk, which are reported elsewhere.
         """
         waiting = {place: why for place, why in self.waiting().items() if not any(words in why for words in told)}
         left = {f"{self._archive.folder}/{path}": why for path, why in list(self._store.damaged.left.items())}
@@ -192,10 +192,9 @@ class Archiving:
         return len(self._merger)
 
     def merge(self, *, runs: Collection[str] | None = None, full: bool = False) -> MergeReport:
-        """Merge all segments, or those of some `runs`; `full`: only what fills a file. Then the index says where their
-        rows are.
+        """Merge all segments, or those of some `runs`, and index their rows. `full`: only as many as fill a file.
 
-        Raises `StoreError`; a place that refuses holds up no other and is named in the report.
+        Raises `StoreError`. A failing place delays no other and is named in the report.
         """
         self.open()
         with self._turn:
@@ -278,7 +277,7 @@ class Archiving:
         self.sweep()
 
     def compact(self, run: str) -> int:
-        """Merge small files of a run again; return how many. Raises `StoreError`."""
+        """Merge small files of a run and return their number. Raises `StoreError`."""
         self.open()
         try:
             with self._turn:
@@ -290,9 +289,9 @@ class Archiving:
         return count
 
     def reduce(self, run: str, kind: str, paths: Collection[str]) -> None:
-        """Replace files with tokens by what the index has of their sequences. Raises `StoreError`.
+        """Replace files with tokens by the indexed statistics of their sequences. Raises `StoreError`.
 
-        `paths`: of files of one run and kind, relative to the home.
+        `paths`: files of one run and kind, relative to the home.
         """
         self.open()
         wanted = {path.removeprefix(FOLDER) for path in paths}
@@ -338,10 +337,10 @@ class Archiving:
             return self._archive.counts(file)
 
     def delete(self, run: str, author: str, forget: Forget, others: Others) -> tuple[Tombstone, int]:
-        """Delete a run; return its tombstone, and how many files were removed.
+        """Delete a run. Return its tombstone and the number of removed files.
 
-        `forget` removes its rows from the index, `others` returns further files of it. Raises `StoreError`: nothing was
-        deleted; `OSError`: what could not be removed is left to `finish_deletions`.
+        `forget` removes its rows from the index, `others` returns its other files. Raises `StoreError` if nothing was
+        deleted, and `OSError` if `finish_deletions` has to remove the rest.
         """
         self.open()
         with self._store.standing_still(), self._turn:
@@ -356,8 +355,11 @@ class Archiving:
             return self.tombstones.find(run) or Tombstone(run, "", author), count
 
     def finish_deletions(self, forget: Forget, others: Others) -> dict[str, str]:
-        """Remove what is left of deleted runs; return run → why something cannot be removed now. Raises
-        `StoreError`. Pass the same functions each time."""
+        """Remove the remains of deleted runs and return run → reason for the files that cannot be removed now. Raises
+        `StoreError`.
+
+        Pass the same functions each time.
+        """
         self.open()
         if self._deletion is None:
             self._deletion = Deletion(self._home.path, self.tombstones, self._archive, forget, others=others)
@@ -374,7 +376,7 @@ class Archiving:
                     del self._used[run]
 
     def sweep(self) -> int:
-        """Remove files that others stand for, once no read needs them; return how many."""
+        """Remove superseded files once no reader needs them, and return their number."""
         if self._readers.go_on(self._swept_after):
             return 0
         with self._turn:

@@ -1,4 +1,4 @@
-"""Defaults of what a data directory keeps and a service takes."""
+"""Defaults for the retention of a data directory and the memory of a service."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _number(path: Path) -> int | None:
 
 
 def store_memory() -> int:
-    """Return the limit of the service's DuckDB instance, which fills what it may have: an eighth of the machine, at
-    most 1 GiB. More is spilled."""
+    """Return the memory limit of the service's DuckDB instance: an eighth of the machine, at most 1 GiB. More is
+    spilled."""
     return max(2 * _LEAST_MEMORY, min(GIB, machine_memory() // 8))
 
 
 def query_memory() -> int:
-    """Return what a user's statement may take besides: a quarter of the machine, at most 2 GiB."""
+    """Return the additional memory of a user's statement: a quarter of the machine, at most 2 GiB."""
     return max(_LEAST_MEMORY, min(2 * GIB, machine_memory() // 4))
 
 

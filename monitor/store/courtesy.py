@@ -30,7 +30,7 @@ class Rank(IntEnum):
 
 
 class Courtesy:
-    """Safe from any thread; a thread that has said no rank neither rests nor makes others rest."""
+    """Pauses of threads by rank. Safe from any thread. A thread without a rank neither pauses nor delays others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: seconds."""

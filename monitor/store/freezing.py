@@ -41,7 +41,7 @@ _CHECKPOINT_ATTEMPTS, _PAUSE = 20, 0.25  # seconds
 
 @dataclass(frozen=True, slots=True)
 class StoreBudget:
-    """Limit of the store in bytes: its file without free blocks, and its write-ahead log; None: no limit."""
+    """Limit of the store in bytes, None for no limit: its file without free blocks, and its write-ahead log."""
 
     max_bytes: int | None = int(KEEP_STORE_GIB * GIB)
 
@@ -53,9 +53,9 @@ class StoreBudget:
 
 @dataclass(slots=True)
 class FreezeReport:
-    """Result of one run. `bytes`: in use now; `over`: more than the budget. `problem`: why it stays so.
+    """Result of one run. `bytes`: bytes in use. `over`: true if they exceed the budget. `problem`: why they do.
 
-    `growth`: bytes that were added in a day, by what was in use up to a day ago, or None if not yet known.
+    `growth`: bytes added per day, or None if unknown.
     """
 
     steps: int = 0
@@ -91,10 +91,10 @@ class Freezer:
         self._sizes: deque[tuple[datetime, int]] = deque(maxlen=_DAY // _GROWTH_PAUSE)
 
     def run_once(self) -> FreezeReport:
-        """Freeze old steps if the store exceeds its budget, until it is well within it.
+        """Freeze old steps until the store is well within its budget.
 
         Raises:
-            StoreError: the store or the disk refused; what was not frozen is tried again next time.
+            StoreError: the store or the disk refused. The rest is tried next time.
             QueryError: the store could not be read.
         """
         started = time.perf_counter()
@@ -133,7 +133,7 @@ class Freezer:
         return self._budget.max_bytes is not None and report.bytes > self._budget.max_bytes
 
     def _growth(self, size: int) -> float | None:
-        """Return bytes a day since a day ago, or since this process started; None in its first minutes."""
+        """Return bytes added per day, over a day or since the process started, or None in its first minutes."""
         now = self._now()
         if not self._sizes or now - self._sizes[-1][0] >= _GROWTH_PAUSE:
             self._sizes.append((now, size))
@@ -155,8 +155,7 @@ class Freezer:
         report.free_bytes = row["free_bytes"]
 
     def _tidy(self) -> bool:
-        """Return whether the blocks of what was deleted are free now: DuckDB refuses while another thread is at
-        work."""
+        """Return whether the blocks of deleted rows are free. DuckDB refuses while another thread works."""
         for _ in range(_CHECKPOINT_ATTEMPTS):
             with suppress(StoreError):
                 self._store.checkpoint()

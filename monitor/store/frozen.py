@@ -1,4 +1,4 @@
-"""Frozen steps in the index: what a file of the archive has of them takes the place of their sequences."""
+"""Frozen steps in the index: the content of an archive file replaces their sequences."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _GOING: Final = {
 
 
 def write(store: Store, cursor: Any, run: str, rows: pa.Table) -> None:
-    """Write what a frozen file has of steps, within a transaction. What the index knows already stays.
+    """Write the steps of a frozen file within a transaction. Steps in the index stay unchanged.
 
-    Of a step that was frozen again after a later attempt, the newer records count.
+    For a step that was frozen again after a later attempt, the newer records count.
     """
     known = store.read_within(cursor, "freeze_known", rows.select(["run", "step", "time"]))
     there = known.filter(pc.invert(pc.fill_null(known["replaced"], False)))["step"]

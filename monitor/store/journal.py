@@ -32,7 +32,7 @@ _HEAD_SIZE: Final = len(_HEAD % 0)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing done. `number`: of its line, from 1; `at`: ISO 8601; `what`: its details as JSON-like data."""
+    """One entry. `number`: its line, from 1. `at`: ISO 8601. `what`: its details as JSON-like data."""
 
     number: int
     at: str
@@ -93,7 +93,7 @@ class Journal:
         return entry
 
     def _content(self) -> bytes:
-        """Return what is in the file, made durable: a killed process may not have come to that."""
+        """Return the durable content of the file. A killed process may not have flushed it."""
         if self._disk.size(self.path) is None:
             return b""
         self._disk.sync(self.path)
@@ -129,7 +129,7 @@ def _line(entry: Entry) -> bytes:
 
 
 def _entry(number: int, line: bytes) -> Entry | None:
-    """Return the entry of a line, or None if it is not what was written."""
+    """Return the entry of a line, or None if the line is corrupt."""
     body = line[_HEAD_SIZE:-1]
     if line != _HEAD % zlib.crc32(body) + body + b"}":
         return None

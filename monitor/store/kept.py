@@ -21,7 +21,7 @@ class Kept:
     """A source of stored statements that ask tables only: neither the clock nor files. Safe from any thread."""
 
     def __init__(self, source: Source, written: Callable[[], int]) -> None:
-        """`written`: how many transactions `source` has seen the end of."""
+        """Set up the cache. `written`: returns the number of ended transactions of `source`."""
         self._source = source
         self._written = written
         self._lock = threading.Lock()

@@ -21,7 +21,7 @@ Refused = tuple[SegmentPath, SegmentError]
 
 
 class TakenIn(Protocol):
-    """A segment that was taken in: a `Segment`, or what a look at the spool says of it."""
+    """An ingested segment: a `Segment`, or its entry in a listing of the spool."""
 
     @property
     def where(self) -> SegmentPath:
@@ -50,8 +50,8 @@ class Merger:
         read: Callable[[SegmentPath], Segment] = read_segment,
         kept_bytes: int = 2 * FILE_BYTES,
     ) -> None:
-        """`read`: returns a segment with its rows. `kept_bytes`: of segments that stay in memory until they are merged;
-        others are read again."""
+        """Set up the merging. `read`: returns a segment with its rows. `kept_bytes`: size of the segments that stay in
+        memory until they are merged."""
         self._archive = archive
         self._read = read
         self._kept_bytes = kept_bytes

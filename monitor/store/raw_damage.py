@@ -37,7 +37,7 @@ _REFUSALS: Final = ("Invalid Input Error", "IO Error")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts known of the files of an archive; a reader of some of them notes them as well."""
+    """Known facts of archive files, shared with their readers."""
 
     left: dict[str, str] = field(default_factory=dict)  # path below the archive → why it is damaged or foreign
     same: dict[str, Stamp] = field(
@@ -46,8 +46,8 @@ class Known:
 
 
 class Damaged:
-    """Files of the archive that are not what was written, and those that are known to be. Safe to share between
-    threads: at worst two read one file."""
+    """Corrupt files of the archive, and verified ones. Safe to share between threads, which at worst read
+    a file twice."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -71,8 +71,7 @@ class Damaged:
         return None
 
     def require(self, paths: Iterable[str]) -> None:
-        """Raise `QueryError` when one of these (relative to the home), which are about to be read, is not what was
-        written."""
+        """Raise `QueryError` if one of the files to be read (relative to the home) is corrupt."""
         for path in paths:
             try:
                 fault = self.fault(self._home.path / path)
@@ -111,8 +110,7 @@ class Damaged:
 
 
 def fault_of(path: Path, nbytes: int, rows: int) -> str | None:
-    """Return the fault of a file of so many bytes and rows by its size and footer, or None if it has none, or is
-    gone."""
+    """Return the fault of a file by its size and footer, or None if it has none or was removed."""
     try:
         size = path.stat().st_size
         if size != nbytes:
@@ -126,9 +124,9 @@ def fault_of(path: Path, nbytes: int, rows: int) -> str | None:
 
 
 def said_of(error: BaseException, raw: Path, damaged: Damaged) -> str:
-    """Return a failure of a statement in one line; of one that read a damaged raw file, which one and what to do.
+    """Return a statement's error in one line, with the damaged file and the remedy if there is one.
 
-    Of the files below `raw`, those that were compared are not read again, and the look ends after some seconds.
+    Verified files below `raw` are not read again, and the search ends after some seconds.
     """
     text = one_line(error)
     if "No such file" in text:

@@ -53,7 +53,7 @@ def empty_file(home: Home, kind: str) -> Path:
 
 
 def write_empty_files(home: Home) -> None:
-    """One file without rows per kind, so that the views work before the first and after the last real one."""
+    """One file without rows per kind, so that the views always have a file to read."""
     for kind in RAW_KINDS:
         path = empty_file(home, kind)
         if not is_empty_file(path, kind):

@@ -35,9 +35,9 @@ def files_of(
     params: Mapping[str, Any],
     damaged: Damaged,
 ) -> dict[str, list[str]]:
-    """Return the values of the parameters `names`: the files that may hold what `params` ask for, by the ledger.
+    """Return the values of the parameters `names`: the files that may hold the requested records, by the ledger.
 
-    A view over all runs opens every file of the home. Raises `QueryError` when a file is not what was written.
+    A view over all runs opens every file. Raises `QueryError` for a corrupt file.
     """
     asked = {"run": params["run"], "segments": params.get("segments"), **_steps(params)}
     places = cursor.execute(statement("raw_places"), asked).fetchall()
@@ -67,7 +67,7 @@ def literal(text: str) -> str:
 
 
 def _steps(params: Mapping[str, Any]) -> dict[str, int | None]:
-    """First and last step that a statement's parameters leave; None: no bound."""
+    """First and last step within a statement's parameters, None for no bound."""
     if "step" in params:
         return {"first": params["step"], "last": params["step"]}
     if params.get("steps"):

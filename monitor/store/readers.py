@@ -17,7 +17,7 @@ class Readers:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While the block runs, a read does."""
+        """Register a read for the duration of the block."""
         with self._lock:
             self._next += 1
             number = self._next

@@ -26,9 +26,9 @@ _MERGE_SECONDS: Final = 5.0  # of processor time at a time
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Limits of raw tokens; None: no limit. The oldest go first.
+    """Limits of raw tokens, None for no limit. The oldest go first.
 
-    `max_bytes` is for the whole home, `max_run_bytes` for each run, `max_age` since ingest.
+    `max_bytes` limits the data directory, `max_run_bytes` each run, and `max_age` the time since ingest.
     """
 
     max_bytes: int | None = int(KEEP_GIB * GIB)
@@ -60,8 +60,7 @@ class Kept:
 
 @dataclass(slots=True)
 class RetentionReport:
-    """Result of one run. `raw_bytes`: what is kept on the disk now. `max_…`: the limits it went by; None: no such
-    limit."""
+    """Result of one run. `raw_bytes`: retained bytes on disk. `max_…`: the applied limits, None for none."""
 
     removed_files: int = 0
     removed_bytes: int = 0
@@ -93,10 +92,10 @@ class Retention:
         self._turn = threading.Lock()
 
     def run_once(self, *, now: datetime | None = None, compact: bool = True, by_age: bool = True) -> RetentionReport:
-        """Reduce what exceeds the policy, then merge small files. Without `by_age`, nothing is too old.
+        """Remove data beyond the policy, then merge small files. `by_age`: true to apply the age limit.
 
         Raises:
-            StoreError: the store or the disk refused; what was not done is tried again next time.
+            StoreError: the store or the disk refused. The rest is tried next time.
         """
         with self._turn:
             policy = self.policy if by_age else replace(self.policy, max_age=None)

@@ -67,13 +67,13 @@ class Said:
     """Statements of the open transaction, and the journal. One thread at a time: the one that writes."""
 
     def __init__(self, home: Home, version: int, time: Time) -> None:
-        """`version`: of the schema that the statements are for."""
+        """Set up the log. `version`: version of the statements' schema."""
         self._journal = Journal(home.path, time=time)
         self._version = version
         self._pending: list[Statement] = []
 
     def open(self, connection: duckdb.DuckDBPyConnection, *, empty: bool) -> None:
-        """Read the journal and, in a transaction, run what it says in an `empty` store. Raises `StoreError`."""
+        """Read the journal and replay it in a transaction into an `empty` store. Raises `StoreError`."""
         entries = self._journal.open()
         for entry in entries if empty else ():
             self._run(connection, entry)
@@ -95,13 +95,13 @@ class Said:
         self._pending.append((_FORGET, {"run": run}, None))
 
     def keep(self) -> None:
-        """Make what was noted durable, before it is committed. Raises `StoreError`."""
+        """Make the noted statements durable before their commit. Raises `StoreError`."""
         if self._pending:
             of = [[name, _plain(params), rows] for name, params, rows in self._pending]
             self._journal.append(KIND, {"schema": self._version, "of": of})
 
     def drop(self) -> None:
-        """Forget what was noted: the transaction has ended."""
+        """Forget the noted statements after their transaction."""
         self._pending = []
 
     def _run(self, connection: duckdb.DuckDBPyConnection, entry: Entry) -> None:

@@ -24,7 +24,7 @@ CREATE TABLE schema_versions (
 
 
 def create(connection: duckdb.DuckDBPyConnection, home: Home, said: Said) -> None:
-    """Create the tables in one transaction if the store is empty, and put into them what is only in the journal.
+    """Create the tables in one transaction in an empty store, and replay the journal.
 
     Raises:
         StoreError: the store has another schema, the tables cannot be created, or the journal cannot be read.

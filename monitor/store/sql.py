@@ -223,7 +223,7 @@ def _refusal(kind: str) -> QueryError:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the nodes of a serialised statement; without recursion, as users nest statements deeply."""
+    """Yield the nodes of a serialised statement, without recursion, since users nest statements deeply."""
     waiting = [tree]
     while waiting:
         item = waiting.pop()

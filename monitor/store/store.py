@@ -74,7 +74,7 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning
 
 
 class Store:
-    """All reads and writes of one home's store. Safe to share between threads; each thread gets its own cursors."""
+    """All reads and writes of one store. Safe to share between threads, each of which gets its own cursors."""
 
     def __init__(self, home: Home, *, read_only: bool, time: Time = TIME) -> None:
         """Use `Store.open`."""
@@ -124,8 +124,8 @@ class Store:
     def transaction(self, *, news: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a cursor inside one transaction: committed at the end of the block, rolled back when the block raises.
 
-        One at a time in the process; not to be nested. Errors of DuckDB surface as `StoreError`, nothing of the
-        transaction remains. `news`: whether it writes what a job looks for its work in, see `kept`.
+        There is one at a time in the process, without nesting. Errors of DuckDB become `StoreError` after a rollback.
+        `news`: true if it writes tables that jobs read, see `kept`.
         """
         if getattr(self._local, "writing", False):
             raise StoreError("this thread already has an open transaction; transactions do not nest")
@@ -152,25 +152,24 @@ class Store:
         self._rest()
 
     def query(self, sql: str, params: Parameters = None) -> pa.Table:
-        """Return the rows of one statement of our own, seen on one snapshot. What users wrote goes to `sql.Desk`.
+        """Return the rows of one of our own statements, on one snapshot. Users' statements go to `sql.Desk`.
 
         Args:
             sql: one statement that reads.
             params: a sequence for ``?``, a mapping for ``$name``.
 
         Raises:
-            QueryError: it failed; the message is one line.
-            StoreError: the store itself is unusable.
+            QueryError: it failed. The message is one line.
+            StoreError: the store is unusable.
         """
         if raw_places.reads_tokens(sql):
             self.bring_tokens()
         return self._read(lambda cursor: _fetch(cursor, sql, params))
 
     def read_watched(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None]) -> T:
-        """Run `work` with a cursor of its own in a read-only transaction, which is interrupted once `ended` gives a
-        reason.
+        """Run `work` with a cursor of its own in a read-only transaction, and interrupt it once `ended` gives a reason.
 
-        `ended` is asked ten times a second, by another thread. Raises as `query` does; `QueryError` with that reason.
+        Another thread calls `ended` ten times a second. Raises as `query` does, and `QueryError` with that reason.
         """
         return self._read(work, ended)
 
@@ -186,8 +185,8 @@ class Store:
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """Return the rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
 
-        `params` fill its ``$name`` places; a statement may join with the Arrow table `incoming` under that name. One
-        that reads raw tokens of a run is told here which files may hold them, unless `params` names them.
+        `params` fill its ``$name`` places. A statement may join the Arrow table `incoming`. One that reads raw tokens
+        of a run gets the list of their files, unless `params` names them.
         """
         sql = statement(name)
         wanted = raw_places.wanted(sql, params)
@@ -205,11 +204,10 @@ class Store:
         return self._read(work)
 
     def read_together(self, work: Callable[[Source], T], incoming: pa.Table | None = None) -> T:
-        """Run `work` with its own source: of stored statements that read no raw tokens, all on one snapshot. Raises as
-        `query` does.
+        """Run `work` with its own source of stored statements, all on one snapshot. Raises as `query` does.
 
-        `incoming` is made known once; that takes as long as a small statement. `work` may be called again and must
-        change nothing.
+        The statements read no raw tokens. `incoming` is registered once, which takes as long as a small statement.
+        `work` may be called again and must not write.
         """
 
         def together(cursor: duckdb.DuckDBPyConnection) -> T:
@@ -249,7 +247,7 @@ class Store:
     def read_within(
         self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
     ) -> pa.Table:
-        """Return the rows of a stored statement inside a `transaction`, with what it has written; parameters as for
+        """Return the rows of a stored statement inside a `transaction`, with its writes. Parameters are those of
         `read`."""
         with _registered(cursor, incoming):
             return cursor.execute(self._statement(cursor, name), params or None).to_arrow_table()
@@ -264,14 +262,13 @@ class Store:
 
     @contextmanager
     def holding_files(self) -> Iterator[None]:
-        """While the block runs, no raw file is removed: what was looked up can still be read."""
+        """Keep raw files from being removed during the block."""
         with self._readers.reading():
             yield
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Keep other threads from writing while the block runs: file and log can be copied, and what was read stays
-        true."""
+        """Keep other threads from writing during the block, so that file and log can be copied."""
         with self._writing:
             before = getattr(self._local, "standing", False)
             self._local.standing = True
@@ -303,8 +300,7 @@ class Store:
             raise StoreError(f"{self.home.database}: no checkpoint while others read; it is repeated")
 
     def try_checkpoint(self) -> bool:
-        """Try a `checkpoint`. Return False if it is not possible now: DuckDB refuses beside some reads. Raises
-        `StoreError`."""
+        """Try a `checkpoint`. Return False if DuckDB refuses because of concurrent reads. Raises `StoreError`."""
         with self._writing:
             for _ in range(_CHECKPOINT_ATTEMPTS):
                 cursor = self._cursor("writer")
@@ -325,7 +321,7 @@ class Store:
             cursor.interrupt()
 
     def close(self) -> None:
-        """Close the file. Running reads fail; what is committed is safe."""
+        """Close the file. Running reads fail, and committed data is safe."""
         if not self.read_only:
             if len(self.archive):
                 with suppress(StoreError, QueryError):  # the next start finds what waits, and goes on
@@ -488,7 +484,7 @@ class Store:
 
 
 class Rewritten:
-    """Runs whose records something other than a tick has changed: what is in memory of them is out of date."""
+    """Runs whose records were changed outside a tick, so that their memory is stale."""
 
     def __init__(self) -> None:
         self._runs: set[str] = set()
@@ -515,10 +511,9 @@ class _Together:
 
 
 class _MovedError(QueryError):
-    """A read failed for a reason that will pass, and is worth another attempt.
+    """A read failed for a transient reason and can be repeated.
 
-    Either the store had to be reopened, or a raw file that no longer counts, but was still there when the views'
-    pattern was resolved, has been removed since.
+    Either the store had to be reopened, or a superseded raw file was removed after the views' pattern was resolved.
     """
 
 
@@ -582,7 +577,7 @@ def _register_comparison(connection: duckdb.DuckDBPyConnection, home: Home, dama
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """From here on SQL reaches no file outside ``archive/``, no Python variable and no setting."""
+    """Confine SQL to files in ``archive/``, without Python variables and settings."""
     # DuckDB compares a pattern with the folders as text, so a home with "[" in its path needs its pattern's spelling,
     # too.
     folders = sorted({str(home.raw), raw_places.escape_glob(str(home.raw)), str(home.raw.resolve())})

@@ -23,10 +23,10 @@ STATISTICS: Final = (SEQUENCES, "statistics")
 def reduce(
     archive: Archive, run: str, files: Sequence[Merged], sequences: pa.Table, counts: Mapping[str, Counts] | None = None
 ) -> Merged:
-    """Write the statistics of the sequences in `files`, one row each. The files go with the next `Archive.sweep`.
+    """Write the statistics of the sequences in `files`, one row each. The next `Archive.sweep` removes the files.
 
-    `counts`: of their segments, see `Archive.put`. Raises `OSError`, or `StoreError` if `files` are not what is there.
-    Nothing of them is gone then.
+    `counts`: counts of their segments, see `Archive.put`. Raises `OSError`, or `StoreError` if `files` have changed.
+    Nothing is removed then.
     """
     return archive.put(run, SEQUENCES, sequences, _segments_of(archive, run, files, TOKENS), counts)
 

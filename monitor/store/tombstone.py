@@ -33,7 +33,7 @@ _IN_USE: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})  # a collector is st
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A deleted run. `deleted_at`: ISO 8601; `author`: who deleted it, by their own account."""
+    """A deleted run. `deleted_at`: ISO 8601. `author`: the user's own name for themselves."""
 
     run: str
     deleted_at: str
@@ -53,9 +53,9 @@ class Tombstones:
         self._loaded = False
 
     def load(self, *, tidy: bool = True) -> None:
-        """Read all tombstones. Raises `StoreError` if which runs are deleted is unknown: store nothing then.
+        """Read all tombstones. Raises `StoreError` if the deleted runs are unknown, after which nothing may be stored.
 
-        `tidy`: whether the home is this process's, which then finishes what a killed one had begun.
+        `tidy`: true for the owner of the data directory, which completes interrupted deletions.
         """
         try:
             names = self._disk.names(self._folder)
@@ -139,11 +139,11 @@ class Deletion:
         self._left: set[str] | None = None  # runs of which something may be left; None: all that were deleted
 
     def delete(self, run: str, author: str) -> int:
-        """Delete a run; return how many files were removed. Asked again, it removes what is left.
+        """Delete a run and return the number of removed files. A second call removes the rest.
 
         Raises:
             StoreError: nothing was deleted.
-            OSError: the run is deleted; files that cannot be removed now are removed by `finish`.
+            OSError: the run is deleted, and `finish` removes the remaining files.
         """
         self._tombstones.add(run, author)
         if self._left is not None:
@@ -156,9 +156,9 @@ class Deletion:
             self._left.add(run)
 
     def finish(self) -> dict[str, str]:
-        """Remove what is left of deleted runs: at first of all of them, then of those that could not be emptied.
+        """Remove the remains of all deleted runs, and later of those with remaining files.
 
-        Returns run → reason, for those of which something cannot be removed now.
+        Returns run → reason for the files that cannot be removed now.
         """
         runs = {tombstone.run for tombstone in self._tombstones.all()} if self._left is None else self._left
         self._left, reasons = set(runs), {}
