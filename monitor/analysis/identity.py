@@ -20,7 +20,7 @@ ENOUGH_STEPS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """One row of ``sql/slice_identity.sql``."""
+    """Facts of a run about identical log-probs: one row of ``sql/slice_identity.sql``."""
 
     step: int
     n_expected: int  # tokens under the mask
@@ -37,7 +37,7 @@ class StepFacts:
 
     @property
     def identical(self) -> bool:
-        """Every token was measured, and is the same in two independent computations."""
+        """True if every token was measured and two independent computations agree in every bit."""
         return self.zero == self.n == self.n_expected > self.blank and self.independent == self.sequences
 
 

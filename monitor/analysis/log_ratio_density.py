@@ -135,10 +135,11 @@ def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, 
 
 
 def read(source: Source, run: str, pair: str, columns: Columns, *, merged: int | None = None) -> Density:
-    """Return the density of a pair's log-ratios. `merged`: bins in one row; None: as the tokens in a column allow.
+    """Return the density of a pair's log-ratios. `merged`: number of bins per row, or None to choose it by tokens per
+    column.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the store refused, see `Reader.read`.
     """
     span = {"run": run, "first": columns.first, "last": columns.last, "width": columns.width}
     by_column = queries.app_mismatch_columns(source, **span)

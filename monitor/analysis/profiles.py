@@ -88,7 +88,8 @@ def place(step_S: NDArray[np.intp], lengths_S: NDArray[np.int64], mask_N: NDArra
 
 
 def _turn_offsets(mask_N: NDArray[np.bool_], starts: NDArray[np.int64]) -> Buckets:
-    """Each token's place in its turn, at most `TURN_TOKENS`. `starts`: first token of each sequence that has any."""
+    """Return each token's position in its turn, at most `TURN_TOKENS`. `starts`: first token of each non-empty
+    sequence."""
     fresh_N = mask_N.copy()
     fresh_N[1:] &= ~mask_N[:-1]
     fresh_N[starts] = mask_N[starts]
@@ -99,7 +100,7 @@ def _turn_offsets(mask_N: NDArray[np.bool_], starts: NDArray[np.int64]) -> Bucke
 
 
 class Accumulator:
-    """Sums of one pair over the tokens of `steps` steps. `zero_is_placeholder`: as `sequence_statistics` has it."""
+    """Sums of one pair over the tokens of `steps` steps. `zero_is_placeholder`: see `sequence_statistics`."""
 
     def __init__(self, steps: int, *, zero_is_placeholder: bool = False) -> None:
         self._steps = steps
@@ -144,8 +145,8 @@ class Accumulator:
                 total[first:last] += np.bincount(cell, value, minlength=shape[0] * size).reshape(shape)
 
     def rows(self) -> pa.Table:
-        """Return the rows to store: ``place`` (step in [0, G)), ``dimension``, ``bucket``, ``n`` and `SUMS`; only
-        buckets with tokens."""
+        """Return the rows to store for non-empty buckets: ``place`` (step in [0, G)), ``dimension``, ``bucket``, ``n``
+        and `SUMS`."""
         return pa.concat_tables([self._rows(name) for name in RANGES])
 
     def _rows(self, name: str) -> pa.Table:

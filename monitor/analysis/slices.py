@@ -345,7 +345,7 @@ def against_rest(sequences: Sequences, dimension: str, pair: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Moments:
-    """Sums over sequences [G]: how many, their valid tokens n, their Σ k3, and the products of the two."""
+    """Sums over sequences [G]: their number, valid tokens n, Σ k3, and the products of the two."""
 
     count: Floats
     n: Floats
@@ -361,7 +361,7 @@ class _Moments:
 
     @property
     def error(self) -> Floats:
-        """Standard error of the mean, clustered by sequence; NaN for fewer than `FEWEST` of them."""
+        """Standard error of the mean, clustered by sequence, or NaN for fewer than `FEWEST` sequences."""
         residual = self.kk - 2 * self.mean * self.kn + self.mean**2 * self.nn
         variance = np.maximum(residual, 0.0) * divide(self.count, self.count - 1)
         return np.where(self.count >= FEWEST, divide(np.sqrt(variance), self.n), np.nan)

@@ -37,8 +37,8 @@ def steps_table(source: Source, run: str) -> pa.Table:
 
 
 def _columns(steps: NDArray[np.int64], parts: Iterable[pa.Table]) -> dict[str, pa.Array]:
-    """Return the names in tables (step, name, value), each with its values by row of `steps` (ascending); null where a
-    step has none."""
+    """Return the names in tables (step, name, value) with their values by row of `steps` (ascending), null for a
+    missing value."""
     values: dict[str, NDArray[np.float64]] = {}
     unknown: dict[str, NDArray[np.bool_]] = {}
     for at, name, value in (entry for part in parts for entry in _entries(steps, part)):

@@ -73,9 +73,9 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """One training record, arrays [N]. `entropy_N`, `advantage_N`: NaN where not recorded.
+    """One training record, arrays [N]. `entropy_N`, `advantage_N`: NaN for missing values.
 
-    `version_N`: weight version of the engine that sampled the token, as a place in `versions`; −1: unknown.
+    `version_N`: index in `versions` of the engine's weight version that sampled the token, or −1 if unknown.
     """
 
     token_id_N: NDArray[np.int64]
@@ -122,7 +122,7 @@ class PairTokens:
 
     @property
     def log_ratio(self) -> float | None:
-        """Σ d; None without a measured token."""
+        """Σ d, or None without a measured token."""
         return float(self.cumulative_N[-1]) if self.measured else None
 
     @property
@@ -137,10 +137,10 @@ class PairTokens:
 
 
 def read_tokens(source: Source, run: str, step: int, *, segment: str, row: int) -> Tokens | None:
-    """Return the tokens of one training record, by its key; None when its raw tokens are not kept (any more).
+    """Return the tokens of one training record by its key, or None if its raw tokens are not kept.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the store refused, see `Reader.read`.
     """
     table = queries.app_tokens_sequence(source, run=run, step=step, segment=segment, row=row)
     return tokens_of(table) if table.num_rows else None
@@ -239,8 +239,7 @@ DROPPED = tuple(rule for rule in Rule if Rule.BROKEN <= rule <= Rule.MASKED_ABOV
 
 @dataclass(frozen=True)
 class Stated:
-    """A correction that a trainer says it applied in a step; `normalizer`: what it divided weights by, None: not known
-    or not one."""
+    """A correction that a trainer reports for a step. `normalizer`: divisor of its weights, or None."""
 
     config: CorrectionConfig
     normalizer: float | None
@@ -248,17 +247,20 @@ class Stated:
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """`weight_N`: what multiplies the token's loss, 0 where dropped, NaN where not trained on or not recorded.
-    `rule_N`: values of `Rule`."""
+    """Effect of a correction on a sequence. `weight_N`: factor of the token's loss, 0 if dropped, NaN if not trained on
+    or not recorded.
+
+    `rule_N`: values of `Rule`.
+    """
 
     weight_N: Floats
     rule_N: NDArray[np.int8]
 
 
 def stated(documents: Iterable[str]) -> Stated | None:
-    """Return the one correction that the records of a step state; None: none, several, or none that can be computed.
+    """Return the one correction that the records of a step state, or None for none, several, or an unknown one.
 
-    `documents`: as ``step_records.correction`` holds them.
+    `documents`: values of ``step_records.correction``.
     """
     parsed = [_parsed(document) for document in documents]
     corrections = [correction for correction in parsed if correction is not None]
@@ -287,10 +289,9 @@ def _positive(value: object) -> float | None:
 
 
 def effect(config: CorrectionConfig, tokens: Tokens, normalizer: float | None = None) -> Effect | None:
-    """Return the effect of `config` on a sequence, or None if it is unknown: without tokens, one of the log-probs, or
-    advantages it needs.
+    """Return the effect of `config` on a sequence, or None if tokens, log-probs or required advantages are missing.
 
-    `normalizer`: what the batch's weights were divided by; None: 1, and the weights are those before normalization.
+    `normalizer`: divisor of the batch's weights, or None to leave them unnormalised.
     """
     advantages = tokens.advantage_N if np.isfinite(tokens.advantage_N[tokens.mask_N]).all() else None
     both = all(tokens.sides[name].known_N.any() for name in ("rollout", "trainer"))
@@ -307,7 +308,7 @@ def effect(config: CorrectionConfig, tokens: Tokens, normalizer: float | None = 
 
 
 def _rules(config: CorrectionConfig, outcome: Outcome) -> NDArray[np.int8]:
-    """[N]: rules from the last to apply to the first, each over what was there."""
+    """Return the rule of each token [N]. Rules are applied from the last to the first, which overwrites."""
     part = outcome.tokens
     masks = config.is_mode == "mask"
     hits = (

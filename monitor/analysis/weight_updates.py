@@ -1,4 +1,4 @@
-"""Weight updates of the engines: which engine falls behind, how long updates take and what is unusual about them."""
+"""Weight updates of the engines: lag per engine, durations and anomalies."""
 
 from __future__ import annotations
 

@@ -35,10 +35,9 @@ def sequences(
 
 
 def tokens(source: Source, run: str, *, steps: Steps, count: int = 10) -> pa.Table:
-    """Return the `count` worst tokens of each step by |t − r|, broken ones first; only of steps whose raw tokens are
-    kept.
+    """Return the `count` worst tokens of each step by |t − r|, broken ones first, for steps with raw tokens.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the store refused, see `Reader.read`.
     """
     return queries.slice_worst_tokens(source, run=run, first=steps[0], last=steps[1], count=count)

@@ -1,5 +1,4 @@
-"""Offline comparison of runs with a baseline: between runs of a home, homes, and recorded runs in files; no service
-needed.
+"""Offline comparison of runs with a baseline: runs of one or several data directories, and recorded runs in files.
 
 from logprobe.monitor.compare import Places, compare
 

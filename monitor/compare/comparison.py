@@ -103,8 +103,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All runs against one baseline. `width`: of a cell of the axis, in its unit, per run; `histories`: the baseline's
-    first."""
+    """All runs against one baseline. `width`: cell width of the axis, per run. `histories`: the baseline's first."""
 
     baseline: str
     axis: Axis
@@ -124,8 +123,8 @@ class Comparison:
         }
 
     def overlay(self, metric: str) -> dict[str, list[tuple[float, float]]]:
-        """Return the points (axis, value) of each run that has `metric`, by label, the baseline first; NaN where steps
-        are missing."""
+        """Return the points (axis, value) of each run that has `metric`, by label, the baseline first, NaN for missing
+        steps."""
         lines = {run.label: _points(run, metric, self.axis) for run in self.histories}
         return {label: points for label, points in lines.items() if points}
 
@@ -142,14 +141,14 @@ def compare(
 
     Args:
         runs: at least one.
-        baseline: what they are compared with.
-        axis: what their steps are aligned by.
+        baseline: run to compare with.
+        axis: alignment of their steps.
         metrics: keys of the catalog.
-        recipe: bands, and settings that matter; None: the shipped parity recipe.
+        recipe: bands and relevant settings, or None for the shipped parity recipe.
 
     Raises:
-        ConfigurationError: no such metric, or a run that cannot be aligned on `axis`.
-        QueryError: a store refused; see `Reader.read`.
+        ConfigurationError: an unknown metric, or a run that cannot be aligned on `axis`.
+        QueryError: a store refused, see `Reader.read`.
     """
     reference, *others = [history(place, metrics) for place in (baseline, *runs)]
     return compared(others, reference, axis=axis, metrics=metrics, recipe=recipe)
@@ -176,7 +175,7 @@ def compared(
 def pair(
     run: History, reference: History, *, axis: Axis, width: float, metrics: Iterable[str], recipe: Recipe
 ) -> Pairing:
-    """One run against the baseline. Pure; raises as `compare` does."""
+    """Compare one run with the baseline. Pure. Raises as `compare` does."""
     at, reference_at = positions(run, axis), positions(reference, axis)
 
     def both(metric: str) -> tuple[Trend, Trend]:
@@ -202,7 +201,7 @@ def pair(
 
 
 def _width(run: History, reference: History, axis: Axis) -> float:
-    """Count steps as they are; tokens and seconds fall into cells."""
+    """Return the cells of an axis: steps unchanged, tokens and seconds grouped."""
     if axis in {"step", "onset"}:
         return 1.0
     return cell_width(positions(run, axis), positions(reference, axis))
@@ -375,7 +374,7 @@ def _departure(trajectory: Trajectory, width: float, axis: Axis) -> str:
 
 
 def _figure(value: float, sign: str = "") -> str:
-    """Three digits, and no exponent where people would count zeros without it."""
+    """Return three digits, without an exponent for small counts of zeros."""
     return f"{value:{sign},.0f}" if _THOUSAND <= abs(value) < _MILLION else f"{value:{sign}.3g}"
 
 

@@ -50,7 +50,7 @@ class History:
         return None if seconds is None or self.begun is None else self.begun + timedelta(seconds=seconds)
 
     def trend(self, metric: str) -> Trend:
-        """Return the values of `metric`; empty when it was never measured."""
+        """Return the values of `metric`, empty if it was never measured."""
         return self.trends.get(metric, {})
 
 

@@ -53,7 +53,7 @@ class Level:
 
 
 def level(band: Band, run: Trend, reference: Trend) -> Level | None:
-    """Return the two levels over the steps that both have measured; None with too few of them."""
+    """Return the two levels over their common measured steps, or None for too few."""
     blocked = in_blocks(run, reference)
     if blocked is None:
         return None

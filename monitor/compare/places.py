@@ -17,7 +17,7 @@ from logprobe.monitor.reader import Reader, open_reader
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One run and what to read it from. `label`: what people call it here."""
+    """One run and its source. `label`: its name in this comparison."""
 
     label: str
     run: str
@@ -29,20 +29,20 @@ class Place:
 
 
 class Places:
-    """Opens every home at most once, and closes them all; a context manager. For one thread."""
+    """Context manager that opens every data directory at most once. For one thread."""
 
     def __init__(self, home: str | None) -> None:
-        """`home`: where plain names are looked for; None: there is none."""
+        """Set the `home` for plain names, or None without one."""
         self._home = home
         self._stack = ExitStack()
         self._readers: dict[Path, Reader] = {}
 
     def find(self, name: str) -> Place:
-        """Return the place called `name`; whether the run is there is for the caller to see (`Place.run_names`).
+        """Return the place called `name`. The caller checks that the run exists (`Place.run_names`).
 
         Raises:
-            ConfigurationError: a plain name without a home.
-            StoreError: a home without a store.
+            ConfigurationError: a plain name without a data directory.
+            StoreError: a data directory without a store.
             ServiceUnavailableError: its service does not answer.
         """
         elsewhere = split(name)

@@ -10,7 +10,7 @@ from logprobe.monitor.judging.parity.trajectories import Block, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One block: its middle on the axis, run over baseline there, and the band as ratios (`low` ≤ `high`)."""
+    """One block: its middle on the axis, the ratio of run to baseline, and the band as ratios (`low` ≤ `high`)."""
 
     at: float
     value: float
@@ -19,11 +19,11 @@ class Ratio:
 
 
 def ratios(trajectory: Trajectory, width: float = 1.0) -> tuple[Ratio, ...]:
-    """Ratio and band of each block; a block whose baseline is 0 and has no floor has none.
+    """Return ratio and band of each block. Omit a block whose baseline is 0 without a floor.
 
     Args:
-        trajectory: of one metric.
-        width: of a cell, as `Comparison.widths` has it.
+        trajectory: trajectory of one metric.
+        width: cell width, see `Comparison.widths`.
     """
     by_block = (_ratio(block, width) for block in trajectory.blocks)
     return tuple(ratio for ratio in by_block if ratio is not None)

@@ -1,1 +1,1 @@
-"""A run on its way out: tables for notebooks, and a bundle that another logprobe opens."""
+"""Export of runs: tables for notebooks, and a bundle for another logprobe."""

@@ -241,7 +241,7 @@ class _Part(io.RawIOBase):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Return the archive; its list of members is read whole, so it may not be longer than a manifest."""
+    """Return the archive. Its member list is read whole, so it may not be longer than a manifest."""
     with _Part(path.open("rb"), 0, path.stat().st_size, _MANIFEST_BYTES) as file, zipfile.ZipFile(file) as archive:
         yield archive
 

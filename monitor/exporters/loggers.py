@@ -74,7 +74,7 @@ class Standing:
         return self.words if self.link is None else f"{self.words}\n{self.link}"
 
     def alerts_after(self, before: str | None) -> bool:
-        """Return true if the run became worse than `before` (None: unknown) and is critical or warning."""
+        """Return whether the run became worse than `before` (None: unknown) and is critical or warning."""
         worse = before not in SEVERITIES or SEVERITIES.index(self.severity) < SEVERITIES.index(before)
         return worse and self.severity in {"critical", "warning"}
 
@@ -83,15 +83,15 @@ class Target:
     """One run in another dashboard.
 
     Attributes:
-        last: newest step it has, or None.
-        severity: severity it was last told, or None.
+        last: its newest step, or None.
+        severity: the severity that it was last sent, or None.
     """
 
     last: int | None = None
     severity: str | None = None
 
     def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
-        """Log one step; steps only go up. `time`: of the step, UTC."""
+        """Log one step. Steps must ascend. `time`: time of the step, UTC."""
         raise NotImplementedError
 
     def stand(self, standing: Standing) -> None:
@@ -237,10 +237,10 @@ _WANDB: Final = {
 
 
 class _Wandb(Target):
-    """W&B run beside the trainer's, because a run takes steps in one order from one process only.
+    """W&B run separate from the trainer's, because a run accepts steps in order from one process only.
 
-    Its id follows from the run's name, so a new process continues it. The newest step is the one in the files that W&B
-    leaves below `folder`; online, the server is asked, too.
+    Its id derives from the run's name, so a new process continues it. The newest step is read from W&B's files below
+    `folder`, and online also from the server.
     """
 
     def __init__(self, settings: WandbSettings, run: str, folder: Path) -> None:

@@ -223,7 +223,7 @@ def _nemo_mask(record: Record, _: Place) -> Any:
 
 
 def _nemo_reward(record: Record, _: Place) -> Any:
-    """With dynamic sampling ``rewards`` are of all samples, in an order of their own."""
+    """Return the rewards. With dynamic sampling ``rewards`` cover all samples, in another order."""
     return _single(record.get("filtered_rewards", record.get("rewards")))
 
 

@@ -45,12 +45,12 @@ class ImportReport:
     """Outcome of an import.
 
     Attributes:
-        files: that were imported, now or before.
+        files: imported files, of now or before.
         rows: records written, by kind.
-        known: records that were there already.
-        bad_units: records of these files that cannot be used.
-        bad: why, as ``file:record: reason``; at most `SHOWN`.
-        refused: files that were not imported, each with the reason and the remedy.
+        known: number of records that were imported before.
+        bad_units: number of invalid records.
+        bad: their faults, as ``file:record: reason``, at most `SHOWN`.
+        refused: refused files, each with reason and remedy.
     """
 
     files: int = 0
@@ -62,8 +62,8 @@ class ImportReport:
 
 
 def files_of(paths: Iterable[Path], *, without: Path) -> list[Path]:
-    """Return the files that are named, and those to import below folders, step 2 before step 10, but none of a data
-    directory, `without` among them: what one holds was recorded already.
+    """Return the named files and those in folders, step 2 before step 10, without files of data directories (`without`
+    among them).
 
     Raises `ConfigurationError` if none is left.
     """
@@ -88,7 +88,7 @@ class Importer:
     """Imports files into one run. The spool has to be ingested before."""
 
     def __init__(self, home: Home, run: str, source: Source) -> None:
-        """Read what was imported before. Raises what `source` raises, `RunDeletedError`."""
+        """Read the earlier import. Raises the errors of `source`, `RunDeletedError`."""
         listed(home).refuse(run)
         self.home, self.run = home, run
         self.report = ImportReport()
@@ -101,8 +101,8 @@ class Importer:
         """Import a file.
 
         Raises:
-            ConfigurationError: it cannot be read, holds no log-probs, goes beyond a limit, or has changed since it was
-                imported; its records before that are imported.
+            ConfigurationError: it cannot be read, holds no log-probs, exceeds a limit, or has changed since it was
+                imported. Its earlier records are imported.
             OSError: the spool cannot be written.
         """
         bad: list[str] = []
@@ -159,7 +159,7 @@ def _row(framework: Framework, unit: Unit, place: Place) -> Row:
 
 
 def _without_logprobs(path: Path, head: Sequence[Unit]) -> str:
-    """Say what a file holds instead of log-probs, and what to do."""
+    """Return the content of a file without log-probs, and the remedy."""
     if not head:
         there = "it has no complete line"
     elif names := next((list(unit.value) for unit in head if unit.value), None):
@@ -186,7 +186,7 @@ class _Rows:
         return self._waiting[place] if place < len(self._waiting) else None
 
     def piece(self, most: int = _PIECE_ROWS) -> list[Row]:
-        """Return the next rows, of one kind; none at the end. They stay until they are dropped."""
+        """Return the next rows of one kind, or none at the end. They stay until they are dropped."""
         size, place = 0, 0
         while place < most and size <= _PIECE_BYTES and (row := self._peek(place)) is not None:
             if row[0] != self._waiting[0][0]:
@@ -214,7 +214,7 @@ class _File:
         self._ended, self._noted = False, 0  # whether the end is stored, and how many bad records were noted before it
 
     def take(self, rows: _Rows) -> None:
-        """Write what the store does not have. Raises `ConfigurationError` if it has other records of this file."""
+        """Write records that the store lacks. Raises `ConfigurationError` if it has other records of this file."""
         if 1 not in self._stored:
             self._note(("imported", "info", self._path.name, 1))
         while self._number < max(self._stored) or rows.piece():
@@ -226,7 +226,7 @@ class _File:
                 self._take_piece(rows, stored)
 
     def end(self) -> None:
-        """Write that the file has ended, and what was left out of it, unless the store has it."""
+        """Write the end of the file and its omissions, unless the store has them."""
         if self._ended or self._number + 1 in self._stored:  # by another copy of the file
             return
         bad = self._bad[self._noted :]
@@ -258,7 +258,7 @@ class _File:
         self._records += len(piece)
 
     def _is_end(self, rows: _Rows, stored: Mapping[str, Any]) -> bool:
-        """Return whether a stored segment is one of `end`; a bundle has health records of its own."""
+        """Return whether a stored segment belongs to `end`. A bundle has health records of its own."""
         if stored["kind"] != "health" or self._ends == 0:
             return False
         if any(kind == "health" for kind, _ in rows.piece(1)) and self._recognised(rows, stored):

@@ -124,7 +124,7 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _json_lines(path: Path) -> Iterator[Unit]:
-    """Yield the lines as units; a last one that has no end and is not complete JSON is still being written."""
+    """Yield the lines as units, without an incomplete last line, which is still being written."""
     with path.open("rb") as file:
         for line, wrong in limits.lines(file):
             unit = Unit(error=wrong) if wrong is not None else _json_line(line)

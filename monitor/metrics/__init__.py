@@ -1,4 +1,4 @@
-"""Every number of logprobe, defined once: `compute` on arrays, `CATALOG` for what there is.
+"""All metrics of logprobe: `compute` on arrays, and their `CATALOG`.
 
 from logprobe.monitor import metrics
 

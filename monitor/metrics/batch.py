@@ -39,8 +39,7 @@ class _Batch:
     rewards: Floats | None
 
     def pair(self, pair: str, bounds: Bounds) -> Statistics | None:
-        """Statistics [S]; without a valid token where the two sides differ in length, None where one is missing
-        throughout."""
+        """Return statistics [S], empty for sides of different length, or None if a side is missing throughout."""
         behaviour, policy = _SIDES[pair]
         if behaviour not in self.sides or policy not in self.sides:
             return None
@@ -68,7 +67,7 @@ class _Batch:
         return np.bincount(sequence[self.mask.values.astype(np.bool_)], minlength=len(self.lengths)).astype(np.int64)
 
     def per_sequence(self, values_N: NDArray[np.generic] | None) -> Floats:
-        """Sum over each sequence's finite tokens under the mask [S]; NaN where there is none."""
+        """Return the sum over each sequence's finite tokens under the mask [S], NaN without one."""
         if values_N is None:
             return np.full(len(self.lengths), np.nan)
         use = self.mask.values.astype(np.bool_) & np.isfinite(values_N)
@@ -138,10 +137,10 @@ def statistics(
     cu_seqlens: Any = None,
     bounds: Mapping[str, Bounds] = DEFAULT_BOUNDS,
 ) -> dict[str, Statistics]:
-    """Sufficient statistics per sequence, by pair: for `merge` and `from_statistics`. Arguments as in `compute`.
+    """Return sufficient statistics per sequence, by pair, for `merge` and `from_statistics`. Arguments as in `compute`.
 
     Returns:
-        Pair → `logprobe.collectors.kernel.statistics.COLUMNS` → array [sequences]; only pairs that have both sides. A
+        Pair → `logprobe.collectors.kernel.statistics.COLUMNS` → array [sequences], for pairs that have both sides. A
         sequence whose two sides differ in length has its number of tokens under the mask, `n_expected`, and NaN as
         `min_d`.
 
@@ -215,7 +214,7 @@ def _flatten(
 
 
 def _reference_lengths(given: Mapping[str, Ragged]) -> NDArray[np.int64]:
-    """Return the lengths of the sequences as the trainer sees them; as the engine does where the trainer has none."""
+    """Return the trainer's lengths of the sequences, or else the engine's."""
     sizes = {len(value.lengths) for value in given.values()}
     if len(sizes) > 1:
         raise InputError(f"log-probs must have the same number of sequences, not {sorted(sizes)}")

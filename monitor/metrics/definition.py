@@ -20,7 +20,7 @@ SEQUENCE_MEAN = "Mean over sequences of their own means: a long sequence weighs 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One number per step (or slice). `key` is public: it is in the store, in thresholds and in reports."""
+    """One number per step (or slice). `key` is public: the store, thresholds and reports use it."""
 
     key: str
     label: str

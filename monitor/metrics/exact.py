@@ -38,11 +38,10 @@ def _parts(index: NDArray[np.intp], values: Floats, size: int) -> list[list[floa
 
 
 def _levels(index: NDArray[np.intp], values: Floats, size: int, largest: float) -> Iterator[Floats]:
-    """Yield sums per group of the leading bits of all values, then of the next, until none are left: no sum needs
-    rounding.
+    """Yield sums per group of the leading bits of all values, then of the next, until none are left. No sum is rounded.
 
-    Leading bits are what is left of a value after adding a power of two so large that sums of so many are below it
-    (Rump, Ogita and Oishi 2008, Accurate floating-point summation, algorithm ExtractVector).
+    Leading bits are the remainder after adding and subtracting a sufficiently large power of two (Rump, Ogita and Oishi
+    2008, Accurate floating-point summation, algorithm ExtractVector).
     """
     room = math.ceil(math.log2(len(values) + 2))
     yield np.zeros(size)

@@ -71,7 +71,7 @@ class Versions:
 
 
 def _place(record: WeightRecord) -> tuple[Any, ...]:
-    """By time, and never by which came first to the store."""
+    """Return the sort key: by time, independent of the order of arrival."""
     time, step = record.time, record.step
     return time is None, time.timestamp() if time else 0.0, step is None, step or 0, record.version
 

@@ -72,8 +72,8 @@ def per_token(name: str, value: Any, lengths: NDArray[np.int64], cu_seqlens: Any
 
 
 def mask_of(mask: Any, lengths: NDArray[np.int64], cu_seqlens: Any = None) -> Ragged:
-    """Return a mask as booleans: true where it is not zero; without one, everywhere. Raises `InputError` when it does
-    not say, or its lengths are others."""
+    """Return a mask as booleans, true for non-zero values, or all true without one. Raises `InputError` for NaN or
+    other lengths."""
     if mask is None:
         return Ragged(np.ones(int(lengths.sum()), np.bool_), lengths)
     given = flattened("mask", mask, cu_seqlens)

@@ -19,7 +19,7 @@ def ratio_std(pair: PairSums) -> Floats:
 
 
 def ratio_variance(pair: PairSums) -> Floats:
-    """Variance of ρ over tokens; what rounding leaves where all are equal is 0."""
+    """Return the variance of ρ over tokens. Rounding noise of equal values is 0."""
     second_moment, mean_m1 = pair.token_mean("sum_ratio_m1_sq"), pair.token_mean("sum_ratio_m1")
     variance = second_moment - mean_m1**2
     return np.where(variance < ROUNDING * second_moment, 0.0, variance)
@@ -75,7 +75,7 @@ def calibration_z(pair: PairSums) -> Floats:
 
 
 def prob_pearson(pair: PairSums) -> Floats:
-    """Correlation of the two probabilities; NaN where one of them is constant."""
+    """Return the correlation of the two probabilities, NaN if one of them is constant."""
     mean = pair.token_mean
     policy, behaviour = mean("sum_policy_prob"), mean("sum_behaviour_prob")
     covariance = mean("sum_policy_behaviour_prob") - policy * behaviour
@@ -87,7 +87,7 @@ def prob_pearson(pair: PairSums) -> Floats:
 
 
 def extreme_d(pair: PairSums, column: str) -> Floats:
-    """`min_d` or `max_d`; NaN without a valid token."""
+    """Return `min_d` or `max_d`, NaN without a valid token."""
     return np.where(pair.n > 0, pair.tokens[column], np.nan)
 
 

@@ -18,15 +18,14 @@ from logprobe.monitor.metrics.sums import Groups, StepSums
 
 
 def merge(*parts: Mapping[str, Statistics]) -> dict[str, Statistics]:
-    """Return the statistics of a whole batch from those of its parts; the sequences of the parts stand one after
-    another.
+    """Return the statistics of a whole batch from those of its parts, whose sequences are concatenated.
 
     Args:
-        parts: what `logprobe.monitor.metrics.statistics` returned for each. Sequences of a part without a pair have no
-            valid token of that pair, which lowers its coverage.
+        parts: results of `logprobe.monitor.metrics.statistics`. Sequences of a part without a pair have no valid token
+            of that pair, which lowers its coverage.
 
     Raises:
-        InputError: something else.
+        InputError: another type.
     """
     if any(not isinstance(part, Mapping) or part.keys() - set(PAIRS) for part in parts):
         raise InputError(f"merge: takes what `statistics` returned, a mapping by pair: {', '.join(PAIRS)}")
@@ -36,13 +35,14 @@ def merge(*parts: Mapping[str, Statistics]) -> dict[str, Statistics]:
 
 
 def from_statistics(statistics: Mapping[str, Statistics]) -> dict[str, float | None]:
-    """Every metric that follows from statistics: as `logprobe.monitor.metrics.compute` of the same sequences.
+    """Return every metric that follows from statistics, equal to `logprobe.monitor.metrics.compute` of the same
+    sequences.
 
     Args:
-        statistics: what `logprobe.monitor.metrics.statistics` or `merge` returned.
+        statistics: result of `logprobe.monitor.metrics.statistics` or `merge`.
 
     Returns:
-        ``<pair>.<key>`` or ``<key>`` → value; None where statistics do not tell, as for entropy and reward.
+        ``<pair>.<key>`` or ``<key>`` → value, None for metrics without statistics, such as entropy and reward.
     """
     expected = next((columns["n_expected"] for columns in statistics.values()), np.empty(0))
     unknown = np.full(len(expected), np.nan)
@@ -60,7 +60,7 @@ def from_statistics(statistics: Mapping[str, Statistics]) -> dict[str, float | N
 
 
 def step_values(step: StepSums, statistics: Mapping[str, Statistics]) -> dict[str, float | None]:
-    """Every metric of a single group, to which these statistics belong."""
+    """Return every metric of the single group of these statistics."""
     for pair, columns in statistics.items():
         compared = _compared(columns)
         step.add_pair(pair, {name: columns[name][compared] for name in COLUMNS}, one_group(int(compared.sum())))
@@ -68,7 +68,7 @@ def step_values(step: StepSums, statistics: Mapping[str, Statistics]) -> dict[st
 
 
 def one_group(size: int) -> Groups:
-    """All of these sequences in one group."""
+    """Return groups that put all sequences into one."""
     return Groups(np.zeros(size, np.intp), 1)
 
 

@@ -1,4 +1,4 @@
-"""Durations of weight publications: how long the weights that a step produced took to reach the engines."""
+"""Durations of weight publications, from the step to the engines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ Row = tuple[int, str, float | None, float | None, float | None]  # place of the 
 def publication_rows(places: Mapping[tuple[str, int], int], records: Sequence[Record]) -> list[Row]:
     """Return one row per step of `places` (run and step), version and replica, in seconds.
 
-    None: a time is unknown, or clocks disagree so far that the end lies before the beginning. `records`: all of each
-    version.
+    A duration is None if a time is unknown or clocks contradict each other. `records`: all records of each version.
     """
     version_of = itemgetter("run", "version")
     rows: list[Row] = []
@@ -32,10 +31,9 @@ def publication_rows(places: Mapping[tuple[str, int], int], records: Sequence[Re
 
 
 def _of_replicas(records: Sequence[Record]) -> Iterator[tuple[float | None, float | None, float | None]]:
-    """`DURATIONS` of one version, replica by replica; `records`: all that there are of it.
+    """Return `DURATIONS` of one version by replica. `records`: all its records.
 
-    Of several records of an engine the one that was applied first counts: later ones are reloads. A version that no
-    engine has recorded is what the trainer says of it.
+    Of an engine's records the first counts, since later ones are reloads. Without engine records the trainer's count.
     """
     engines = any(record["source"] == "engine" for record in records)
     heard = [r for r in records if r["source"] is not None and (r["source"] == "engine") == engines]
@@ -52,7 +50,7 @@ def _of_replicas(records: Sequence[Record]) -> Iterator[tuple[float | None, floa
 
 
 def _or_last(value: Any) -> tuple[bool, Any]:
-    """Return a key by which what is not known comes last."""
+    """Return a sort key that puts unknown values last."""
     return value is None, value
 
 

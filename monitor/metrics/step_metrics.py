@@ -1,7 +1,6 @@
-"""Metrics of a step that belong to no pair: what the trainer reports, how the two sides were joined, and weight lag.
+"""Metrics of a step that belong to no pair: the trainer's reports, join statistics and weight lag.
 
-Publish delays are how long a step's weights took to reach the engines, as trainer and engines recorded it; see
-``sql/step_publications.sql``.
+A publish delay is the time from a step to the arrival of its weights at the engines, see ``sql/step_publications.sql``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from logprobe.monitor.metrics.sums import Groups, Lag, StepSums, divide
 
 
 def _published(function: Callable[[Groups, Floats], Floats], name: str) -> Callable[[StepSums], Floats]:
-    """Over the replicas of which a duration is known; null where it is of none."""
+    """Return the aggregate over replicas of known duration, null without one."""
 
     def value(step: StepSums) -> Floats:
         if step.publications is None:

@@ -215,7 +215,7 @@ class StepSums:
         self.pairs[pair] = PairSums(statistics, groups, self)
 
     def pair(self, name: str) -> PairSums:
-        """Return the sums of a pair; without statistics, those of no sequence."""
+        """Return the sums of a pair, or those of no sequence without statistics."""
         if name not in self.pairs:
             self.add_pair(name, empty(0), Groups(np.empty(0, np.intp), self.groups.size))
         return self.pairs[name]
@@ -242,11 +242,11 @@ class StepSums:
         return divide(groups.sum(numerator_S[given]), groups.sum(denominator_S[given]))
 
     def routed(self, name: str) -> Floats:
-        """Return a column of routes [S]; NaN throughout where none was recorded."""
+        """Return a column of routes [S], NaN throughout if none was recorded."""
         return self.routes.get(name, np.full(len(self.n_expected), np.nan))
 
     def version_count(self, name: str) -> Floats:
-        """Return a count of tokens by weight version [S]; NaN where the trainer said nothing of versions."""
+        """Return a count of tokens by weight version [S], NaN if the trainer stated none."""
         return self.versions.get(name, np.full(len(self.n_expected), np.nan))
 
     def stated(self, name: str) -> Floats:

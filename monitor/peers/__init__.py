@@ -151,7 +151,7 @@ def _reading(name: str, options: Mapping[str, Any], sides: tuple[Any, ...], mask
 
 
 def _batch(sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> dict[str, Any]:
-    """Return padded arrays by the names of the table; None for what was not given."""
+    """Return padded arrays by the names of the table, None for missing ones."""
     given = zip(_SIDES.items(), sides, strict=True)
     flat = {name: flattened(called, side) for (name, called), side in given if side is not None}
     for name in ("r", "t"):
@@ -190,7 +190,7 @@ def _from_text(text: str) -> Any:
 
 
 def _settings(peer: Peer, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of every option: what was given, else its default."""
+    """Return the value of every option, given or default."""
     options = {"dtype": _DTYPE, **peer.options}
     for name, value in given.items():
         if name not in options:
@@ -202,7 +202,7 @@ def _settings(peer: Peer, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wanted(value: Any, option: Option) -> str:
-    """Return what the value should have been; empty if it is that."""
+    """Return the requirement that a value violates, or "" if it is valid."""
     if option.choices:
         return "" if value in option.choices else f"one of {', '.join(map(repr, option.choices))}"
     if isinstance(option.default, bool):

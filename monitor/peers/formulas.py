@@ -73,7 +73,7 @@ def _clipped(ratio: Array, advantages: Array, low: float, high: float) -> Array:
 
 
 def _lower_median(values: Array) -> float:
-    """Return the lower one of two middle values, as `torch.median` takes it; NaN if any value is."""
+    """Return the lower of two middle values, as `torch.median` does, or NaN if any value is."""
     if not values.size or np.isnan(values).any():
         return NAN
     return float(np.sort(values)[(values.size - 1) // 2])
@@ -171,7 +171,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Reading:
-    """Metrics that a framework logs for a batch, and what it does to the loss."""
+    """Metrics that a framework logs for a batch, and its treatment of the loss."""
 
     metrics: Mapping[str, float]
     weights: Array | None  # factors on the loss before it masks tokens; None: it applies none

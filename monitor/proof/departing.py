@@ -54,7 +54,7 @@ _FEWEST: Final = 4  # sequences, or tokens of one
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`departs`: the culprit of the largest gap; `departs_all`: all of them; `why`: in one sentence."""
+    """`departs`: side with the largest gap. `departs_all`: all deviating sides. `why`: the reason in one sentence."""
 
     departs: Departs
     departs_all: tuple[Departs, ...]
@@ -118,7 +118,7 @@ def decide(
 
 
 def _quiet(legs: Mapping[Departs, Gap | None], whole: Gap | None, floor: float, missing: Sequence[Departs]) -> Decision:
-    """No side deviates, as far as that was measured."""
+    """Return the decision that no measured side deviates."""
     if above(whole, floor):
         return Decision("unknown", (), f"r and t differ; not measured: {', '.join(missing) or 'nothing'}")
     if missing:

@@ -108,7 +108,7 @@ def _network(model: Path, dtype: str, attn_implementation: str, dropout: float) 
 
 
 def _logits(network: Any, ids: Sequence[int], head_dtype: str | None) -> Tensor:
-    """[tokens, vocabulary], as the model computes them; with `head_dtype` the last product is done here."""
+    """Return the model's logits [tokens, vocabulary]. With `head_dtype` the last product is computed here."""
     inputs = torch.tensor([list(ids)], device=network.device)
     if head_dtype is None:
         logits: Tensor = network(input_ids=inputs, use_cache=False).logits[0]

@@ -1,8 +1,8 @@
 """Gaps between two scorings of the same tokens, with intervals by sequence. Pure.
 
-Dimensions: ``_S`` sequences. Tokens of a sequence are not independent, so sequences are what is resampled.
+Dimensions: ``_S`` sequences. Tokens of a sequence are not independent, so sequences are resampled.
 
-`Cost` is what a setting costs: speed and memory of the engine that has it, beside the engine as configured.
+`Cost` has speed and memory of the engine with a setting, relative to the engine as configured.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _of_sequence(a: Floats | None, b: Floats | None) -> tuple[float, float, floa
 
 
 def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
-    """Return the gap between two scorings; None where there is no token to compare."""
+    """Return the gap between two scorings, or None without a token to compare."""
     of = sums(a, b)
     if of is None:
         return None
@@ -151,8 +151,7 @@ def _unequal(a: Scores, b: Scores) -> list[tuple[int, int]]:
 
 
 def differences(a: Scores, b: Scores) -> list[Floats]:
-    """D = b − a per token of each sequence, NaN where one of the two has no finite log-prob; empty where one lacks the
-    sequence."""
+    """Return d = b − a per token of each sequence, NaN for a non-finite log-prob, empty for a missing sequence."""
     per_sequence = []
     for x, y in zip(a, b, strict=True):
         if x is None or y is None:
@@ -224,7 +223,7 @@ def restores(base: Sums, arm: Sums, base_d: Sequence[Floats], arm_d: Sequence[Fl
 
 
 def _follows(left_N: Floats, change_N: Floats) -> bool:
-    """Return whether what is left depends on what was changed, by more than chance makes it."""
+    """Return whether the remaining gap depends on the change by more than chance."""
     if not (left_N.std() > 0 and change_N.std() > 0):
         return False
     correlation = float(np.corrcoef(left_N, change_N)[0, 1])
@@ -254,7 +253,7 @@ def student(freedom: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An engine's: `rates` in tokens/s of rounds over the sample; room for tokens in its KV cache; None: not known."""
+    """Cost of an engine. `rates`: tokens/s of rounds over the sample. `room`: tokens in its KV cache, or None."""
 
     rates: tuple[float, ...] = ()
     kv_tokens: int | None = None
@@ -269,10 +268,9 @@ UNMEASURED: Final = Cost()
 
 
 def speed(arm: Cost, baselines: Sequence[Cost]) -> tuple[float, float, float] | None:
-    """Ratio of an arm's speed to the baselines', and its 95 % interval; None: fewer than two rounds of either.
+    """Return the ratio of an arm's speed to the baselines' with its 95 % interval, or None for fewer than two rounds.
 
-    Rounds of one engine vary less than engines do: what two starts of the same configuration differ by is part of the
-    interval.
+    Rounds of one engine vary less than engines do, so the interval includes the difference between two starts.
     """
     of_starts = [[math.log(rate) for rate in cost.rates] for cost in baselines if len(cost.rates) > 1]
     own = [math.log(rate) for rate in arm.rates]

@@ -1,4 +1,4 @@
-"""The sample of a recorded run: sequences whose prompt was kept, and the engine's configuration as it was recorded."""
+"""The sample of a recorded run: sequences with a recorded prompt, and the engine's recorded configuration."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ _STEERING: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordedSample:
-    """Sequences of a run, and how the engine that sampled them was set up.
+    """Sequences of a run, and the setup of the engine that sampled them.
 
     Attributes:
         sequences: the newest first.
         overrides: fields of vLLM's `EngineArgs`.
         environment: variables of the engine's process.
-        settings: what the engine ran with, by the names of the recorded summary.
-        not_repeated: settings of engine and requests that a fresh engine cannot be given.
+        settings: effective settings, by the names of the recorded summary.
+        not_repeated: settings of engine and requests that a fresh engine does not accept.
     """
 
     sequences: tuple[TokenSequence, ...]
@@ -71,8 +71,7 @@ class RecordedSample:
 
 
 def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
-    """Return the checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them; only those
-    that are there."""
+    """Return the existing checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them."""
     rows = queries.proof_checkpoints(source, run=run).to_pylist()
     checkpoints = {row["version"]: Path(row["checkpoint"]) for row in rows}
     return {version: path for version, path in checkpoints.items() if (path / "config.json").is_file()}
@@ -127,7 +126,7 @@ def _imported(source: Source, run: str, versions: Collection[str], most: int, st
 
 
 def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
-    """Return a sequence whose mask begins with the response; what a tool wrote within it has no log-prob."""
+    """Return a sequence whose mask begins with the response. Tool output within it has no log-prob."""
     tokens, mask = row["token_ids"], row["mask"]
     under = np.flatnonzero(mask)
     start, end = int(under[0]), int(under[-1]) + 1
@@ -160,7 +159,7 @@ def _has_checkpoints(sequence: TokenSequence, versions: Collection[str]) -> bool
 
 
 def _wanted(run: str, sequences: list[TokenSequence], versions: Collection[str]) -> str:
-    """Return the options to pass instead, by what was recorded."""
+    """Return the options to pass instead, by the record."""
     stated = Counter((sequence.rollout_version, sequence.trainer_version) for sequence in sequences)
     words = ", ".join(
         f"{count} sampled by {sampled or 'an unknown version'} and trained on by {trained or 'an unknown version'}"

@@ -102,7 +102,7 @@ class TokenSequence:
 
 
 def digest(sequences: Sequence[TokenSequence]) -> str:
-    """Identity of what is scored: ids and sampling params of all sequences, in order."""
+    """Identity of the scored sequences: ids and sampling params of all, in order."""
     text = json.dumps([sequence.job() for sequence in sequences], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -232,7 +232,7 @@ def _neutral(name: str, value: float) -> bool:
 
 
 def spans_of(value: Any) -> tuple[Span, ...]:
-    """Weight versions of a response; empty when one of them is unknown."""
+    """Weight versions of a response, empty if one of them is unknown."""
     rows = value or []
     if any(row.get("version") is None for row in rows):
         return ()

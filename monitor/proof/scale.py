@@ -51,8 +51,7 @@ def _bounded_scale(tokens: Tokens) -> float | None:
 
 
 def _regressed_scale(tokens: Tokens) -> float | None:
-    """Without siblings or likely tokens (a flat policy): d is mostly a multiple of r, which noise and staleness are
-    not."""
+    """Estimate the scale without siblings or likely tokens (a flat policy), where d is mostly a multiple of r."""
     for x, y, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
         explained = correlation(x, y - x) ** 2
         beta = slope(x, y)

@@ -76,14 +76,14 @@ def score(
     exact: bool = False,
     run: Run = run_scorer,
 ) -> Score:
-    """Score `sequences` by every scorer there is and say which side deviates.
+    """Score `sequences` by every available scorer and decide which side deviates.
 
     Args:
-        sequences: what is scored.
-        setup: with what.
+        sequences: sequences to score.
+        setup: checkpoints, engine and trainer.
         floor: K3 that counts as agreement.
-        exact: whether to look for the operation at which bit equality ends.
-        run: starts a process; as `run_scorer`.
+        exact: true to look for the operation at which bit equality ends.
+        run: starts a process, like `run_scorer`.
 
     Raises:
         ConfigurationError: neither engine nor reference could score anything.
@@ -157,12 +157,12 @@ class Fresh:
 
 
 class Scorers:
-    """Starts scorers on the sequences that have a checkpoint, and puts their answers back in order.
+    """Starts scorers on the sequences that have a checkpoint, and restores the order of their answers.
 
     Args:
-        sequences: what is scored.
-        setup: with what.
-        run: starts a process; as `run_scorer`.
+        sequences: sequences to score.
+        setup: checkpoints, engine and trainer.
+        run: starts a process, like `run_scorer`.
     """
 
     def __init__(self, sequences: Sequence[TokenSequence], setup: Setup, run: Run = run_scorer) -> None:
@@ -183,15 +183,15 @@ class Scorers:
         model: str | None = None,
         repeat: int = 0,
     ) -> Fresh:
-        """R′ of every sequence whose weights are known.
+        """Return r′ of every sequence with known weights.
 
         Args:
-            overrides: of the engine's arguments.
+            overrides: changed arguments of the engine.
             paths: "decode", "prefill" or both.
-            sampling: params instead of those the sequences were sampled with; neutral ones.
-            environment: variables on top of the setup's.
-            model: weight version to score with, whatever the sequences say.
-            repeat: numbers calls that are otherwise the same.
+            sampling: params that replace those of the sequences, usually neutral ones.
+            environment: variables added to the setup's.
+            model: weight version to score with instead of the sequences' own.
+            repeat: number of an otherwise equal call.
         """
         jobs = []
         for checkpoint, indices in self._by_checkpoint(lambda sequence: model or sequence.rollout_version, "engine"):
@@ -209,12 +209,12 @@ class Scorers:
         return self._fresh(jobs, environment)
 
     def replayed(self, *, in_flight: bool, prefix: str | None = None, shared: bool = False) -> Fresh:
-        """R′ of an engine that is brought into a state it may have been in, by weight updates that were not clean.
+        """Return r′ of an engine in a possible faulty state after weight updates.
 
         Args:
-            in_flight: whether requests run on through the updates in their spans.
-            prefix: weight version that computed the cached prefixes; None: nothing is cached.
-            shared: cached is only what prompts have in common, not whole prompts.
+            in_flight: true if requests continue through the updates in their spans.
+            prefix: weight version of the cached prefixes, or None for no cache.
+            shared: true to cache only common prefixes, not whole prompts.
         """
         models = self._setup.models
         checkpoints = {version: str(path) for version in models if (path := self._setup.checkpoint(version))}
@@ -281,14 +281,14 @@ class Scorers:
         at_once: int | None = None,
         repeat: int = 0,
     ) -> Scores:
-        """Return the log-probs by a function of the trainer's kind.
+        """Return the log-probs by a function like the trainer's.
 
         Args:
             function: ``module:function``.
             settings: its keyword arguments.
-            version: names the weights of a sequence.
-            at_once: sequences that it is given at a time; 1: only of a few; None: all.
-            repeat: numbers calls that are otherwise the same.
+            version: returns the weight version of a sequence.
+            at_once: sequences per call, 1 for a few only, or None for all.
+            repeat: number of an otherwise equal call.
         """
         values: list[Floats | None] = [None] * len(self._sequences)
         name = "reference" if function == REFERENCE else "trainer"
@@ -312,7 +312,7 @@ class Scorers:
         return tuple(values)
 
     def layers(self, side: Compared) -> tuple[tuple[str, float], ...]:
-        """Relative error of a side's hidden states by layer, on a few sequences; empty: they could not be compared."""
+        """Return the relative error of a side's hidden states by layer, on a few sequences, empty if not comparable."""
         by_checkpoint = self._by_checkpoint(lambda sequence: _version(sequence, side), side)
         if not by_checkpoint or (side == "trainer" and self._setup.trainer is None):
             return ()
@@ -321,10 +321,10 @@ class Scorers:
         return () if answer is None else tuple((str(name), float(error)) for name, error in answer["layers"])
 
     def breaks(self, at: int) -> Mapping[str, Any] | None:
-        """Return the first operation of a sequence that differs in a bit between the trainer and a fresh engine; None:
-        not compared.
+        """Return the first operation that differs in a bit between the trainer and a fresh engine, or None if not
+        compared.
 
-        Without the trainer's function the reference stands for it.
+        Without the trainer's function the reference takes its place.
         """
         sequence = self._sequences[at]
         ours: Compared = "reference" if self._setup.trainer is None else "trainer"
@@ -345,8 +345,10 @@ class Scorers:
     def _compared(
         self, checkpoint: Path, indices: Sequence[int], sides: Sequence[Mapping[str, Any]], *, operations: bool = False
     ) -> Mapping[str, Any] | None:
-        """Return the answer of the process that runs both sides on these sequences; an engine runs eagerly, so that its
-        network can be watched."""
+        """Return the answer of the process that runs both sides on these sequences.
+
+        The engine runs eagerly, so that its network can be watched.
+        """
         setup = self._setup
         engine = {
             "arguments": setup.arguments,
@@ -385,7 +387,7 @@ def _version(sequence: TokenSequence, side: Compared) -> str | None:
 
 
 def _merged(configured: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, object]:
-    """With the changes; what is configured of the model beside a change to it stays.
+    """Return the settings with the changes. Other configured overrides of the model stay.
 
     >>> _merged({"hf_overrides": {"rope_theta": 5.0}}, {"hf_overrides": {"head_dtype": "float32"}, "dtype": "float32"})
     {'hf_overrides': {'rope_theta': 5.0, 'head_dtype': 'float32'}, 'dtype': 'float32'}
@@ -436,7 +438,7 @@ def _pairs(scores: Mapping[str, Scores], path: str) -> dict[tuple[str, str], Gap
 
 
 def _names(scores: Mapping[str, Scores], path: str) -> tuple[str, str]:
-    """Return the fresh engine's and the reference's score of the tokens as they were sampled."""
+    """Return the scores of the sampled tokens by the fresh engine and the reference."""
     fresh = "r_fresh" if path == "decode" else "r_fresh_prefill"
     return fresh, "q_rollout" if "q_rollout" in scores else "q"
 

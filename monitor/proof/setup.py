@@ -1,4 +1,4 @@
-"""Setup of a repeated scoring: checkpoints, engine, trainer, and what the recorded engine ran with."""
+"""Setup of a repeated scoring: checkpoints, engine, trainer, and the recorded engine's settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Setup:
     not_repeated: tuple[str, ...] = ()
 
     def recorded_as(self, sample: RecordedSample) -> Setup:
-        """With an engine set up as it was recorded; its arguments given by hand come first."""
+        """Return the setup with the recorded engine. Arguments given by hand take precedence."""
         words = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in self.arguments.split()}
         given = words | {word.removeprefix("no_") for word in words}
         kept, settings = (
@@ -72,7 +72,7 @@ class Setup:
         return (*self.not_repeated, *differing)
 
     def checkpoint(self, version: str | None) -> Path | None:
-        """Return the checkpoint of a weight version; None: none was named. A single unnamed one serves for all."""
+        """Return the checkpoint of a weight version, or None. A single unnamed one serves for all."""
         if version is not None and version in self.models:
             return self.models[version]
         return self.models.get("") if version is None or set(self.models) == {""} else None

@@ -42,7 +42,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """One setting of one knob; `measure` of a side knows what to do with `value`."""
+    """One setting of one knob. `measure` of a side interprets `value`."""
 
     knob: Knob
     setting: str
@@ -156,8 +156,8 @@ class Bisection:
 
     @property
     def cheapest(self) -> Arm | None:
-        """The engine's setting that is enough alone and costs the least speed; None: none is, none has to change, or no
-        speed was measured."""
+        """The engine's sufficient setting that costs the least speed, or None if there is none or no speed was
+        measured."""
         at_fault = [arm for arm in self.arms if arm.side == "engine" and arm.verdict in _AT_FAULT and arm.speed]
         alone = [
             arm
@@ -199,8 +199,8 @@ class Search:
     Args:
         bench: the side.
         floor: K3 that counts as agreement.
-        out_of_time: whether to start no more arms.
-        countdown: is told of each arm; of those that change one setting, its owner has told it.
+        out_of_time: returns whether to start no more arms.
+        countdown: called for each arm, except those of single settings, which the owner reports.
     """
 
     bench: Bench
@@ -227,7 +227,7 @@ class Search:
         return arms, names, bool(smallest) and self._parity(smallest)
 
     def left(self, names: Collection[str]) -> tuple[Scores, Scores]:
-        """Return the two scorings whose gap is what the named settings leave."""
+        """Return the two scorings whose gap remains after the named settings."""
         changes = tuple(change for change in self.bench.changes if change.knob.name in names)
         measured = next((self._kept[key] for key in self._kept if {name for name, _ in key} == {*names}), None)
         if not changes or measured is None or measured.a is None or measured.b is None:
@@ -235,7 +235,7 @@ class Search:
         return measured.a, measured.b
 
     def _arms(self, kept: tuple[Change, ...], rest: Sequence[Change], base: Sums) -> dict[Change, Arm]:
-        """Each of the `rest` on top of what was `kept`."""
+        """Return arms that add each of the `rest` to the `kept` settings."""
         return {change: self._arm((*kept, change), base) for change in rest}
 
     def _arm(self, changes: tuple[Change, ...], base: Sums) -> Arm:
@@ -269,7 +269,7 @@ class Search:
         return any(_opposite(one, other) for one, other in itertools.combinations(worked, 2))
 
     def _greedy(self, base: Sums) -> tuple[Change, ...]:
-        """Return the settings that each remove some of what the ones before them left, the best first."""
+        """Return the settings that each remove a part of the remaining gap, the best first."""
         kept: tuple[Change, ...] = ()
         left = base
         while self._above(left) and not any(change.alone for change in kept):
@@ -363,8 +363,7 @@ def _open(knob: Knob, of: Sums, *, reproduces: bool) -> str:
 
 
 def _unproven(arm: Arm, smallest: Sequence[Change]) -> Arm:
-    """Return an arm at fault that is not what is named as unproven: a reproduction that comes closer than the
-    reference."""
+    """Return a guilty arm other than those named as unproven: a reproduction closer than the reference."""
     if arm.verdict not in _AT_FAULT or any((c.knob.name, c.setting) == (arm.knob, arm.setting) for c in smallest):
         return arm
     return replace(arm, verdict="unproven", note="comes closer; what it leaves is more than noise")

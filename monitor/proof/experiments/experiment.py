@@ -133,7 +133,7 @@ class _Laboratory:
         return list(dict.fromkeys(self._baselines.problems))
 
     def layers(self, side: Literal["engine", "trainer"]) -> tuple[tuple[str, float], ...]:
-        """Relative error of a side's hidden states by layer; of the trainer's, where its function is known."""
+        """Return the relative error of a side's hidden states by layer, for the trainer only with its function."""
         with self._countdown.arm(f"hidden states of the {side} by layer"):
             return self._baselines.layers(side)
 
@@ -205,8 +205,7 @@ class _Laboratory:
         return Bench("engine_state", base, tuple(changes), self._measure_state, tuple(ruled_out), reproduces=True)
 
     def _states(self, others: Sequence[str]) -> Iterator[tuple[str, str, dict[str, object]]]:
-        """Name of the knob, the state in words, and what it takes: another model, or arguments of
-        `Scorers.replayed`."""
+        """Knob, description of its state, and the required model or arguments of `Scorers.replayed`."""
         for version in others:
             yield "weights", f"{version} loaded", {"model": version}
             yield "enable_prefix_caching", f"prompts kept from {version}", {"prefix": version}
@@ -223,8 +222,8 @@ class _Laboratory:
         return _measured(self.r, fresh.decode, fresh)
 
     def _trainer_bench(self, knobs: Sequence[Knob]) -> Bench:
-        """With the trainer's function its settings are made safe; without it, the reference is made faulty until it
-        gives t."""
+        """Return the arms of the trainer. With its function, settings are made safe. Without it, the reference is made
+        faulty until it gives t."""
         changes: list[Change] = []
         ruled_out: list[tuple[Knob, Verdict, str]] = []
         for knob in knobs:
@@ -293,8 +292,7 @@ def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[T
 
 
 def _earlier(models: Mapping[str, Path], stated: set[str | None]) -> list[str]:
-    """Return the versions that an engine may have had before the stated ones; of more than two, the oldest and the
-    newest.
+    """Return the possible earlier versions of the engine, of more than two only the oldest and the newest.
 
     >>> _earlier({str(number): Path() for number in range(12)}, {"9", "10"})
     ['0', '8']

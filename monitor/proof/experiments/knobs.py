@@ -1,6 +1,6 @@
-"""Every setting that `logprobe bisect` can try, declared in one place. Pure data.
+"""All settings that `logprobe bisect` can try. Pure data.
 
-Names are vLLM's own argument names; the trainer's have ``trainer.`` before them.
+Names are vLLM's own argument names. The trainer's have the prefix ``trainer.``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Main = Callable[[Any, Path], Mapping[str, object]]  # takes a job and its folder
 
 
 def answer_job(main: Main) -> None:
-    """Run `main` on the job of the command line and write its answer; what it raises becomes ``{"error": …}``."""
+    """Run `main` on the job of the command line and write its answer, or its error as ``{"error": …}``."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _answer(main, Path(sys.argv[1]), Path(sys.argv[2]))

@@ -163,7 +163,7 @@ class Scorer:
         return rates
 
     def room(self) -> int | None:
-        """For tokens in the KV cache; None: this vLLM does not say."""
+        """Return the room of the KV cache in tokens, or None if this vLLM does not report it."""
         cache = self._engine.vllm_config.cache_config
         blocks = getattr(cache, "num_gpu_blocks", None)
         return blocks and blocks * cache.block_size
@@ -202,7 +202,7 @@ class Scorer:
         return logprobs
 
     def _replayed(self, replay: Replay) -> dict[int, list[float]]:
-        """Repeat what the engine may have done: weight updates while requests ran, prefixes cached by older weights."""
+        """Replay possible events in the engine: weight updates during requests, prefixes cached by older weights."""
         reported: dict[int, list[float]] = {}
         for history, indices in _by_history(self._sequences, in_flight=replay["in_flight"]).items():
             for together in self._prefilled_at_once(indices):
@@ -225,7 +225,7 @@ class Scorer:
         yield group
 
     def _warm(self, replay: Replay, indices: Sequence[int]) -> None:
-        """Cache prompts, or what they share with other prompts, as the weights of another version computed them."""
+        """Cache prompts, or their common prefixes, as computed by the weights of another version."""
         from vllm import SamplingParams  # noqa: PLC0415
 
         self._load(str(replay["prefix"]))
@@ -287,7 +287,7 @@ class Scorer:
 
 
 def _reported(output: Any) -> list[float]:
-    """Return the engine's own log-probs of the tokens it was made to repeat; empty if it was not asked."""
+    """Return the engine's log-probs of the forced tokens, empty if none were requested."""
     completion = output.outputs[0]
     if completion.logprobs is None:
         return []
@@ -334,7 +334,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _plain(values: Sequence[float]) -> list[float | None]:
-    """JSON has no −inf: what the engine gives no probability is null, and counted as such."""
+    """Return JSON values. JSON has no −inf, so a token without probability is null and counted."""
     return [value if math.isfinite(value) else None for value in values]
 
 

@@ -106,8 +106,7 @@ def _write(key: str, readings: list[float]) -> None:
 
 
 class WorkerCalls:
-    """Mixed into vLLM's workers: what they run with, what their network computes, and a temperature for prompts, which
-    vLLM itself never applies."""
+    """Mixin of vLLM's workers: reports settings, records the network's output, and applies a temperature to prompts."""
 
     model_runner: Any  # the worker's
     vllm_config: Any
@@ -117,7 +116,7 @@ class WorkerCalls:
         return effective(self, self.vllm_config)
 
     def logprobe_watch(self, operations: bool) -> None:  # noqa: FBT001 - vLLM passes places
-        """From now on what the network computes is kept."""
+        """Record the network's output from now on."""
         self._logprobe_watch = Watch(operations=operations, every=True).__enter__()
 
     def logprobe_watched(self) -> Outputs:
@@ -126,7 +125,7 @@ class WorkerCalls:
         return self._logprobe_watch.outputs
 
     def logprobe_prompt_temperature(self, temperature: float) -> None:
-        """From now on logits are divided by `temperature`; call it while only prompts are scored."""
+        """Divide logits by `temperature` from now on. Call it while only prompts are scored."""
         model = self.model_runner.model
         compute = type(model).compute_logits
         model.compute_logits = lambda *args, **kwargs: compute(model, *args, **kwargs).float() / temperature

@@ -1,8 +1,7 @@
 """The process of one forward pass: ``python -m logprobe.monitor.proof.scorers.forward_process JOB.json ANSWER.json``.
 
-A job has `model`, `function` (``module:function``), `settings`, `sequences` and `at_once`: how many of them the
-function is given at a time (all, where it is missing). The answer has `values` per sequence, and its speed; or `error`,
-in one line.
+A job has `model`, `function` (``module:function``), `settings`, `sequences` and `at_once`, the number of sequences per
+call (default: all). The answer has `values` per sequence and its speed, or a one-line `error`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from logprobe.monitor.proof.scorers.child import answer_job
 
 
 def main(job: Mapping[str, Any], _: Path) -> Mapping[str, object]:
-    """Call the function and check what it returns."""
+    """Call the function and check its result."""
     sys.path.insert(0, job.get("folder", "."))  # a module beside the user's script
     function = function_of(job["function"])
     unknown = sorted(set(job["settings"]) - set(_keywords(function, job["settings"])))

@@ -35,8 +35,8 @@ class Replay(TypedDict):
 class EngineJob(TypedDict):
     """Job of one engine.
 
-    `arguments`: as `vllm serve` takes them. `overrides`: fields of `EngineArgs`. `paths`: "decode", "prefill", "alone".
-    `checkpoints`: by weight version, for a replay. `repeat`: numbers jobs that are otherwise the same.
+    `arguments`: arguments of `vllm serve`. `overrides`: fields of `EngineArgs`. `paths`: "decode", "prefill", "alone".
+    `checkpoints`: checkpoints by weight version, for a replay. `repeat`: number of an otherwise equal job.
     """
 
     model: str
@@ -53,8 +53,8 @@ Logprobs = list[float | None]
 
 
 class EngineAnswer(TypedDict):
-    """Log-probs per path and sequence, the engine's effective settings, its speed, and room in its KV cache (None: it
-    does not say)."""
+    """Log-probs per path and sequence, the engine's effective settings, its speed, and the room in its KV cache, or
+    None."""
 
     start_s: float
     settings: Mapping[str, Any]
@@ -68,7 +68,7 @@ class EngineAnswer(TypedDict):
 
 
 class Sampled(TypedDict):
-    """One answer to a prompt, with the log-prob of each of its tokens."""
+    """One answer to a prompt, with the log-prob of each token."""
 
     prompt_ids: list[int]
     response_ids: list[int]
@@ -86,8 +86,11 @@ class TrialJob(TypedDict):
 
 
 class TrialAnswer(TypedDict):
-    """`sampler`: who sampled, in words. `config`: the engine's, as the plugin records it; None: there is no engine.
-    `prompts`: what they are."""
+    """Result of a trial. `sampler`: description of the sampler. `config`: the engine's configuration, or None without
+    an engine.
+
+    `prompts`: description of the prompts.
+    """
 
     sequences: list[Sampled]
     sampler: str

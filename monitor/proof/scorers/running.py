@@ -53,13 +53,13 @@ class Outcome:
 def run_scorer(
     module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Run `module` on `job`, at most `seconds`. Raises `StoreError` when the job cannot be written (a full disk).
+    """Run `module` on `job`, at most `seconds`. Raises `StoreError` if the job cannot be written (a full disk).
 
     Args:
-        module: of the scorer.
-        job: what it is given.
-        seconds: after which it is ended.
-        environment: variables on top of ours.
+        module: module of the scorer.
+        job: its input.
+        seconds: time limit.
+        environment: variables added to ours.
     """
     try:
         return _scored(module, job, seconds, environment or {})

@@ -11,8 +11,7 @@ from logprobe.monitor.proof.scorers.child import answer_job
 
 
 def main(job: Mapping[str, Any], _: Path) -> Mapping[str, object]:
-    """Save a Qwen3 of two layers without a tokenizer; its head is drawn wider than usual, so that it prefers some
-    tokens."""
+    """Save a Qwen3 of two layers without a tokenizer, with a wide head so that it prefers some tokens."""
     import torch  # noqa: PLC0415 - heavy
     from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: PLC0415
 

@@ -48,7 +48,7 @@ def has_engine() -> bool:
 
 
 def _tokenized(model: Path) -> list[list[int]]:
-    """Token ids of our prompts; nothing where the checkpoint has no tokenizer."""
+    """Return token ids of our prompts, none if the checkpoint has no tokenizer."""
     from transformers import AutoTokenizer  # noqa: PLC0415 - heavy
 
     try:

@@ -26,11 +26,11 @@ Outputs = dict[str, Tensor]  # by name, in the order in which they were computed
 
 
 class Watch:
-    """Keeps what modules compute from `__enter__` to `__exit__`.
+    """Records the outputs of modules from `__enter__` to `__exit__`.
 
     Args:
-        operations: all of it, and what matrix products are given; else hidden states.
-        every: calls of a module follow each other, as in an engine that decodes; else the first is kept.
+        operations: true to record all outputs and inputs of matrix products, else hidden states only.
+        every: true if calls of a module follow each other, as in a decoding engine. Else the first is kept.
     """
 
     def __init__(self, *, operations: bool = False, every: bool = False) -> None:
@@ -135,7 +135,7 @@ def first_break(ours: Outputs, theirs: Outputs) -> Break:
 
 
 def _fused(parts: Outputs, others: Mapping[str, Tensor]) -> Outputs:
-    """With the products that only `others` have fused, at the place of the last part."""
+    """Add the products that only `others` have fused, at the place of the last part."""
     made: dict[str, tuple[str, Tensor]] = {}
     for name in others:
         stem, _, last = name.rpartition(".")
