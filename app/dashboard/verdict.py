@@ -192,12 +192,14 @@ def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
     return notes
 
 
-def setting_lines(finding: FindingDocument, standing: Standing) -> list[list[str]]:
-    """Return the settings that a remedy names: framework, name with value, text to copy."""
-    return [
+def setting_lines(finding: FindingDocument, document: DiagnosisDocument, standing: Standing) -> list[list[str]]:
+    """Return the settings that a remedy names: framework, name with value, text to copy. Without one: why."""
+    lines = [
         [setting["framework"], f"`{setting['copy']}` {'; '.join(particulars(setting))}", setting["copy"]]
         for setting in settings(finding, standing)
     ]
+    why = unnamed(finding, document)
+    return [*lines, ["setting", why]] if why else lines
 
 
 def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
@@ -205,9 +207,9 @@ def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
     came of it."""
     document, standing = diagnosis.document, diagnosis.standing
     first = leading(document)
-    lines = [] if first is None else [[_named(first), remedy(first, standing)], *setting_lines(first, standing)]
-    if first is not None and (why := unnamed(first, document)):
-        lines.append(["setting", why])
+    lines = (
+        [] if first is None else [[_named(first), remedy(first, standing)], *setting_lines(first, document, standing)]
+    )
     advice = advised(document, standing)
     if advice and (document["verdict"] != "healthy" or standing.on):
         lines.append(["correction", advice])

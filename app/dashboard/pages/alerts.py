@@ -345,7 +345,7 @@ def incident_verdict(incident: Account) -> Verdict:
     if first is not None:
         lines += [
             [first["cause"].replace("_", " "), remedy(first, incident.standing)],
-            *setting_lines(first, incident.standing),
+            *setting_lines(first, incident.document, incident.standing),
         ]
     state = "Open" if going_on else "Closed"
     return Verdict(tone, SIGNS[tone][0], f"{state}: incident {opened['id']}", f"{incident.headline}.", do=lines)
