@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.judging.frame import Bools, Frame, Steps, Strata
 from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference
 from logprobe.monitor.judging.once import once
+from logprobe.monitor.judging.records import Gap
 from logprobe.monitor.judging.thresholds import number
 
 
@@ -158,6 +159,19 @@ def rise_of(table: Strata, step: int) -> Mean:
     ratio = after.value / before.value
     error = ratio * math.hypot(after.error / after.value, before.error / before.value) if after.value > 0 else math.nan
     return Mean(ratio - 1, error, min(before.n, after.n))
+
+
+def concerned(before: Gap, after: Gap) -> float:
+    """Return the share of the tokens that a rise of the mismatch concerns, from sums alone; 1 if that is unknown.
+
+    Of log-ratios d ~ N(0, s²) a share w becomes N(0, s² + S²). Mean d² rises F times and mean |d| G times:
+    G = 1 − w + w·√(1 + (F − 1)/w), thus w = (G − 1)²/(F + 1 − 2G).
+    """
+    if not (before.square > 0 and after.square > before.square):
+        return 1.0
+    square, size = after.square / before.square, after.size / before.size
+    rise, rest = max(size - 1, 0.0) ** 2, square + 1 - 2 * size
+    return rise / rest if rise < rest else 1.0
 
 
 def odd_steps(table: Strata, far: float) -> Steps | None:

@@ -35,9 +35,14 @@ def distribution(frame: Frame) -> Finding | None:
     whole, today = _inferred(frame, frame), _inferred(frame.today, frame)
     if whole is None or today is None:
         return today or whole or _repeats(frame) or _repeats(frame.today)
-    if whole.confidence != today.confidence:
-        return max(whole, today, key=lambda f: f.confidence)
+    if _sure(whole) != _sure(today):
+        return max(whole, today, key=_sure)
     return today if shifted(frame) != frame.start else whole  # the whole window holds steps without it
+
+
+def _sure(finding: Finding) -> tuple[Confidence, bool]:
+    """Return what makes one of two findings the better one: that it is surer, then that it says why."""
+    return finding.confidence, finding.cause != "miscalibrated_logprobs"
 
 
 def varies(frame: Frame) -> Finding | None:
@@ -76,7 +81,7 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
         return _apart(frame, whole)
     side = _side(frame)
     beta = None if side else _scale(frame)
-    sampled = None if beta is None else _sampled(frame, whole)
+    sampled = None if beta is None else _sampled(frame, whole, beta[0])
     if beta is not None and sampled is not None:
         return _scaled(frame, whole, beta[0], sure=beta[1], trainer=sampled == "trainer")
     off = gap.k3 > number("slight") and off_one(gap.ratio.value, gap.ratio.z, gap.k3)
@@ -87,6 +92,8 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
     if found is not None or not off:
         return found
     evidence = {"ratio": gap.ratio.value, "z": gap.ratio.z, "k3": gap.k3}
+    if low:
+        evidence["lost"] = -gap.ratio.value
     return Finding("miscalibrated_logprobs", Confidence.INFERRED, shifted(whole), evidence=evidence)
 
 
@@ -204,24 +211,30 @@ def _by_moments(frame: Frame) -> tuple[float, bool] | None:
     return None
 
 
-def _sampled(frame: Frame, whole: Frame) -> Literal["engine", "trainer"] | None:
+def _sampled(frame: Frame, whole: Frame, beta: float) -> Literal["engine", "trainer"] | None:
     """Return the side whose log-probs are those of the distribution sampled from: E[ρ] = 1, or E[1/ρ] = 1.
 
-    The other mean is above 1 where both sides are softmaxes, however noisy. None if one is below: then one side is no
-    softmax (a clamp, a cut), and no temperature explains the mismatch.
+    None if a mean is below 1: then one side is no softmax (a clamp, a cut), and no temperature explains the mismatch.
+    A temperature T that the engine states makes β = T of a trainer that lacks it, and β = 1/T of an engine that
+    reports log-probs from before it. Else E[ρ] tells, which the trainer's noise leaves at 1, as it does not E[1/ρ].
     """
-    if frame.tokens is None or whole.tokens is None or not len(frame.tokens):
-        return "trainer" if frame.gap.ratio.z > SIGNIFICANT else "engine"
     since = shifted(whole)
-    late = whole.tokens.since(since) if since is not None else whole.tokens
-    tokens = late if len(late) >= number("fewest") else frame.tokens
-    off, inverse = tokens.ratio, tokens.inverse_ratio
-    sizes = ((off, float(np.mean(tokens.k3))), (inverse, float(np.mean(k3_of(-tokens.d)))))
+    late = whole.series.within(whole.series.step[whole.series.step >= (since or 0)])
+    gap = gap_of(late) if late.total("n") >= number("fewest") else frame.gap
+    sizes = [(gap.ratio, gap.k3)]
+    if whole.tokens is not None and len(whole.tokens):
+        some = whole.tokens if since is None else whole.tokens.since(since)
+        sizes.append((some.inverse_ratio, float(np.mean(k3_of(-some.d)))))
     if any(mean.value < 0 and off_one(mean.value, mean.z, k3) for mean, k3 in sizes):
         return None
-    if (off.z > SIGNIFICANT) == (inverse.z > SIGNIFICANT):
-        return "trainer" if off.value > inverse.value else "engine"
-    return "trainer" if off.z > SIGNIFICANT else "engine"
+    theirs = frame.setup.temperatures
+    if len(theirs) == 1 and theirs[0] != 1:
+        away, stated = math.log(beta), math.log(theirs[0])
+        if min(abs(away - stated), abs(away + stated)) < abs(stated) / 2:
+            return "engine" if abs(away - stated) < abs(away + stated) else "trainer"
+    if len(sizes) == 1 or gap.ratio.z > SIGNIFICANT or sizes[1][0].z > SIGNIFICANT:
+        return "trainer" if gap.ratio.z > SIGNIFICANT else "engine"
+    return "trainer" if gap.ratio.value > sizes[1][0].value else "engine"
 
 
 def _side(frame: Frame) -> int:
@@ -296,11 +309,8 @@ def unrelated(frame: Frame, whole: Frame) -> bool:
     first = gap_of(whole.series.within(windows(whole.series.step)[0]))
     if first.n >= number("fewest") and first.correlation > number("was_related") and not _at_once(whole):
         return False  # policies that part by degrees
-    if frame.tokens is None:
-        return True
     # Few tokens that are far off spoil a correlation, too: those of one place, whether or not its column is recorded.
-    most = float(np.quantile(frame.tokens.k3, 1 - number("place_tokens"))) if len(frame.tokens) else math.nan
-    return most > far(whole)
+    return frame.gap.even > number("even")
 
 
 def _parted(frame: Frame) -> bool:

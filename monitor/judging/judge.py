@@ -14,6 +14,7 @@ from logprobe.monitor.judging.counted import counted, unmeasured
 from logprobe.monitor.judging.course import (
     Shape,
     abrupt,
+    concerned,
     labels_lie,
     logs,
     odd_steps,
@@ -30,7 +31,7 @@ from logprobe.monitor.judging.judgement import GROWS, Acceptance, Confidence, Fi
 from logprobe.monitor.judging.level import bits_may_agree, expected, far, identical, level_of
 from logprobe.monitor.judging.measures import SIGNIFICANT, difference
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
-from logprobe.monitor.judging.records import windows
+from logprobe.monitor.judging.records import gap_of, windows
 from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import siblings_of
@@ -153,9 +154,9 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
         return kept
     sure = Confidence.INFERRED if frame.versions_known else Confidence.POSSIBLE
     at = short_rise(rows) if len(rows.steps) < number("shape_steps") else None
-    if at is not None:
+    if at is not None and not _of_few(frame, at):
         return Finding(_by_records(frame), sure, at)
-    return None if scaled else _by_power(frame, shape_of(rows), sure)
+    return None if scaled else _by_power(frame, rows, sure)
 
 
 def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:
@@ -187,15 +188,28 @@ def _recurring(frame: Frame) -> Finding | None:
     return Finding("missed_weight_sync", Confidence.CERTAIN, evidence={"versions": len(versions)})
 
 
-def _by_power(frame: Frame, shape: Shape | None, sure: Confidence) -> Finding | None:
-    """Name updates that stopped arriving where K3 grows like a power of their number."""
+def _by_power(frame: Frame, rows: Strata, sure: Confidence) -> Finding | None:
+    """Name updates that stopped arriving where K3 of most tokens grows, like a power of their number and not at once."""
+    shape = shape_of(rows)
     if shape is None or shape.step is None or shape.kind != "power" or frame.older:
         return None
-    if frame.growth.verdict not in GROWS:
+    if frame.growth.verdict not in GROWS or abrupt(*logs(rows), shape.step) or _of_few(frame):
         return None
     confidence = sure if shape.drift < -number("told") else Confidence.POSSIBLE
     evidence: dict[str, object] = {"drift": shape.drift, "ratio": shape.ratio}
     return Finding("missed_weight_sync", confidence, shape.step, evidence=evidence)
+
+
+def _concerned(frame: Frame, at: int | None = None) -> float:
+    """Return the share of the tokens that a rise since `at` concerns; None: since the run's beginning."""
+    whole = frame.series if frame.history is None else frame.history
+    first, now = windows(frame.measured) if at is None else (whole.step[whole.step < at], whole.step[whole.step >= at])
+    return concerned(gap_of(whole.within(first)), gap_of(whole.within(now)))
+
+
+def _of_few(frame: Frame, at: int | None = None) -> bool:
+    """Return whether a rise concerns a part of the tokens alone, of whichever column."""
+    return _concerned(frame, at) < number("place_wide")
 
 
 def _of(rows: Strata, versions: set[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -301,6 +315,9 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     confidence = Confidence.INFERRED if proven and not jumps else Confidence.POSSIBLE
     now = frame.now.k3
     share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
+    if _of_few(frame):
+        evidence = {"concerned": _concerned(frame)}
+        return Finding(UNKNOWN, Confidence.INFERRED, since, share, share, part, evidence=evidence)
     return Finding("late_growth", confidence, since, share, share, part, evidence=evidence)
 
 
@@ -312,7 +329,7 @@ def _growth_part(frame: Frame, rest: Rest, found: list[Finding]) -> tuple[float,
     part = 0.0 if grown <= 0 else min(max(rest_grown / grown - explained, 0.0), 1.0)
     first = rest.first.where(rest.first.own)
     base = first.k3 if first.n >= number("fewest") else rest.first.k3
-    faults = any(f.signature.kind == "fault" and f.layer == "inference_path" and f.named for f in found)
+    faults = any(f.signature.kind == "fault" and f.named for f in found)
     little = (faults and rest_grown < max(base, number("visible_k3"))) or (
         explained >= number("material") and part < number("growth_left")
     )

@@ -74,6 +74,8 @@ class Gap:
         scale: standard deviation of t over that of r.
         up: share of tokens with d > 0.
         down: share with d < 0.
+        size: mean |d|.
+        square: mean d².
     """
 
     n: int
@@ -83,6 +85,13 @@ class Gap:
     scale: float
     up: float
     down: float
+    size: float
+    square: float
+
+    @property
+    def even(self) -> float:
+        """(mean |d|)² over mean d²: 2/π of normal d, and w times that where only a share w of the tokens differs."""
+        return _share(self.size**2, self.square)
 
     @property
     def visible(self) -> bool:
@@ -102,6 +111,8 @@ def gap_of(series: Series) -> Gap:
         scale=_moments(series)[1],
         up=_share(total("n_up"), n),
         down=_share(total("n_down"), n),
+        size=_share(total("abs_d"), n),
+        square=_share(max(total("t2") + total("r2") - 2 * total("tr"), 0.0), n),
     )
 
 

@@ -47,7 +47,7 @@ _GRID: Final = (
 _NEAR: Final = 1e-5  # float32 rounding of a log-prob near −10, several times; of random numbers 2 · 1e-5 / 2^-8 = 0.5 % are as near
 _CERTAIN: Final = -1e-3  # tokens nearer to 0 vary too little to tell
 _OUTER: Final = 0.99  # of the tokens; the worst of 1 % may be of a second fault
-_INNER: Final = 0.95  # of the tokens: what varies by itself varies everywhere, a second fault in few tokens
+_INNER: Final = 0.75  # of the tokens: what varies by itself varies everywhere, a second fault in few tokens
 VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
 _ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
 

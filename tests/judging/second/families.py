@@ -259,14 +259,17 @@ def f_place(rng: np.random.Generator, variant: int) -> Case:
     return fault(f"{about}, since {since}.", run, ["unknown", *own], ["unknown", *(["semantic"] if own else [])], where="around" if variant == 11 else "fault", quiet=since or None)
 
 
-@family(4)
+@family(7)
 def f_place_elsewhere(rng: np.random.Generator, variant: int) -> Case:
     """The column is not recorded, or hardly anything is."""
-    about, of = [PLACES[0], PLACES[4], PLACES[2], PLACES[12]][variant]
-    run = ordinary(rng)
-    since = late(rng, run["steps"]) if rng.random() < 0.5 else 0
+    about, of = [PLACES[0], PLACES[4], PLACES[2], PLACES[12], PLACES[0], PLACES[11], PLACES[12]][variant]
+    run = ordinary(rng, **({"steps": 45} if variant in (4, 5) else {}))
+    since = [25, 25, 0][variant - 4] if variant > 3 else late(rng, run["steps"]) if rng.random() < 0.5 else 0
     run["faults"] = [{**of, "since": since}]
-    run["recorded"] = [{"columns": ["rank", "tag", "replica"]}, {"columns": [], "tokens": 0}, {"columns": ["turn", "cached"]}, {"columns": []}][variant]
+    run["recorded"] = [
+        {"columns": ["rank", "tag", "replica"]}, {"columns": [], "tokens": 0}, {"columns": ["turn", "cached"]}, {"columns": []},
+        {"columns": ["rank"], "loads": {}}, {"columns": ["rank", "replica"], "tokens": 0}, {"columns": ["rank"], "tokens": 0, "loads": {}},
+    ][variant]
     if variant == 2:  # where one answer ends and its sibling goes on, the trainer did compute one context in two ways
         return fault(f"{about}, since {since}, and that column was not recorded.", run, ["unknown", "trainer_not_deterministic"], ["unknown", "inference_path"], where="fault?", quiet=since or None)
     return fault(f"{about}, since {since}, and that column was not recorded.", run, ["unknown"], ["unknown"], where="fault?", quiet=since or None)
@@ -622,7 +625,7 @@ def g_growth_unproven(rng: np.random.Generator, variant: int) -> Case:
     return {"about": f"Policies drift apart since {onset}; nothing says whether weights arrive.", "run": run, "expect": expect}
 
 
-@family(8)
+@family(10)
 def f_growth_twins(rng: np.random.Generator, variant: int) -> Case:
     """Growth that a correction would hide."""
     run, onset = growing(rng)
@@ -653,10 +656,14 @@ def f_growth_twins(rng: np.random.Generator, variant: int) -> Case:
     elif variant == 6:
         run |= {"recorded": {"fingerprints": {"replicas": ["e0", "e1"], "stuck": onset - 1}}}
         about, cause, layer = "Growth since the fingerprints stand still.", ["missed_weight_sync"], ["inference_path"]
-    else:
+    elif variant == 7:
         run["growth"] |= {"at": {"tag": ["sql"]}, "size": 0.04}
         run["recorded"] = {"loads": {}}
         about, more = "Growth in one environment alone.", {"where": "growth"}
+    else:
+        run["growth"] |= {"at": {"rank": [5]} if variant == 8 else {"tag": ["sql"]}, "size": 0.05}
+        run["recorded"] = {"loads": {}, "columns": ["cached"], "tokens": int(variant == 8)}
+        about = f"Growth in {'one rank' if variant == 8 else 'one environment'} alone, and that column was not recorded."
     return fault(f"{about} Onset {onset}.", run, cause, layer, quiet=None if variant == 4 else onset, **more)
 
 
