@@ -10,11 +10,13 @@ import pytest
 from segments import RUN, at, records, sampled, trained
 from store_contents import raw_paths, rows, spool_files, value
 
+from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.live import ingest
 from logprobe.monitor.live import records as live_records
 from logprobe.monitor.live.ingest import Ingester
+from logprobe.monitor.store import merging
 from logprobe.monitor.store.store import Store
 
 # Content
@@ -229,6 +231,35 @@ def test_a_deleted_index_is_made_again_from_files_and_spool(home: Path, writer: 
     assert after == before
     assert before["bad_rows"]
     assert before["step_metrics"]
+
+
+def test_a_backlog_whose_archive_goes_away_ends_its_turn_and_the_next_one_goes_on(
+    store: Store, writer: SpoolWriter, home: Path, monkeypatch
+):
+    monkeypatch.setattr(merging, "FILE_BYTES", 1)  # every segment fills a file, so that each batch is merged
+    for step in range(6):
+        writer.write("training", records("training", trained("a", step)))
+    away, ingester, commit = home / "unmounted", Ingester(store, batch_bytes=1), ingest.write_batch
+
+    def then_unmount(*args):
+        commit(*args)
+        if (home / "archive").exists() and value(store, "SELECT count(*) FROM segments") == 2:
+            store.archive.merge()
+            (home / "archive").rename(away)
+
+    monkeypatch.setattr(ingest, "write_batch", then_unmount)
+    with pytest.raises(StoreError, match="archive"):
+        ingester.run_once()
+    committed = value(store, "SELECT count(*) FROM segments")
+    assert 2 <= committed < 6, "what was committed stays, and nothing more is stored without the archive"
+    with pytest.raises(StoreError, match="archive"):
+        ingester.run_once()
+    assert value(store, "SELECT count(*) FROM segments") == committed
+    away.rename(home / "archive")
+    assert ingester.run_once().segments == 6 - committed
+    store.archive.merge()
+    assert [row["step"] for row in rows(store, "SELECT step FROM raw_training ORDER BY step")] == list(range(6))
+    assert list((home / "spool").rglob("*.arrow")) == []
 
 
 def test_a_limit_stops_between_batches_and_the_rest_follows(store: Store, writer: SpoolWriter):
