@@ -26,7 +26,7 @@ from logprobe.monitor.live import doubled
 from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
 from logprobe.monitor.live.rows import NONE
-from logprobe.monitor.live.steps import version_pieces
+from logprobe.monitor.live.steps import engine_spans, version_pieces
 from logprobe.monitor.live.tick import Computed, Outcome
 from logprobe.monitor.live.trajectories import as_dicts, made_of_parts
 from logprobe.monitor.metrics.catalog import KEYS
@@ -296,8 +296,16 @@ def _parts(to: Transaction, outcome: Outcome) -> None:
         "row": np.array([run.sampled["row"][number] for run, number in numbers], np.int64),
     }
     facts = iter(to.read("live_parts", pa.table(keys)).to_pylist())
-    rows = [made_of_parts(step, row, [next(facts) for _ in step.parts[row].numbers]) for step, row in made]
+    rows = [_made_of_parts(step, row, [next(facts) for _ in step.parts[row].numbers]) for step, row in made]
     to.execute("append", pa.concat_tables(rows), table="rollout_sequences")
+
+
+def _made_of_parts(step: Step, row: int, facts: Sequence[Mapping[str, Any]]) -> pa.Table:
+    record = made_of_parts(step, row, facts)
+    if engine_spans(step, row)[0] is not None:
+        return record
+    place = record.schema.get_field_index("spans")
+    return record.set_column(place, record.schema.field(place), pa.nulls(1, record.schema.field(place).type))
 
 
 def _of_parts_again(step: Step) -> set[int]:

@@ -41,7 +41,8 @@ ORDER BY s.step
 -- Grain: sequence. Inputs: training_sequences, statistics, the rollout record each was joined with. Columns as in slice_worst_sequences.
 SELECT
     t.step, t.sample_id, t.group_id, t.n_expected AS tokens, t.n_total, t.reward, t.rank, t.rollout_source, t.alignment, t.tags,
-    r.replica, t.weight_version AS trainer_weight_version, known_versions(r.spans, t.pieces) AS spans, r.cached_prefix_tokens, r.finish_reason, t.raw_kept,
+    r.replica, t.weight_version AS trainer_weight_version,
+    known_versions(engine_spans(r.spans, r.decisions, r.clock_offset, t.time), t.pieces) AS spans, r.cached_prefix_tokens, r.finish_reason, t.raw_kept,
     t.segment_id, t.row
 FROM training_sequences AS t
 ANTI JOIN statistics AS s

@@ -6,8 +6,12 @@ made > INTERVAL 0 SECONDS AND epoch(came) BETWEEN 0.5 * epoch(made) AND 2 * epoc
 -- What comes before it is made was dated by another clock, and so was what comes long after it, although its run came at its pace (`kept`).
 CASE WHEN epoch(made - came) > 60 OR (kept AND epoch(came - made) > 900) THEN epoch(made - came) ELSE 0 END
 
+-- macro_engine_spans: Spans of a rollout record beside a training record; null where the engine's clock says that its last step (`decisions`, `clock_offset`)
+-- came more than 10 s after it was trained on (`trained_at`): no clock can then tell which marks came before. As `logprobe.monitor.live.steps` has it.
+CASE WHEN decisions[-1]."last"::HUGEINT + clock_offset > epoch_us(trained_at) + 10000000 THEN NULL ELSE spans END
+
 -- macro_known_versions: Spans [{start, end, version}] of the weights that sampled a sequence: the engine's where the trainer said nothing; else of every token
--- the version of whoever knows it, and null where the two differ. `pieces`: of all_sequences.
+-- the version of whoever knows it, and null where the two differ. `spans`: engine_spans; `pieces`: of all_sequences.
 CASE WHEN pieces IS NULL THEN spans ELSE list_transform(
     pieces,
     lambda p: {

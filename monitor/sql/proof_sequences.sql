@@ -14,7 +14,7 @@ sampling AS (
 )
 SELECT
     s.step, s.sample_id, p.prompt_ids, o.token_ids AS response_ids, o.logprobs AS engine_logprobs, t.rollout_logprobs, t.trainer_logprobs,
-    t.mask, s.alignment, r.spans, s.weight_version AS trainer_version, c.document AS sampling, r.engine_config_id, r.replica
+    t.mask, s.alignment, engine_spans(r.spans, r.decisions, r.clock_offset, s.time) AS spans, s.weight_version AS trainer_version, c.document AS sampling, r.engine_config_id, r.replica
 FROM training_sequences AS s
 JOIN rollout_sequences AS r ON r.segment_id = s.rollout_segment AND r.row = s.rollout_row AND r.run = s.run
 JOIN prompts AS p ON p.prompt_hash = r.prompt_hash

@@ -13,7 +13,7 @@ joined AS (
            -- An engine that says nothing of adapters has none only if it would say so.
            coalesce(r.adapter, CASE WHEN r.decisions IS NOT NULL OR r.parts IS NOT NULL THEN 'none' END) AS adapter, r.cached_prefix_tokens,
            version_counts(t.pieces) AS counts,
-           known_versions(r.spans, t.pieces) AS spans,
+           known_versions(engine_spans(r.spans, r.decisions, r.clock_offset, t.time), t.pieces) AS spans,
            -- What the engine sampled beyond the trained tokens, or the trainer appended, must not shift the lag.
            CASE WHEN t.alignment = 'prefix' OR (t.alignment IS NULL AND t.rollout_versions IS NOT NULL) THEN t.n_expected ELSE coalesce(r.n_tokens, t.n_expected) END AS n_sampled
     FROM trained AS t

@@ -14,7 +14,8 @@ SELECT
     m.sum_k3 / nullif(m.n, 0) AS k3_kl, m.sum_k3 / nullif(m.step_k3, 0) AS share,
     m.sum_abs_d / nullif(m.n, 0) AS logprob_abs_diff_mean, m.sum_d / nullif(m.n, 0) AS log_ratio_mean,
     CASE WHEN m.n > 0 THEN m.min_d END AS log_ratio_min, CASE WHEN m.n > 0 THEN m.max_d END AS log_ratio_max,
-    t.reward, t.rank, r.replica, t.weight_version AS trainer_weight_version, known_versions(r.spans, t.pieces) AS spans, r.cached_prefix_tokens, r.finish_reason,
+    t.reward, t.rank, r.replica, t.weight_version AS trainer_weight_version,
+    known_versions(engine_spans(r.spans, r.decisions, r.clock_offset, t.time), t.pieces) AS spans, r.cached_prefix_tokens, r.finish_reason,
     t.rollout_source, t.alignment, t.tags, t.raw_kept, t.segment_id, t.row
 FROM measured AS m
 JOIN training_sequences AS t ON t.run = $run AND t.step = m.step AND t.segment_id = m.segment_id AND t.row = m.row

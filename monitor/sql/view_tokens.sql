@@ -14,7 +14,9 @@ placed AS (
         coalesce(s.rollout_source, CASE WHEN t.rollout_logprobs IS NOT NULL THEN 'received' END) AS rollout_source,
         s.alignment, coalesce(s.older, false) AS older,
         coalesce(o.logprobs, r.logprobs) AS source_logprobs,
-        coalesce(r.spans, o.spans) AS spans, t.rollout_versions AS stated,
+        engine_spans(
+            coalesce(r.spans, o.spans), coalesce(r.decisions, o.decisions), coalesce(r.clock_offset, o.clock_offset), t.time
+        ) AS spans, t.rollout_versions AS stated,
         -- Place of each token among the rollout's tokens (from 1): its own position, or its rank among those under the mask,
         -- which two sorts give: the first lists positions with the masked-out ones last, the second inverts that list.
         CASE

@@ -1,8 +1,8 @@
-"""The views of the store: what plain SQL sees.
+"""The views of the store, as SQL users see them.
 
-Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``, as are expressions
-with parameters. They are compared at every start, so they follow the code. Where the files of the home lie, each
-cursor says (`places`): a home that was moved is read as it is.
+Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``, like expressions with
+parameters. They are compared at every start, so they follow the code. Each cursor sets the location of the files
+(`places`), so a data directory can be moved.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ EXPRESSIONS: Final = {
     "deciding": ("document",),
     "at_its_pace": ("made", "came"),
     "dated_ahead": ("made", "came", "kept"),
+    "engine_spans": ("spans", "decisions", "clock_offset", "trained_at"),
     "known_versions": ("spans", "pieces"),
     "version_counts": ("pieces",),
     "version_source": ("spans", "pieces", "alignment"),
