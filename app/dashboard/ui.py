@@ -63,7 +63,7 @@ def unmarked(words: str) -> str:
 
 
 def text(words: object) -> Markup:
-    """Return words as HTML; what stands between backticks is code."""
+    """Return words as HTML. Text between backticks is code."""
     parts = str(words).split("`")
     escaped = [
         element("code", Markup(html.escape(part))) if at % 2 else html.escape(part) for at, part in enumerate(parts)
@@ -78,7 +78,7 @@ def write(words: str, tone: str = "") -> None:
 
 
 def title(words: str, note: str = "") -> None:
-    """Draw the title of a part; `note` beside it in small print."""
+    """Draw the title of a part, with `note` next to it in small print."""
     hint = [element("span", text(note), class_="lp-hint")] if note else []
     st.html(element("div", element("h2", text(words), *hint, class_="lp-title"), class_="lp"))
 
@@ -123,7 +123,7 @@ GO: Final = "where to go"
 
 
 def go(page: str, **state: Any) -> None:
-    """Open another page within the session; `state`: of its widgets."""
+    """Open another page within the session. `state`: values of its widgets."""
     st.session_state[GO] = (page, state)
     st.rerun()
 
@@ -140,8 +140,7 @@ class Line:
 
 
 def table(name: str, head: Sequence[str], lines: Sequence[Line], *, empty: str = "", fold: bool = False) -> None:
-    """Draw a table; `empty` says what it means that there are no rows; `fold`: later rows only when they are asked
-    for."""
+    """Draw a table. `empty`: meaning of a table without rows. `fold`: true to show later rows on demand only."""
     if not lines:
         st.html(element("div", element("p", text(empty), class_="lp-text lp-hint"), class_="lp"))
         return
@@ -204,6 +203,23 @@ def choice(label: str, options: Sequence[str], key: str, **more: Any) -> str:
     return str(chosen if chosen in options else options[0])
 
 
+def selection(label: str, options: Sequence[str], usual: str, width: int) -> str:
+    """Offer one of many under the key `label`. The address has it, and it stays when another page is opened."""
+    if st.session_state.get(label) not in {None, *options}:
+        st.session_state[label] = usual
+    chosen = st.selectbox(
+        label,
+        options,
+        options.index(usual),
+        key=label,
+        bind="query-params",
+        persist_state="session",
+        width=width,
+        label_visibility="collapsed",
+    )
+    return chosen or usual
+
+
 def pick(label: str, names: Sequence[str], key: str) -> int:
     """Return which row of a table is meant: the only one, or the one that is chosen."""
     if len(names) == 1:
@@ -217,7 +233,7 @@ def pick(label: str, names: Sequence[str], key: str) -> int:
 
 
 def plot(key: str, chart: Chart, zoomed: Callable[[tuple[float, float] | None], None] | None = None) -> None:
-    """Draw a chart, exactly as wide as the page. A zoom is one of steps, unless `zoomed` says what it means."""
+    """Draw a chart as wide as the page. A zoom selects steps, unless `zoomed` handles it."""
     browser.plot(
         key,
         chart,
@@ -238,13 +254,13 @@ def show_steps(asked: str) -> None:
 
 
 def _in_view() -> str:
-    """Return what was asked for, at first by the address."""
+    """Return the requested steps, initially those of the URL."""
     asked: str = st.session_state.setdefault(_IN_VIEW, st.query_params.get("steps", ""))
     return asked
 
 
 def window(numbers: Sequence[int] | pl.Series) -> tuple[int, int] | None:
-    """Return the steps in view, as the address has them; None: all."""
+    """Return the steps in view, or None for all."""
     return steps.window_of(_in_view(), list(numbers))
 
 

@@ -106,24 +106,13 @@ def draw(run: Run) -> None:
     seen = Seen(int(frame["step"][0]), int(frame["step"][-1])) if window is None else Seen(*window, whole=False)
     keys = [metric.key for metric in CATALOG]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if st.session_state.get("metric", USUAL) not in keys:
-            st.session_state["metric"] = USUAL
         if str(st.query_params.get("metric", USUAL)) not in keys:  # with its pair, as other pages write it
             st.query_params["metric"] = str(st.query_params["metric"]).partition(".")[2] or USUAL
-        name = st.selectbox(
-            "metric",
-            keys,
-            keys.index(USUAL),
-            key="metric",
-            bind="query-params",
-            persist_state="session",
-            width=330,
-            label_visibility="collapsed",
-        )
+        name = ui.selection("metric", keys, USUAL, width=330)
         pair = ui.choice("pair", pairs_of(frame), "pair")
     at = At(run, frame, seen, pair, why_unmeasured(frame, pair))
     with ui.guarded("chart"):
-        _metric(at, CATALOG[keys.index(name or USUAL)])
+        _metric(at, CATALOG[keys.index(name)])
     for title, part in (
         ("table of metrics", _table),
         ("density", _density),
@@ -135,7 +124,7 @@ def draw(run: Run) -> None:
 
 
 def why_unmeasured(frame: pl.DataFrame, pair: str) -> str:
-    """Return what to record for a pair without log-probs on both sides; "" for a pair that has them."""
+    """Return the missing input of a pair without log-probs on both sides, or "" if it has them."""
     there = [name for name in SIDES if measured(frame, f"{name}.k3_kl")]
     if pair in there:
         return ""
@@ -200,7 +189,7 @@ def _table(at: At) -> None:
 
 
 def metric_rows(frame: pl.DataFrame, pair: str, seen: Seen, absent: str) -> pl.DataFrame:
-    """Return one row per metric of the catalog, grouped as it groups: newest value in view, against what is usual."""
+    """Return one row per metric of the catalog, by its groups: newest value in view, against the usual one."""
     rows = [_metric_row(frame, metric, pair, seen, absent) for metric in CATALOG if key_of(metric, pair)]
     order = [name for name, _ in _GROUPS.values()]
     return pl.DataFrame(sorted(rows, key=lambda row: order.index(row["group"])), infer_schema_length=None)
@@ -250,7 +239,7 @@ def _metric_row(frame: pl.DataFrame, metric: Declared, pair: str, seen: Seen, ab
 
 
 def broken_of(frame: pl.DataFrame, seen: Seen) -> list[str]:
-    """Return what is broken or missing of the steps in view, a sentence per pair that has any."""
+    """Return a sentence per pair with broken or missing tokens in the steps in view."""
     inside = frame.filter(pl.col("step").is_between(seen.first, seen.last))
     said = []
     for pair in pairs_of(frame):
@@ -321,8 +310,7 @@ def _profile(at: At, dimension: str, sides: Sequence[reading.Side], theme: Theme
 
 
 def profile_rows(table: pa.Table) -> dict[str, dict[str, float | None]]:
-    """Return measures by label, with the share of tokens; without the bucket of broken tokens, which have no
-    log-ratio."""
+    """Return measures by label, with the share of tokens. Omit the bucket of broken tokens, which has no log-ratio."""
     rows = {row["label"]: row for row in table.filter(table["log_ratio_mean"].is_valid()).to_pylist()}
     total = sum(row["tokens"] for row in rows.values())
     return {label: {**row, "share": row["tokens"] / total if total else None} for label, row in rows.items()}
@@ -338,20 +326,9 @@ def _slices(at: At) -> None:
     )
     tags = reading.tags(at.run, at.seen)
     offered = [*DIMENSIONS, *(f"{TAG}{name}" for name in tags[:MOST_TAGS] if name not in DIMENSIONS)]
-    if st.session_state.get("by") not in {None, *offered}:
-        st.session_state["by"] = LAG
-    by = st.selectbox(
-        "by",
-        offered,
-        offered.index(LAG),
-        key="by",
-        bind="query-params",
-        persist_state="session",
-        width=240,
-        label_visibility="collapsed",
-    )
-    sliced, old = reading.sliced(at.run, at.pair, by or LAG, at.seen)
-    notes = slice_notes(sliced, at.seen, by or LAG, tags)
+    by = ui.selection("by", offered, LAG, width=240)
+    sliced, old = reading.sliced(at.run, at.pair, by, at.seen)
+    notes = slice_notes(sliced, at.seen, by, tags)
     st.caption(ui.unmarked(" · ".join(filter(None, [at.absent, *notes]))))
     _older(old)
     chosen = [metric for metric in CATALOG if metric.key in _COLUMNS and key_of(metric, at.pair)]
@@ -399,7 +376,7 @@ def slice_rows(sliced: Sliced, pair: str, columns: Sequence[Declared]) -> pl.Dat
 
 
 def slice_notes(sliced: Sliced, seen: Seen, by: str, tags: Sequence[str]) -> Iterator[str]:
-    """Yield of what the slices are made, and what is not shown."""
+    """Yield the basis of the slices, and the omitted ones."""
     words = f"{sliced.sequences:,} sequences of {sliced.steps.words}"
     fewer = (sliced.steps.first, sliced.steps.last) != (seen.first, seen.last)
     yield f"{words}: the newest in view that fit one query; zoom in to choose others" if fewer else words
