@@ -19,7 +19,7 @@ import click
 from logprobe.app.surface.arguments import Arguments
 from logprobe.app.surface.commands import SECTIONS, WORDS
 from logprobe.app.surface.declared import build, invoked
-from logprobe.app.text.terminal import complete_streams, steerless_streams, unchanged_output
+from logprobe.app.text.terminal import complete_streams, steerless_streams
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
 from logprobe.collectors.plain_text import complain, harmless
 
@@ -83,7 +83,7 @@ def _version() -> click.Option:
 
 
 def _without_pandas(words: Sequence[str]) -> None:
-    """Save what pandas costs for a command that does not need it; a word that only looks like one costs nothing."""
+    """Keep pandas from being imported by a command that does not need it."""
     if any(word in _QUICK for word in words[:3]):
         from logprobe.app.pandas_guard import without_pandas  # noqa: PLC0415 - not for --help
 
@@ -95,12 +95,11 @@ def _perform(does: str, arguments: Arguments) -> int:
 
     apply_umask()
     try:
-        with unchanged_output() if getattr(arguments, "raw", False) else nullcontext():
-            module, _, function = does.partition(":")
-            work = getattr(importlib.import_module(f"logprobe.app.commands.{module}"), function or "run")
-            with _talking() if arguments.debug else nullcontext():
-                code = int(work(arguments))
-            sys.stdout.flush()
+        module, _, function = does.partition(":")
+        work = getattr(importlib.import_module(f"logprobe.app.commands.{module}"), function or "run")
+        with _talking() if arguments.debug else nullcontext():
+            code = int(work(arguments))
+        sys.stdout.flush()
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

@@ -332,7 +332,6 @@ def app_points(source: Source, /, *, metrics: Any, run: Any, since: Any) -> Rows
 
 class AppRuns(TypedDict):
     run: Any  # VARCHAR
-    first_at: Any  # TIMESTAMP WITH TIME ZONE
     writers: Any  # STRUCT("name" VARCHAR, last_seen TIMESTAMP WITH TIME ZONE, closed BOOLEAN, failed VARCHAR, trains BOOLEAN)[]
     steps: Any  # BIGINT
     last_step: Any  # BIGINT
@@ -602,12 +601,6 @@ class CliProblems(TypedDict):
     message: Any  # VARCHAR
 
 def cli_problems(source: Source, /, *, run: Any) -> Rows[CliProblems]: ...
-
-class CliRaw(TypedDict):
-    files: Any  # BIGINT
-    bytes: Any  # BIGINT
-
-def cli_raw(source: Source, /, *, run: Any) -> Rows[CliRaw]: ...
 
 class CliSelfTests(TypedDict):
     run: Any  # VARCHAR

@@ -23,11 +23,11 @@ _BUNDLE: Final = ".logprobe"
 _LOGGERS: Final = ("tensorboard", "wandb", "trackio")
 _OF_LOGGERS: Final = ("project", "dir", "offline", "page")
 _OF_TARGETS: Final = ("project", "dir", "offline")
-_OF_FILES: Final = ("overwrite", "raw")
+_OF_FILES: Final = ("overwrite",)
 
 
 def run(arguments: Arguments) -> int:
-    """Write the file, or log the metrics, and say what was written and what was not."""
+    """Write the file or log the metrics, and report what was omitted."""
     to_logger = arguments.to in _LOGGERS
     unfit = [f"--{name}" for name in (_OF_FILES if to_logger else _OF_LOGGERS) if getattr(arguments, name)]
     if unfit:
@@ -50,7 +50,7 @@ def _write(arguments: Arguments) -> int:
             manifest = export_bundle(reader, run_name, path, version=installed_version())
             print(tables.dump(manifest) if arguments.json else _words(path, manifest))
             return 0
-        rows = export_table(reader, run_name, arguments.what, path, raw=arguments.raw)
+        rows = export_table(reader, run_name, arguments.what, path)
     noun = "steps" if arguments.what == "metrics" else "tokens"
     print(f"{harmless(str(path))}: {rows:,} {noun} of {harmless(run_name)}")
     return 0
@@ -68,7 +68,7 @@ def _words(path: Path, manifest: Manifest) -> str:
 
 
 def _log(home: Home, arguments: Arguments) -> int:
-    """Log everything that is there, also the newest step, and say how much was new."""
+    """Log all steps, the newest included, and report how many were new."""
     from logprobe.app.processes import logger  # noqa: PLC0415 - each target loads what it needs
     from logprobe.monitor.exporters.loggers import open_target, push  # noqa: PLC0415
 

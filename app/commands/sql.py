@@ -16,7 +16,7 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         tables.write_json(answer, sys.stdout)
     elif arguments.csv:
-        tables.write_csv(answer, sys.stdout, raw=arguments.raw)
+        tables.write_csv(answer, sys.stdout)
     else:
         tables.write_table(answer, sys.stdout)
     return 0

@@ -1,7 +1,7 @@
-"""Every command of `logprobe`: its name, what it does, and what it takes. Imports nothing heavy.
+"""All commands of `logprobe`, with help and parameters. Imports nothing heavy.
 
-A command is declared here and nowhere else: grammar, help and completion follow from its entry, and ``run(arguments)``
-of its module of `logprobe.app.commands` does the work.
+Grammar, help and completion derive from the entry of a command. ``run(arguments)`` of its module in
+`logprobe.app.commands` does the work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from logprobe.app.surface.declared import Branch, Entries, Leaf, Leaves, Param, 
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 
 WORDS: Final = "Live monitoring of the training-inference mismatch in reinforcement learning of language models."
-RAW: Final = "text exactly as recorded, with control characters and formulas (docs/cluster.md)"
 BOTH: Final = (None, None)
 
 RUN: Final = argument("name", "RUN", complete="run")
@@ -155,7 +154,6 @@ READ: Final[Entries] = {
         (
             argument("query", "QUERY"),
             option("--csv", "comma-separated values with a header"),
-            option("--raw", f"with --csv: {RAW}"),
         ),
     ),
     "export": Leaf(
@@ -171,7 +169,6 @@ READ: Final[Entries] = {
             ),
             option("--what", "content of a table", type=click.Choice(("metrics", "tokens")), default="metrics"),
             option("--overwrite", "replace the file"),
-            option("--raw", f"with NAME.csv: {RAW}"),
             option("--project NAME", "of wandb or trackio"),
             option("--dir DIR", "folder of event files or wandb's files (default: below the data directory)"),
             option("--offline", "wandb: write files only, for `wandb sync`"),

@@ -1,4 +1,4 @@
-"""Query results as text: aligned columns for people, JSON and CSV for programs."""
+"""Query results as text: aligned columns for a terminal, JSON and CSV for programs."""
 
 from __future__ import annotations
 
@@ -129,15 +129,13 @@ def write_table(table: pa.Table, out: TextIO) -> None:
     out.write(fitted(table.column_names, rows_of(table), widest=_WIDEST) + "\n")
 
 
-def write_csv(table: pa.Table, out: TextIO, *, raw: bool = False) -> None:
-    """Write RFC 4180 with a header line; nested values as JSON; unknown as nothing; texts as `csv_cell` has them, with
-    `raw` as they are."""
+def write_csv(table: pa.Table, out: TextIO) -> None:
+    """Write RFC 4180 with a header line. Nested values are JSON, unknown ones empty, and texts safe (`csv_cell`)."""
     writer = csv.writer(out, lineterminator="\n")
-    text = str if raw else csv_cell
-    writer.writerow([text(name) for name in table.column_names])
+    writer.writerow([csv_cell(name) for name in table.column_names])
     for row in rows_of(table):
         cells = ["" if value is None else _csv(plain(value)) for value in row]
-        writer.writerow([text(cell) if isinstance(cell, str) else cell for cell in cells])
+        writer.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
 def csv_text(table: pa.Table) -> str:
@@ -157,7 +155,8 @@ def write_json(table: pa.Table, out: TextIO) -> None:
 
 
 def show(document: Any, words: Callable[[], str | Iterable[str]], *, as_json: bool) -> None:
-    """Write a document for programs, or what `words` says of it for people: a text, or lines that may hold anything."""
+    """Write a document as JSON, or as the text or the lines that `words` returns. Control characters are replaced in
+    lines."""
     if as_json:
         sys.stdout.write(f"{dump(document)}\n")
     else:

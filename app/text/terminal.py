@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final, TextIO
 
 from logprobe.collectors.plain_text import harmless, steerless
@@ -17,7 +17,7 @@ class Steerless:
     """A stream that writes no control characters but tabs and line ends; everything else is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Wrap `stream`: where it writes to, and where `progress` may still write anything."""
+        """Wrap `stream`. `steering` is the wrapped stream, to which `progress` may write control characters."""
         self.steering = stream
 
     def write(self, text: str) -> int:
@@ -31,9 +31,9 @@ class Steerless:
 
 @contextmanager
 def progress(words: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr for work that takes long, gone at its end; nothing unless stderr is a terminal.
+    """Show a transient progress bar on stderr if that is a terminal.
 
-    The block gets a function that is told how much is done of `total`, or of what a larger number says.
+    The block gets a function that takes the amount done, out of `total`.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -51,8 +51,10 @@ def progress(words: str, total: int | None = None) -> Iterator[Callable[[int], N
 
 
 def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
-    """Write texts on stdout, each in one of the terminal's 256 colours (None: its own); without colours unless stdout
-    is a terminal, or if ``NO_COLOR`` is set."""
+    """Write texts on stdout, each in one of the terminal's 256 colours, or None for the default.
+
+    Colours are omitted unless stdout is a terminal, or if ``NO_COLOR`` is set.
+    """
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     out = getattr(sys.stdout, "steering", sys.stdout)
     for text, colour in pieces:
@@ -62,10 +64,10 @@ def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
 
 
 def complete_streams() -> None:
-    """Give a process of ours three standard streams that take any text.
+    """Give the process three standard streams that accept any text.
 
-    One that was closed (``>&-``) goes nowhere: its number would be given to the next file that is opened, and what a
-    child or a library writes to it would end up there. What the encoding of a stream cannot say is escaped.
+    A closed stream (``>&-``) is connected to the null device. Otherwise the next opened file would get its number, and
+    output of a library would end up in it. Characters outside a stream's encoding are escaped.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STREAMS:
         os.set_inheritable(number, True)
@@ -83,8 +85,3 @@ def steerless_streams() -> Iterator[None]:
     """Make standard output and error `Steerless`."""
     with redirect_stdout(Steerless(sys.stdout)), redirect_stderr(Steerless(sys.stderr)):
         yield
-
-
-def unchanged_output() -> AbstractContextManager[TextIO]:
-    """Make standard output what it was before `steerless_streams`: for text exactly as recorded."""
-    return redirect_stdout(getattr(sys.stdout, "steering", sys.stdout))

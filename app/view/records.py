@@ -52,7 +52,7 @@ class ServiceState(TypedDict):
 
 
 class RecordsDocument(TypedDict):
-    """Everything that the command says of a run; what is None is not known, or there is none."""
+    """JSON form of the command's answer. Unknown and missing values are None."""
 
     run: str
     state: str
@@ -83,7 +83,6 @@ class RecordsDocument(TypedDict):
     collectors: list[queries.CliCollectors]
     nodes: list[queries.NodesOf]
     stuck: list[StuckFile] | None
-    raw: Mapping[str, Any]  # a row of `cli_raw`
     store: Mapping[str, Any]
     service: ServiceState
     gone: NotRequired[str | None]
@@ -127,14 +126,13 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "collectors": queries.cli_collectors(reader, run=run).to_pylist(),
         "nodes": queries.nodes_of(reader, run=run, now=now).to_pylist(),
         "stuck": _stuck(service, run),
-        "raw": queries.cli_raw(reader, run=run).to_pylist()[0],
         "store": _progress(service, "store_budget"),
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
 
 
 def read(reader: Any, home: Path, run: str, *, now: datetime) -> RecordsDocument:
-    """Return `describe` with what is gone from the spool of `home`."""
+    """Return `describe` with the segments that are missing from the spool of `home`."""
     document = describe(reader, run, now=now)
     missing = gone(document["sent"], waiting_segments(home, run), document["quarantined"])
     return {**document, "gone": None if missing is None else missing[0]}
@@ -166,15 +164,14 @@ def _seen_step(reader: queries.Source, run: str) -> int | None:
 
 
 def _stuck(service: Status, run: str) -> list[StuckFile] | None:
-    """Return files and folders in the spool that cannot be read now, of this run or of none; None if no service
-    looks."""
+    """Return unreadable files and folders in the spool, of this run or of unknown runs, or None without a service."""
     if "stuck" not in service:
         return None
     return [file for file in service["stuck"]["files"] if file["run"] in {None, run}]
 
 
 def _progress(service: Status, name: str) -> Mapping[str, Any]:
-    """Return the last progress of a job; empty without a service, or before its first run."""
+    """Return the last progress of a job, empty without a service or before its first run."""
     job = service.get("jobs", {}).get(name)
     return {} if job is None else job["progress"]
 
@@ -188,7 +185,7 @@ def _failing(service: Status) -> dict[str, str]:
 
 
 def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
-    """Yield what was recorded and what waits, as names and texts; what it lacks is in `lacks`."""
+    """Yield recorded and waiting amounts as names and texts. `lacks` has the missing inputs."""
     yield "last step", document["last_step"]
     yield "recorded", _recorded(document)
     yield "sent", gaps.sent(document["sent"]) or "unknown: none of its collectors has reported"
@@ -202,7 +199,7 @@ def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
 
 
 class Lack(NamedTuple):
-    """A lack or peculiarity of records, and its remedy; "" if there is nothing to do."""
+    """A missing input or peculiarity of records, and its remedy, "" if none is needed."""
 
     level: Literal["problem", "note", "ok"]
     text: str
@@ -210,7 +207,7 @@ class Lack(NamedTuple):
 
 
 def lacks(document: RecordsDocument) -> list[Lack]:
-    """Return what the records of a run lack, problems first."""
+    """Return the missing inputs and faults of a run's records, problems first."""
     return sorted(_lacks(document), key=lambda lack: _LEVELS.index(lack.level))
 
 
@@ -249,8 +246,7 @@ def _lacks(document: RecordsDocument) -> Iterator[Lack]:
 
 
 def sections(document: RecordsDocument) -> Iterator[tuple[str, list[str], list[list[object]]]]:
-    """Yield title, head and rows of collectors, nodes, their problems and files that cannot be read; those that have
-    rows."""
+    """Yield title, head and rows of the tables of collectors, nodes, problems and unreadable files that have rows."""
     collectors: Sequence[Mapping[str, object]] = document["collectors"]
     parts: Sequence[tuple[str, Sequence[Mapping[str, object]]]] = (
         ("collectors", [{name: row[name] for name in _COLLECTOR} for row in collectors]),

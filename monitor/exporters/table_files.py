@@ -32,10 +32,10 @@ class _Writer(Protocol):
     def close(self) -> None: ...
 
 
-def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool = False) -> int:
+def export_table(reader: Reader, run: str, what: str, path: Path) -> int:
     """Write ``metrics`` (one row per step: metrics and scalars) or ``tokens`` of `run`; return the number of rows.
 
-    CSV gets texts as `plain_text.csv_cell` has them, with `raw` as they are.
+    CSV gets texts as `plain_text.csv_cell` has them.
 
     Raises `ConfigurationError` when the run is not known, is deleted meanwhile, or the suffix is none of `SUFFIXES`.
     """
@@ -48,7 +48,7 @@ def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool =
     with replaced(path) as file:
         writer: _Writer | None = None
         for exact in parts:
-            part = _csv_table(exact) if path.suffix == ".csv" and not raw else exact
+            part = _csv_table(exact) if path.suffix == ".csv" else exact
             writer = writer or _writer(file, path.suffix, part.schema)
             writer.write_table(part)
             rows += part.num_rows
@@ -67,8 +67,7 @@ def extent_of(reader: Reader, run: str) -> queries.ExportExtent:
 
 
 def require_all(reader: Reader, run: str, before: queries.ExportExtent) -> None:
-    """Raise `ConfigurationError` when what a run had `before` is not there any more: what was read since may lack
-    some."""
+    """Raise `ConfigurationError` if parts of the run were removed since `before`, so that the export may lack them."""
     (now,) = queries.export_extent(reader, run=run).to_pylist()
     fewer = now["segments"] < before["segments"] or now["raw_records"] < before["raw_records"]
     if fewer or now["since"] != before["since"]:
@@ -79,7 +78,7 @@ def require_all(reader: Reader, run: str, before: queries.ExportExtent) -> None:
 
 
 def steps_of(reader: Reader, run: str) -> pa.Table:
-    """All steps of a run, without columns in which nothing is known."""
+    """Return all steps of a run, without columns that are always null."""
     table = steps_table(reader, run)
     return table.select(
         [name for name in table.column_names if table[name].null_count < table.num_rows or name == "step"]
@@ -120,7 +119,7 @@ def _writer(file: BinaryIO, suffix: str, schema: pa.Schema) -> _Writer:
 
 
 def _csv_table(table: pa.Table) -> pa.Table:
-    """Return `table` with `csv_cell` of all of its texts and names of columns; numbers stay as they are."""
+    """Return `table` with `csv_cell` applied to texts and column names. Numbers stay unchanged."""
     columns = [_csv_column(column) for column in table.columns]
     return pa.Table.from_arrays(columns, [csv_cell(name) for name in table.column_names])
 
@@ -149,7 +148,7 @@ class _JsonLines:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in JSON form: times in ISO 8601; NaN and infinities, which JSON does not know, by name."""
+    """Return a value in JSON form: times in ISO 8601, NaN and infinities by name."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float) and (value != value or value in {float("inf"), float("-inf")}):  # noqa: PLR0124

@@ -100,11 +100,6 @@ WHERE run = $run AND (severity <> 'info' OR event = 'closing'
 GROUP BY component, event, severity
 ORDER BY severity, tokens_lost DESC, event
 
--- cli_raw: Raw files of $run. Grain: one row. Inputs: raw_files.
-SELECT count(*) AS files, coalesce(sum(bytes), 0)::BIGINT AS bytes
-FROM raw_files
-WHERE run = $run AND kind IN ('training', 'rollout')
-
 -- cli_self_tests: The newest self-test of every collector that made one.
 -- Grain: run and writer. Inputs: health_records. Parameters: none.
 SELECT run, writer, arg_max(component, time) AS component, max(time) AS time, arg_max(severity, time) AS severity,

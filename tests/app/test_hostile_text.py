@@ -1,4 +1,4 @@
-"""Names and texts that somebody recorded reach neither a terminal's controls nor a spreadsheet's formulas; `--raw` and JSON are exact."""
+"""Recorded names and texts reach neither a terminal's controls nor a spreadsheet's formulas; JSON is exact."""
 
 import csv
 import io
@@ -132,43 +132,26 @@ def _cells(text):
     return list(csv.reader(io.StringIO(text, newline="")))
 
 
-def test_csv_of_a_query_runs_nothing_and_raw_is_exact(home, capsys):
+def test_csv_of_a_query_runs_nothing(home, capsys):
     sql = "SELECT run, name, value, '-2.5' AS text, value * 2 AS \"=twice\" FROM scalars"
     main(["sql", sql, "--csv", "--home", str(home)])
     header, cells = _cells(capsys.readouterr().out)
     assert header == ["run", "name", "value", "text", "'=twice"]
     assert cells == [csv_cell(RUN), csv_cell(METRIC), "-1.5", "-2.5", "-3.0"]
     assert [cell[0] for cell in cells[:2]] == ["'", "'"]
-    main(["sql", sql, "--csv", "--raw", "--home", str(home)])
-    header, cells = _cells(capsys.readouterr().out)
-    assert (header[4], cells[:3]) == ("=twice", [RUN, METRIC, "-1.5"])
 
 
-def test_an_exported_csv_runs_nothing_and_raw_is_exact(home, tmp_path):
-    for name, *more in (("plain",), ("raw", "--raw")):
-        assert main(["export", RUN, "--to", str(tmp_path / f"{name}.csv"), "--home", str(home), *more]) == 0
-        arguments = [
-            "export",
-            RUN,
-            "--to",
-            str(tmp_path / f"t{name}.csv"),
-            "--what",
-            "tokens",
-            "--home",
-            str(home),
-            *more,
-        ]
-        assert main(arguments) == 0
-    plain, raw = ((tmp_path / f"{name}.csv").read_text() for name in ("plain", "raw"))
-    tokens, raw_tokens = ((tmp_path / f"t{name}.csv").read_text() for name in ("plain", "raw"))
-    assert not STEERING.search(plain + tokens)
-    assert METRIC in raw
-    assert METRIC not in plain
-    for text in (plain, tokens):
+def test_an_exported_csv_runs_nothing(home, tmp_path):
+    files = {what: tmp_path / f"{what}.csv" for what in ("metrics", "tokens")}
+    for what, file in files.items():
+        assert main(["export", RUN, "--to", str(file), "--what", what, "--home", str(home)]) == 0
+    metrics, tokens = (file.read_text() for file in files.values())
+    assert not STEERING.search(metrics + tokens)
+    assert METRIC not in metrics
+    for text in (metrics, tokens):
         cells = [cell for line in _cells(text) for cell in line]
         assert not [cell for cell in cells if re.match(r"[=+@]|-\D", cell)]
     assert "'=1+1" in tokens
-    assert '"=1+1"' in raw_tokens
 
 
 @given(

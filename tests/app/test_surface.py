@@ -91,7 +91,7 @@ def test_each_command_runs_on_a_stored_home(home: Path, tmp_path: Path, monkeypa
         ("show r --pair total", "--pair: pass --tokens, too"),
         ("show r --tokens --steps 3:", "--tokens: name one step, as in --steps 12"),
         ("compare r s --recipe a.yaml", "--recipe: name one run, without --metric"),
-        ("export r --to wandb --raw", "--to wandb: leave out --raw"),
+        ("export r --to wandb --overwrite", "--to wandb: leave out --overwrite"),
         ("export r --to r.csv --project p", "--to r.csv: leave out --project"),
         ("correct r on --preset tis", "--preset: a preview; what is switched on is the correction of the settings (docs/correction.md)"),
         ("stor", "'stor' does not exist; did you mean 'store'?"),

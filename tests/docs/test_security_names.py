@@ -2,8 +2,6 @@
 
 import re
 
-from processes import understood
-
 from logprobe.collectors import environment
 
 
@@ -17,11 +15,6 @@ def test_every_boundary_names_a_test_that_exists(repository):
         for file, name in named:
             text = (repository / file).read_text(encoding="utf-8")
             assert re.search(rf"^def {name}\(" if name else "^def test_", text, re.MULTILINE), f"{file}::{name}"
-
-
-def test_the_switch_for_exact_text_is_there():
-    assert understood(["sql", "SELECT 1", "--csv", "--raw"]).raw
-    assert understood(["export", "r", "--to", "r.csv", "--raw"]).raw
 
 
 def test_the_policy_says_how_to_report_and_where_the_proofs_are(repository):
