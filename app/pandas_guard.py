@@ -7,13 +7,17 @@ pyarrow works without pandas and so does everything that is done in a process th
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 
-class _NoPandas(MetaPathFinder):
+class _NoPandas:
+    """A finder. Without the base class for such, whose module takes longer to load than a quick command may."""
+
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
         if name == "pandas":
             raise ModuleNotFoundError("pandas is kept out of this process", name=name)

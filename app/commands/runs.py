@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -40,18 +39,7 @@ def run(arguments: Arguments) -> int:
     Exit code 1 if a data directory could not be read. Its name is on stderr.
     """
     home, places = _places_of(arguments)
-    lines: list[dict[str, Any]] = []
-    failed = 0
-    with ThreadPoolExecutor(len(places)) as pool:
-        pending = {where: pool.submit(_lines_at, where) for where in places}
-        for where, asked in pending.items():
-            try:
-                lines += [row | {"where": where} if len(places) > 1 else row for row in asked.result()]
-            except LogprobeError as error:
-                if where == str(home.path):
-                    raise
-                complain(str(error))
-                failed = 1
+    lines, failed = (_lines_at(places[0]), 0) if len(places) == 1 else _lines_of_several(places)
     show(lines, as_json=arguments.json)
     if not lines:
         _say_unlisted(home)
@@ -63,6 +51,25 @@ def _places_of(arguments: Arguments) -> tuple[Home, list[str]]:
     """Return the home, and all places to read: the home first, then those of --also. Raises `ConfigurationError`."""
     home = Home(home_path(arguments))
     return home, [str(home.path), *checked(arguments.also, home)]
+
+
+def _lines_of_several(places: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
+    """Return the lines of all data directories, and 1 if one after the first could not be read."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only for --also
+
+    lines: list[dict[str, Any]] = []
+    failed = 0
+    with ThreadPoolExecutor(len(places)) as pool:
+        pending = {where: pool.submit(_lines_at, where) for where in places}
+        for where, asked in pending.items():
+            try:
+                lines += [row | {"where": where} for row in asked.result()]
+            except LogprobeError as error:
+                if where == places[0]:
+                    raise
+                complain(str(error))
+                failed = 1
+    return lines, failed
 
 
 def _lines_at(where: str) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ WITH arrivals AS (
 ), news AS (
     SELECT run, string_agg(what, ', ' ORDER BY what) AS news FROM happened GROUP BY run
 )
-SELECT run, first_at, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
+SELECT run, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
        coalesce(revision, 0) AS revision, news, judgements AS judgement, spooled.newest_at AS spooled_at,
        if(greatest(steps.last_at, rollouts.last_at) IS NULL, NULL,
           if(kept, last_data_at, least(greatest(steps.last_at, rollouts.last_at), last_data_at))) AS last_record_at,

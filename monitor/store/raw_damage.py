@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import Stamp, stamp_of
@@ -111,6 +110,8 @@ class Damaged:
 
 def fault_of(path: Path, nbytes: int, rows: int) -> str | None:
     """Return the fault of a file by its size and footer, or None if it has none or was removed."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - a reader of an index does without it
+
     try:
         size = path.stat().st_size
         if size != nbytes:
@@ -142,7 +143,9 @@ def _advice(words: str) -> str:
 
 
 def _first_damaged(raw: Path, damaged: Damaged) -> Path | None:
-    """DuckDB does not say which one."""
+    """Return the first damaged file below `raw`, or None. DuckDB does not name it."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
+
     deadline = time.monotonic() + _FIRST_SECONDS
     for path in sorted(raw.glob("[!!]*/*/*.parquet")):
         try:

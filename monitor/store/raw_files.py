@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from logprobe.collectors.files import make_durable
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
@@ -53,7 +52,9 @@ def empty_file(home: Home, kind: str) -> Path:
 
 
 def write_empty_files(home: Home) -> None:
-    """One file without rows per kind, so that the views always have a file to read."""
+    """Write one file without rows per kind, so that the views always have a file to read."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - a reader does without it
+
     for kind in RAW_KINDS:
         path = empty_file(home, kind)
         if not is_empty_file(path, kind):
@@ -66,6 +67,8 @@ def write_empty_files(home: Home) -> None:
 def is_empty_file(path: Path, kind: str) -> bool:
     """Return whether `path` is a whole file without rows, and not of an earlier logprobe, whose records had other
     columns."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
+
     try:
         return bool(pq.read_schema(path).names == _columns(kind).names)
     except (OSError, pa.ArrowException, ValueError):
