@@ -299,8 +299,7 @@ def steps_chart(
     diagnosis: LatestDiagnosis | None,
     said: str = "",
 ) -> None:
-    """Draw `panels` of a run, with what happened."""
-    zoom()
+    """Draw `panels` of a run in the steps in view, see `zoom`, with what happened."""
     onset = steps.onset_of(diagnosis)
     seen = window(frame["step"])
     marks = data.events_of(run)

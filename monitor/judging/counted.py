@@ -40,11 +40,15 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
         found.append(Finding("synthetic_eos", Confidence.INFERRED, evidence={"sequences": ends}))
     if max(frame.joins.other_ids, frame.joins.unaligned):
         odd = max(frame.joins.other_ids, frame.joins.unaligned)
-        found.append(_certain("retokenization", frame, sequences=odd))
+        count = np.fmax(frame.series["other_ids"], frame.series["unaligned"])
+        found.append(_certain("retokenization", frame, count, sequences=odd))
     elif not ends and frame.joins.missing != frame.joins.sequences:
         missing = max(frame.joins.missing_tokens, absent)
         share = missing / max(frame.joins.tokens, missing, 1)
-        found += [_certain("missing_logprobs", frame, tokens=missing, share=share)] if missing else []
+        count = (
+            frame.series["missing_tokens"] if missing > absent else None
+        )  # a sample says in no step that it had none
+        found += [_certain("missing_logprobs", frame, count, tokens=missing, share=share)] if missing else []
     if broken > 0 and not ends:
         count = np.sum(list(kinds.values()), axis=0)
         found.append(

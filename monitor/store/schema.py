@@ -13,7 +13,6 @@ from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.sql_files import schema
 
 VERSION: Final = 37
-_OLDER_CODE: Final = "0b68d890"  # the last commit that opens older schemas
 # The time is the store's identity, see `Store.identity`.
 _TABLE: Final = """
 CREATE TABLE schema_versions (
@@ -74,7 +73,7 @@ def check_version(version: int, place: str) -> None:
         )
     if version < VERSION:
         raise StoreError(
-            f"{place} has schema {version} of an older logprobe. Export its runs with the code of commit {_OLDER_CODE} "
+            f"{place} has schema {version} of an older logprobe. Export its runs with the version that wrote it "
             "(logprobe export), or use a new data directory."
         )
 

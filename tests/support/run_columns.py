@@ -173,6 +173,7 @@ def series_of(step: Array, s: Mapping[str, Array]) -> Series:
         "nonfinite_trainer": s["n_nonfinite_policy"], "sentinel": s["n_sentinel_behaviour"] + s["n_sentinel_policy"],
         "positive_rollout": s["n_positive_behaviour"], "zero_rollout": s["n_zero_behaviour"],
         "zero_trainer": s["n_zero_policy"], "c_nn": n * n, "c_aa": a * a, "c_an": a * n, "c_qq": q * q, "c_qn": q * n,
+        **dict.fromkeys(("other_ids", "unaligned", "missing_tokens"), 0 * n),  # no record says in which steps
     }  # fmt: skip
     steps, index = np.unique(step, return_inverse=True)
     return Series({"step": steps, **{name: np.bincount(index, values) for name, values in summed.items()}})

@@ -134,13 +134,14 @@ function key(view, event) {
   show(view, stops[Math.max(0, Math.min(stops.length - 1, now + way * (event.shiftKey ? 10 : 1)))]);
 }
 
-// Values at a place, or the newest ones (null). Where a long run was thinned and this step left out: near it.
+// Values at a place, or the newest ones in view (null). Where a long run was thinned and this step left out: near it.
 function show(view, at) {
   view.at = at;
+  const newest = view.box._fullLayout?.xaxis?.range[1];
   for (const { trace, shown } of view.values) {
     const { x, y } = view.box._fullData[trace] ?? {};
     let best = -1;
-    for (let i = 0; x && i < x.length; i += 1) if (Number.isFinite(y[i]) || at !== null) if (best < 0 || at === null || Math.abs(x[i] - at) < Math.abs(x[best] - at)) best = i;
+    for (let i = 0; x && i < x.length; i += 1) if (at !== null || (Number.isFinite(y[i]) && !(typeof x[i] === "number" && x[i] > newest))) if (best < 0 || at === null || Math.abs(x[i] - at) < Math.abs(x[best] - at)) best = i;
     shown.textContent = best < 0 ? "–" : `${at !== null && x[best] !== at ? "≈ " : ""}${number(y[best])}`;
   }
   const axis = view.box._fullLayout?.xaxis;

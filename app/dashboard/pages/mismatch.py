@@ -149,6 +149,7 @@ def _metric(at: At, declared: Declared) -> None:
     ]
     ui.title(declared.label, " · ".join(filter(None, about)))
     ui.write(f"{declared.words} `{declared.formula}`")
+    ui.zoom()
     ui.steps_chart(
         f"metric {declared.key}",
         at.run,

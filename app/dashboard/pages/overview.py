@@ -37,6 +37,7 @@ def draw(run: Run) -> None:
     with ui.guarded("tiles"):
         st.html(tiles(run, frame, OVERVIEW, found, ui.theme()))
     with ui.guarded("chart"):
+        ui.zoom()
         ui.steps_chart("steps chart", run, frame, OVERVIEW, diagnosis=found, said=sentence(shown))
 
 

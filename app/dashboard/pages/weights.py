@@ -271,6 +271,7 @@ def odd_of(lane: Lane) -> Iterator[str]:
 
 def _lag(at: At) -> None:
     ui.title("Lag and delay", "age of the weights that sampled, and how long new ones took to arrive")
+    ui.zoom()
     ui.steps_chart("weights", at.run, at.frame, PANELS, diagnosis=data.diagnosis_of(at.run))
 
 

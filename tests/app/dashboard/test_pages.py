@@ -118,6 +118,7 @@ def test_a_page_is_drawn_and_names_stay_text(
         words = str(getattr(each, "value", "")) + str(getattr(each, "label", ""))
         assert not re.search(r"(?<!\\)!?(?<!\\)\[[ab]\]\(", words), words
     if run == RUN and not query:
+        assert page in SAYS, "add words that this page shows"
         assert SAYS[page] in text_of(app)
 
 

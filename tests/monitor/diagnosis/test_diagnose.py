@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from diagnosis_simulation import Simulation, noisy, tempered
 
 from logprobe.monitor.judging.document import DiagnosisDocument
@@ -76,6 +77,22 @@ def test_what_a_finding_hides_is_not_measured() -> None:
     assert names(diagnosis) == ["misaligned_tokens"]
     assert diagnosis["findings"][0]["evidence"]["shift"] == 1
     assert "the inference path and the objective" in {item["what"] for item in diagnosis["not_measured"]}
+
+
+@pytest.mark.parametrize(
+    ("column", "joins", "cause"),
+    [
+        ("other_ids", Joins(sequences=384, seen_by_engine=384, other_ids=2), "retokenization"),
+        ("unaligned", Joins(sequences=384, seen_by_engine=384, unaligned=2), "retokenization"),
+        ("missing_tokens", Joins(sequences=384, tokens=6144, seen_by_engine=382, missing=2, missing_tokens=32), "missing_logprobs"),
+    ],
+)  # fmt: skip
+def test_what_joins_counted_begins_with_the_step_in_which_they_did(column: str, joins: Joins, cause: str) -> None:
+    whole = Simulation().frame()
+    count = np.where(whole.series.step >= 7, 1.0, 0.0)
+    found = diagnosed(replace(whole, series=Series({**whole.series.columns, column: count}), joins=joins))
+    (finding,) = [each for each in found["findings"] if each["cause"] == cause]
+    assert finding["since_step"] == 7
 
 
 def test_noise_of_unknown_age_is_no_confident_guess() -> None:
