@@ -189,7 +189,7 @@ def _recurring(frame: Frame) -> Finding | None:
 
 
 def _by_power(frame: Frame, rows: Strata, sure: Confidence) -> Finding | None:
-    """Name updates that stopped arriving where K3 of most tokens grows like a power of their number, not at once."""
+    """Name updates that stopped arriving where K3 of most tokens grows like a power of their number."""
     shape = shape_of(rows)
     if shape is None or shape.step is None or shape.kind != "power" or frame.older:
         return None

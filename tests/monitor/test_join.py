@@ -87,6 +87,13 @@ def test_of_several_records_that_do_not_match_the_newest_before_training_is_comp
     check(sequence(fed), rollout_source="unaligned", request_id="at 3")
 
 
+def test_of_several_records_that_do_not_match_one_of_as_many_tokens_is_compared_before_a_nearer_one(fed: Fed):
+    wrong = [sampled("a", n, token_ids=[9] * n, time=at(i), request_id=f"at {i}") for i, n in ((1, 4), (2, 3), (3, 5))]
+    fed.feed("rollout", *wrong)
+    fed.feed("training", MISSING)  # four tokens, trained at 3
+    check(sequence(fed), rollout_source="unaligned", length_match=True, request_id="at 1")
+
+
 ALIKE = [sampled("a", version=f"v{i}", logprobs=[-1.0 - i, -2.0, -3.0, -4.0], time=at(i)) for i in (1, 2)]
 
 
