@@ -20,7 +20,7 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
         return [unfilled]
     found = [] if unfilled is None else [unfilled]
     ends = placeholder_ends(frame)
-    n = max(frame.total("n_compared"), 1.0)
+    n = max(frame.series.total("n_compared"), 1.0)
     absent = _absent(frame)
     kinds = {name: np.nan_to_num(frame.series[name]) for name in ("nonfinite_rollout", "nonfinite_trainer", "sentinel")}
     kinds["positive"] = np.zeros(len(frame.series))
@@ -157,24 +157,21 @@ def _zeros(frame: Frame, side: str) -> tuple[float, float]:
         if nearly > number("zero_rounded") * zeros:
             return 0.0, 0.0
         return float(alone.mean()), zeros / max(int(alone.sum()), 1)
-    n = frame.total("n_compared")
-    alone_n = frame.total(f"zero_{side}")  # the series counts a zero where the other side is below −1
+    n = frame.series.total("n_compared")
+    alone_n = frame.series.total(f"zero_{side}")  # the series counts a zero where the other side is below −1
     return (alone_n / n, 1.0) if n else (0.0, 0.0)
 
 
 def _zeros_in(frame: Frame, side: str) -> Steps:
     """Return the steps of which many tokens are 0 on one side."""
-    column, many = f"zero_{side}", number("zero_share") / 2
     steps, seen = frame.series.step, frame.recorded
     if seen is not None and len(seen):
         ours, theirs = (seen.r, seen.t) if side == "rollout" else (seen.t, seen.r)
         steps, index = np.unique(seen.step, return_inverse=True)
         share = np.bincount(index, (ours == 0) & (theirs != 0)) / np.bincount(index)
-    elif column in frame.series.columns:
-        share = frame.series[column] / np.maximum(frame.series["n_compared"], 1)
     else:
-        return steps[:0]
-    return steps[share > many]
+        share = frame.series[f"zero_{side}"] / np.maximum(frame.series["n_compared"], 1)
+    return steps[share > number("zero_share") / 2]
 
 
 def placeholder_ends(frame: Frame) -> int:
@@ -201,6 +198,7 @@ def _weights(frame: Frame) -> list[Finding]:
     """Name what fingerprints and counts of tensors say of weight updates."""
     found = []
     readings, since = frame.readings, frame.growth.since_step
+    visible = frame.gap.k3 > number("visible_k3")
     if readings.divergence is not None:
         apart = readings.divergence
         evidence: dict[str, object] = {"replicas": ", ".join(apart.replicas), "version": apart.version}
@@ -216,12 +214,12 @@ def _weights(frame: Frame) -> list[Finding]:
             evidence["versions"] = len(readings.recurring)
         found.append(Finding(cause, Confidence.CERTAIN, readings.mismatch.step, evidence=evidence))
     counts = [record.tensors for record in frame.weights.updates if record.tensors]
-    if not found and counts and min(counts) < max(counts) and frame.gap.visible:
+    if not found and counts and min(counts) < max(counts) and visible:
         first = next(r.step for r in frame.weights.updates if r.tensors and r.tensors < max(counts))
         evidence = {"tensors": min(counts), "before": max(counts)}
         since = first if first is not None else since
         found.append(Finding("partial_weight_sync", Confidence.KNOWN, since, evidence=evidence))
-    sums = _different_checksums(frame) if not found and frame.gap.visible else 0
+    sums = _different_checksums(frame) if not found and visible else 0
     if sums:
         found.append(Finding("partial_weight_sync", Confidence.KNOWN, since, evidence={"checksums": sums}))
     return found

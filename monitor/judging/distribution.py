@@ -15,10 +15,10 @@ import numpy as np
 from logprobe.monitor.judging.counted import placeholder_ends
 from logprobe.monitor.judging.course import shape_of
 from logprobe.monitor.judging.declared import declared, listed
-from logprobe.monitor.judging.frame import Frame, k3_of
+from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import far
-from logprobe.monitor.judging.measures import SIGNIFICANT, clustered, correlation, off_one
+from logprobe.monitor.judging.measures import SIGNIFICANT, clustered, correlation, k3_of, off_one
 from logprobe.monitor.judging.proofs import vocabularies
 from logprobe.monitor.judging.records import gap_of, windows
 from logprobe.monitor.judging.thresholds import number
@@ -304,7 +304,7 @@ def unrelated(frame: Frame, whole: Frame) -> bool:
         return False  # noise of this size spoils a correlation by itself
     if not frame.gap.correlation < number("related") and not _parted(frame):
         return False
-    if frame.total("positive_rollout") > number("positive_share") * frame.gap.n:
+    if frame.series.total("positive_rollout") > number("positive_share") * frame.gap.n:
         return False
     first = gap_of(whole.series.within(windows(whole.series.step)[0]))
     if first.n >= number("fewest") and first.correlation > number("was_related") and not _at_once(whole):

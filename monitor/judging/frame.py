@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.judging.judgement import Growth, Remembered
-from logprobe.monitor.judging.measures import Floats, Mean, from_sums
+from logprobe.monitor.judging.measures import Floats, Mean, from_sums, k3_of
 from logprobe.monitor.judging.records import Gap, Joins, Series, Weights, gap_of, windows
 from logprobe.monitor.judging.replay import Replay
 from logprobe.monitor.judging.setup import Setup
@@ -331,12 +331,6 @@ class Placed:
         )
 
 
-def k3_of(d_N: Floats) -> Floats:
-    """Return K3 of each log-ratio [N]."""
-    k3: Floats = np.expm1(np.clip(d_N, -number("clamp"), number("clamp"))) - d_N
-    return k3
-
-
 @dataclass(frozen=True, eq=False)
 class Pair:
     """K3 of another pair than engine and trainer, by step.
@@ -454,15 +448,6 @@ class Frame:
             recorded=None if recorded is None else recorded.where(np.isin(recorded.step, steps)),
             history=None if self.history is None else self.history.within(steps),
         )
-
-    def total(self, column: str) -> float:
-        """Return the sum of a column of the series; 0 if the column was not recorded."""
-        return self.series.total(column) if column in self.series.columns else 0.0
-
-    @property
-    def routing_agreement(self) -> float | None:
-        """Share of (token, layer) with the same experts on both sides; None if too few are recorded."""
-        return self.replay.agreement if self.replay.measured else None
 
     @cached_property
     def older(self) -> bool:

@@ -41,7 +41,7 @@ def expected(frame: Frame) -> tuple[float, float, bool]:
 def _rows(frame: Frame) -> tuple[list[Prior], bool]:
     """Return the rows of the level table that may be this setup's, and whether nothing of the setup is known."""
     traits = _traits(frame.setup, *_heads(frame))
-    if traits.experts and (frame.routing_agreement or 0.0) >= number("routes_agree"):
+    if traits.experts and frame.replay.measured and frame.replay.exact:
         traits = replace(traits, experts=False)  # what is left with the same experts is what a dense model has
     return [row for row in PRIORS if traits.fits(row)] or list(PRIORS), traits.nothing
 
@@ -181,9 +181,9 @@ def numerics(frame: Frame) -> float | None:
 
 def identical(frame: Frame) -> bool:
     """Return whether both sides have the same bits in nearly every token of at least two steps."""
-    n = frame.total("n")
+    n = frame.series.total("n")
     steps = int(np.sum(frame.series["n"] > 0)) if len(frame.series) else 0
-    return steps >= number("identical_steps") and frame.total("n_same") >= number("identical_share") * n > 0
+    return steps >= number("identical_steps") and frame.series.total("n_same") >= number("identical_share") * n > 0
 
 
 def bits_may_agree(frame: Frame) -> bool:

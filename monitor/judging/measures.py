@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.monitor.metrics.sums import CLAMP
+
 Floats = NDArray[np.float64]
 
 # Standard errors: of 200 runs × 50 tests, 0.006 are false; looks at a growing run are many more.
@@ -95,6 +97,12 @@ def difference(a: Mean, b: Mean) -> float:
     """
     error = math.hypot(a.error, b.error)
     return (a.value - b.value) / error if error > 0 and math.isfinite(error) else 0.0
+
+
+def k3_of(d_N: Floats) -> Floats:
+    """Return K3 of each log-ratio [N]."""
+    k3: Floats = np.expm1(np.clip(d_N, -CLAMP, CLAMP)) - d_N
+    return k3
 
 
 def correlation(x_N: Floats, y_N: Floats) -> float:

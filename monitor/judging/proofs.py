@@ -205,7 +205,7 @@ _FACTS: Final[Mapping[str, Callable[[Frame], bool]]] = MappingProxyType(
         "loads_recorded": _loads_recorded,
         "cache_cleared": _cache_cleared,
         "steady_at_first": _steady_at_first,
-        "routes_agree": lambda frame: (frame.routing_agreement or 0.0) >= number("routes_agree"),
+        "routes_agree": lambda frame: frame.replay.measured and frame.replay.exact,
         "batch_invariant": lambda frame: any(bool(value) for value in frame.setup.engine("batch_invariant")),
         "version_stands_still": lambda frame: stands_still(frame) is not None,
     }

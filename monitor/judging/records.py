@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.judging.measures import Floats, Mean, from_sums
 
-ROUNDING: Final = 1e-8  # K3 of two float32 computations of the same log-probs is below (recorded runs: 1e-12)
 WINDOW: Final = 40  # steps of the run's beginning and of today that are compared
 _START_UP: Final = 20  # steps before the beginning, where there are enough
 _LONG: Final = 120  # steps from which on there are
@@ -92,11 +91,6 @@ class Gap:
     def even(self) -> float:
         """(mean |d|)² over mean d²: 2/π of normal d, and w times that where only a share w of the tokens differs."""
         return _share(self.size**2, self.square)
-
-    @property
-    def visible(self) -> bool:
-        """Whether there is any beyond rounding."""
-        return self.k3 > ROUNDING
 
 
 def gap_of(series: Series) -> Gap:

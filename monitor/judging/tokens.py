@@ -29,11 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.monitor.judging.measures import Floats, Mean, clustered
+from logprobe.monitor.judging.measures import Floats, Mean, clustered, k3_of
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.metrics.lag import Versions
-from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
+from logprobe.monitor.metrics.sums import exp_clamped
 from logprobe.monitor.ragged import floats
 
 Codes = NDArray[np.intp]
@@ -142,7 +142,7 @@ class Tokens:
     @cached_property
     def k3(self) -> Floats:
         """Each token's K3 [N], from what is left of d."""
-        return np.expm1(np.clip(self.d, -CLAMP, CLAMP)) - self.d
+        return k3_of(self.d)
 
     @cached_property
     def ratio(self) -> Mean:

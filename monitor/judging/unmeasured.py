@@ -10,9 +10,9 @@ import numpy as np
 from logprobe.monitor.judging.document import NotMeasuredDocument
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Finding
+from logprobe.monitor.judging.thresholds import number
 
 ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread
-_SOME: Final = 200  # tokens: with fewer no rule judges them
 _PLUGIN: Final = "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN)"
 
 
@@ -39,7 +39,7 @@ def _versions(frame: Frame) -> str:
 
 
 def _no_tokens(frame: Frame) -> bool:
-    return bool(frame.gap.n) and (frame.tokens is None or len(frame.tokens) < min(_SOME, frame.gap.n))
+    return bool(frame.gap.n) and (frame.tokens is None or len(frame.tokens) < min(number("fewest"), frame.gap.n))
 
 
 def _no_entropy(frame: Frame) -> bool:
