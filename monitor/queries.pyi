@@ -866,24 +866,28 @@ class DiagnosisStepsOnTheirWay(TypedDict):
 def diagnosis_steps_on_their_way(source: Source, /, *, run: Any) -> Rows[DiagnosisStepsOnTheirWay]: ...
 
 class DiagnosisTokens(TypedDict):
-    sequence: Any  # BIGINT
     step: Any  # BIGINT
-    token_id: Any  # INTEGER
-    mask: Any  # BOOLEAN
-    r: Any  # FLOAT
-    t: Any  # FLOAT
-    broken: Any  # BOOLEAN
-    entropy: Any  # FLOAT
-    weight_version: Any  # VARCHAR
-    trainer_weight_version: Any  # VARCHAR
+    token_ids: Any  # INTEGER[]
+    mask: Any  # BOOLEAN[]
+    received: Any  # FLOAT[]
+    source: Any  # FLOAT[]
+    t: Any  # FLOAT[]
+    entropy: Any  # FLOAT[]
+    stated: (
+        Any  # STRUCT("start" INTEGER, "end" INTEGER, sampled_start INTEGER, sampled_end INTEGER, "version" VARCHAR)[]
+    )
+    rank: Any  # INTEGER
+    tags: Any  # MAP(VARCHAR, VARCHAR)
     group_id: Any  # VARCHAR
+    weight_version: Any  # VARCHAR
+    rollout_source: Any  # VARCHAR
+    alignment: Any  # VARCHAR
     replica: Any  # VARCHAR
     cached_prefix_tokens: Any  # INTEGER
     prompt_hash: Any  # VARCHAR
-    rank: Any  # INTEGER
     finish_reason: Any  # VARCHAR
     prompt_length: Any  # INTEGER
-    tags: Any  # MAP(VARCHAR, VARCHAR)
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
 
 def diagnosis_tokens(
     source: Source, /, *, parts: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...

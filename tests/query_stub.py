@@ -17,7 +17,7 @@ import duckdb
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_places
-from logprobe.monitor.store.raw_files import empty_file
+from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file, empty_rows
 from logprobe.monitor.store.sql_files import statement
 from logprobe.monitor.store.store import Store
 
@@ -70,6 +70,8 @@ def stub() -> str:
 
 def _functions(store: Store) -> Iterator[str]:
     with store.transaction() as cursor:
+        for kind in RAW_KINDS:
+            cursor.register(f"spooled_{kind}", empty_rows(kind))
         for name in names():
             if not name.startswith(_PARTS) and (parsed := _reading(cursor, name)) is not None:
                 yield _function(cursor, store.home, name, parsed)

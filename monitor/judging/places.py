@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.monitor.judging.frame import Column, Placed
-from logprobe.monitor.judging.tokens import Tokens, sequences_of
+from logprobe.monitor.judging.tokens import Tokens, layout
 
 Codes = NDArray[np.intp]
 
@@ -27,13 +27,8 @@ def places_of(table: pa.Table, recorded: Tokens) -> tuple[Placed, ...]:
         table: rows of ``diagnosis_tokens``.
         recorded: the same rows as `tokens.from_table` gives them.
     """
-    mask_M = table["mask"].fill_null(False).to_numpy().astype(np.bool_)
-    sequence_M = sequences_of(table["step"], table["sequence"])
-    begins_S = np.flatnonzero(np.diff(sequence_M, prepend=-1) > 0)
+    sequence_M, mask_M, _ = layout(table)
     usable_N = np.isfinite(recorded.d) & ~recorded.broken
-    of_sequence = {
-        name: table[name].take(pa.array(begins_S)) for name in ("rank", "finish_reason", "prompt_length", "tags")
-    }
     sequence_N = recorded.sequence
 
     def each(column_S: Column) -> Column:
@@ -42,11 +37,11 @@ def places_of(table: pa.Table, recorded: Tokens) -> tuple[Placed, ...]:
     turn, turn_start = _turns(mask_M, sequence_M, recorded.place)
     groups: list[dict[str, Column]] = [
         {"from_start": Column.of(_blocks(recorded.place))},
-        {"from_end": Column.of(_blocks(_from_end(recorded))), "finish": each(_strings(of_sequence["finish_reason"]))},
+        {"from_end": Column.of(_blocks(_from_end(recorded))), "finish": each(_strings(table["finish_reason"]))},
         {"turn": Column.of(np.minimum(turn, _TURNS)), "turn_start": Column.of(_blocks(turn_start))},
-        {"rank": each(_strings(of_sequence["rank"]))},
-        {name: each(column) for name, column in _tags(of_sequence["tags"]).items()},
-        {"prompt_length": each(Column.of(_octaves(of_sequence["prompt_length"])))},
+        {"rank": each(_strings(table["rank"]))},
+        {name: each(column) for name, column in _tags(table["tags"]).items()},
+        {"prompt_length": each(Column.of(_octaves(table["prompt_length"])))},
     ]
     lag = recorded.lag[usable_N]
     columns = ({name: c.where(usable_N) for name, c in table.items() if _differs(c)} for table in groups)

@@ -1,6 +1,6 @@
 """A sample of raw tokens as flat arrays: what per-token rules look at.
 
-Dimensions: ``_N`` tokens, ``_M`` tokens of the stored rows, masked-out ones included.
+Dimensions: ``_N`` tokens, ``_M`` tokens of the stored rows, masked-out ones included, ``_S`` sequences.
 
 Repeated contexts are a control experiment that runs with several answers to a prompt carry with them. Answers to one
 prompt often begin with the same tokens. Where they part, two tokens were drawn from one and the same distribution, so
@@ -29,6 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.collectors.kernel.arithmetic import MAX_LOGPROB, is_sentinel, zero_of_unlikely
+from logprobe.collectors.recorder.arrays import offsets_of
+from logprobe.monitor import ragged
 from logprobe.monitor.judging.measures import Floats, Mean, clustered, k3_of
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.thresholds import number
@@ -156,53 +159,128 @@ class Tokens:
 
 
 def from_table(table: pa.Table, versions: Versions) -> Tokens:
-    """Return the rows of ``diagnosis_tokens`` as arrays.
+    """Return the tokens of the rows of ``diagnosis_tokens`` [S] as arrays.
 
     Args:
-        table: tokens in the order of their sequences, masked-out ones included.
+        table: sequences in their order, each with a token at least.
         versions: what is known of weight versions.
     """
-    mask_M = table["mask"].fill_null(False).to_numpy().astype(np.bool_)
-    sequence_M = sequences_of(table["step"], table["sequence"])
-    first_M = np.diff(sequence_M, prepend=-1) > 0
-    rank_M: Codes = np.cumsum(mask_M) - mask_M
-    begins = np.flatnonzero(first_M)
-    place_M: Codes = rank_M - (rank_M[begins][sequence_M] if len(begins) else rank_M)
-    counts = np.bincount(sequence_M, mask_M, minlength=len(begins)) if len(begins) else np.zeros(0)
-    last_M = mask_M & (place_M == counts[sequence_M] - 1) if len(begins) else mask_M
-    r_M, t_M = floats(table["r"]), floats(table["t"])
-    lags = versions.lags(_strings(table["trainer_weight_version"]), _strings(table["weight_version"]))
+    sequence_M, mask_M, place_M = layout(table)
+    lengths_S = ragged.lengths(table["token_ids"])
+    counts_S = np.bincount(sequence_M, mask_M, minlength=len(lengths_S))
+    own_M = _own_places(table, lengths_S, mask_M, place_M)
+    (r_M, has_r_M), (t_M, has_t_M) = _rollout_side(table, lengths_S, own_M), _elements(table["t"], lengths_S)
+    ours, theirs = table["weight_version"].take(pa.array(sequence_M)), _versions(table, lengths_S, own_M, mask_M)
+    lags = versions.lags(_strings(ours), _strings(theirs))
     context = pc.if_else(table["prompt_hash"].is_valid(), table["prompt_hash"], table["group_id"])
     everything = Tokens(
-        step=table["step"].to_numpy().astype(np.int64),
+        step=table["step"].to_numpy().astype(np.int64)[sequence_M],
         sequence=sequence_M,
-        place=place_M.astype(np.intp),
-        last=last_M,
-        token_id=table["token_id"].to_numpy().astype(np.intp),
+        place=place_M,
+        last=mask_M & (place_M == counts_S[sequence_M] - 1),
+        token_id=ragged.flat_ids(table["token_ids"]).astype(np.intp),
         r=r_M,
         t=t_M,
         d=t_M - r_M,
-        broken=table["broken"].to_numpy(),
-        entropy=floats(table["entropy"]),
+        broken=mask_M & has_r_M & has_t_M & _broken(r_M, t_M),
+        entropy=_elements(table["entropy"], lengths_S)[0],
         lag=lags["versions"],
-        version=_codes(table["weight_version"]),
-        replica=_codes(table["replica"]),
-        cached=_cached(table["cached_prefix_tokens"]),
-        context=_codes(context),
+        version=_codes(theirs),
+        replica=_codes(table["replica"])[sequence_M],
+        cached=_cached(table["cached_prefix_tokens"])[sequence_M],
+        context=_codes(context)[sequence_M],
     )
     return everything.where(mask_M)
+
+
+def layout(table: pa.Table) -> tuple[Codes, Bools, Codes]:
+    """Return of each token of the rows of ``diagnosis_tokens`` [M] the number of its sequence, whether it is under the
+    mask, and how many tokens under the mask stand before it in its sequence."""
+    lengths_S = ragged.lengths(table["token_ids"])
+    sequence_M: Codes = np.repeat(np.arange(len(lengths_S)), lengths_S).astype(np.intp)
+    mask_M = ragged.flat_mask(table["mask"], lengths_S)
+    before_M1 = offsets_of(mask_M)
+    place_M: Codes = before_M1[:-1] - before_M1[offsets_of(lengths_S)[:-1]][sequence_M]
+    return sequence_M, mask_M, place_M.astype(np.intp)
+
+
+def _own_places(table: pa.Table, lengths_S: Codes, mask_M: Bools, place_M: Codes) -> Codes:
+    """Return the place of each token among those of its rollout record [M]: its own position, or its rank among those
+    under the mask; −1 where it has none. Past the record's end there may be nothing."""
+    by_position_S = np.asarray(pc.equal(table["alignment"], "all").fill_null(False))
+    by_mask_S = np.asarray(pc.is_in(table["alignment"], pa.array(["masked", "prefix"])))
+    offsets_S1 = offsets_of(lengths_S)
+    position_M = np.arange(offsets_S1[-1]) - np.repeat(offsets_S1[:-1], lengths_S)
+    by_mask_M = np.where(np.repeat(by_mask_S, lengths_S) & mask_M, place_M, -1)
+    return np.where(np.repeat(by_position_S, lengths_S), position_M, by_mask_M).astype(np.intp)
+
+
+def _rollout_side(table: pa.Table, lengths_S: Codes, own_M: Codes) -> tuple[Floats, Bools]:
+    """Return r as the trainer received it, or from the rollout record [M], and which tokens have it."""
+    r_M, has_M = _elements(table["received"], lengths_S)
+    received_S, joined_S = (
+        np.asarray(pc.equal(table["rollout_source"], name).fill_null(False)) for name in ("received", "joined")
+    )
+    received_M = np.repeat(received_S, lengths_S)
+    r_M, has_M = np.where(received_M, r_M, np.nan), has_M & received_M
+    if not joined_S.any():
+        return r_M, has_M
+    sizes_S = np.maximum(ragged.lengths(table["source"]), 0)
+    elements, starts_S = ragged.one_array(table["source"]).flatten(), offsets_of(sizes_S)[:-1]
+    at_M = np.flatnonzero(np.repeat(joined_S, lengths_S) & (own_M >= 0) & (own_M < np.repeat(sizes_S, lengths_S)))
+    taken = (np.repeat(starts_S, lengths_S) + own_M)[at_M]
+    r_M[at_M], has_M[at_M] = floats(elements)[taken], np.asarray(elements.is_valid())[taken]
+    return r_M, has_M
+
+
+def _elements(column: pa.ChunkedArray, lengths_S: Codes) -> tuple[Floats, Bools]:
+    """Return the elements of lists [M], NaN for null, and which are not null. A null list has only such."""
+    values_M, has_M = np.full(int(lengths_S.sum()), np.nan), np.zeros(int(lengths_S.sum()), np.bool_)
+    if column.null_count < len(column):
+        elements, there_M = ragged.one_array(column).flatten(), np.repeat(np.asarray(column.is_valid()), lengths_S)
+        values_M[there_M], has_M[there_M] = floats(elements), np.asarray(elements.is_valid())
+    return values_M, has_M
+
+
+def _broken(r_M: Floats, t_M: Floats) -> Bools:
+    """Return which tokens with both log-probs are left out of every mean, by the rules of `arithmetic`."""
+    nonfinite = ~(np.isfinite(r_M) & np.isfinite(t_M))
+    with np.errstate(invalid="ignore"):
+        found: Bools = nonfinite | is_sentinel(r_M) | is_sentinel(t_M) | (np.maximum(r_M, t_M) > MAX_LOGPROB)
+        return found | zero_of_unlikely(t_M, r_M)
+
+
+def _versions(table: pa.Table, lengths_S: Codes, own_M: Codes, mask_M: Bools) -> pa.ChunkedArray:
+    """Return the version of the weights that sampled each token [M], as engine or trainer recorded it; null where they
+    differ."""
+    names: dict[str, int] = {}
+    offsets_S1 = offsets_of(lengths_S)
+    position_M = np.arange(offsets_S1[-1]) - np.repeat(offsets_S1[:-1], lengths_S)
+    all_S = np.asarray(pc.equal(table["alignment"], "all").fill_null(False))
+    stated_M = np.where(np.repeat(all_S, lengths_S) | mask_M, position_M, -1)
+    engine_M = _of_spans(table["spans"], offsets_S1, own_M, names)
+    trainer_M = _of_spans(table["stated"], offsets_S1, stated_M, names)
+    known_M = np.where(trainer_M < 0, engine_M, np.where((engine_M < 0) | (engine_M == trainer_M), trainer_M, -1))
+    codes = pa.array(known_M.astype(np.int32), mask=known_M < 0)
+    return pa.chunked_array([pa.array(list(names), pa.string()).take(codes)])
+
+
+def _of_spans(column: pa.ChunkedArray, offsets_S1: Codes, at_M: Codes, names: dict[str, int]) -> Codes:
+    """Return the code in `names` of the first span that each token lies in by its place `at_M` [M]; −1: in none."""
+    codes_M = np.full(len(at_M), -1, np.intp)
+    for sequence, spans in enumerate(column.to_pylist()) if column.null_count < len(column) else ():
+        codes, at = (each[offsets_S1[sequence] : offsets_S1[sequence + 1]] for each in (codes_M, at_M))
+        for span in reversed(spans or ()):
+            if span["start"] is not None and span["end"] is not None:
+                version = span["version"]
+                code = -1 if version is None else names.setdefault(version, len(names))
+                codes[(at >= max(span["start"], 0)) & (at < span["end"])] = code
+    return codes_M
 
 
 def replicas_of(table: pa.Table) -> tuple[str, ...]:
     """Return the names of the replicas, in the order of their codes."""
     return tuple(pc.unique(table["replica"]).drop_null().to_pylist())
-
-
-def sequences_of(steps: pa.ChunkedArray, numbers: pa.ChunkedArray) -> Codes:
-    """Return the number of each row's sequence, without gaps: of some nothing is kept, and numbers are of one step."""
-    step_M, number_M = steps.to_numpy(), numbers.to_numpy()
-    begins = (np.diff(number_M, prepend=number_M[:1]) != 0) | (np.diff(step_M, prepend=step_M[:1]) != 0)
-    return np.cumsum(begins).astype(np.intp)
 
 
 def _strings(column: pa.ChunkedArray) -> pa.ChunkedArray:

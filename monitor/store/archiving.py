@@ -25,9 +25,10 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import frozen, tiers
 from logprobe.monitor.store.archive import Archive, Changes, Counts, MergeReport
-from logprobe.monitor.store.archive_file import FROZEN, Merged
+from logprobe.monitor.store.archive_file import FROZEN, Merged, with_rows
 from logprobe.monitor.store.archive_identity import MARK
 from logprobe.monitor.store.merging import Merger, Refused, TakenIn
+from logprobe.monitor.store.raw_files import RAW_KINDS, empty_rows
 from logprobe.monitor.store.readers import Readers
 from logprobe.monitor.store.tombstone import Deletion, Tombstone, Tombstones
 
@@ -213,6 +214,26 @@ class Archiving:
             behind = self._merger.waits_of(run) or self._merged != self._noted
         if behind:
             self.merge(runs=[run])
+
+    def spooled(self, run: str) -> dict[str, pa.Table]:
+        """Return the rows with tokens of a run's segments that wait in the spool, by kind.
+
+        All that the index does not place in a file, and more; what would fill a file, or cannot be read, is merged
+        instead. Raises `StoreError`.
+        """
+        with self._turn:
+            segments = self._merger.segments(run, RAW_KINDS)
+            behind = segments is None or self._merged != self._noted
+        if segments is None:
+            self.merge(runs=[run])
+        elif behind:
+            self.note()
+        return {
+            kind: pa.concat_tables(
+                [empty_rows(kind), *(with_rows(each) for each in segments or () if each.where.kind == kind)]
+            )
+            for kind in RAW_KINDS
+        }
 
     def bring_all(self) -> None:
         """Have all tokens of all runs in files of the archive that the index knows. Raises `StoreError`."""

@@ -89,6 +89,18 @@ class Merger:
         """Tell whether segments of a run wait."""
         return run in self._runs
 
+    def segments(self, run: str, kinds: Collection[str]) -> list[Segment] | None:
+        """Return the segments of a run that wait, of some kinds; None: they would fill a file, or one of them cannot be
+        read."""
+        with self._lock:
+            waiting = [one for one in self._runs.get(run, {}).values() if one.where.kind in kinds]
+        if sum(one.nbytes for one in waiting) > FILE_BYTES:
+            return None
+        try:
+            return [one if isinstance(one, Segment) else self._read(one.where) for one in waiting]
+        except (SegmentError, OSError):
+            return None
+
     def __len__(self) -> int:
         return len(self._paths)
 

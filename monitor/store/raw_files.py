@@ -60,7 +60,7 @@ def write_empty_files(home: Home) -> None:
         if not is_empty_file(path, kind):
             make_durable(path.parent)
             unfinished = path.with_suffix(".tmp")
-            pq.write_table(_columns(kind).empty_table(), unfinished, store_schema=False)
+            pq.write_table(empty_rows(kind), unfinished, store_schema=False)
             unfinished.rename(path)
 
 
@@ -73,6 +73,11 @@ def is_empty_file(path: Path, kind: str) -> bool:
         return bool(pq.read_schema(path).names == _columns(kind).names)
     except (OSError, pa.ArrowException, ValueError):
         return False
+
+
+def empty_rows(kind: str) -> pa.Table:
+    """Return a table with the columns of a file of this kind, and no row."""
+    return _columns(kind).empty_table()
 
 
 def _columns(kind: str) -> pa.Schema:

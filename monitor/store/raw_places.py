@@ -28,6 +28,11 @@ def wanted(sql: str, params: Mapping[str, Any]) -> list[str]:
     return [name for name in (f"{kind}_files" for kind in RAW_KINDS) if f"${name}" in sql and name not in params]
 
 
+def reads_spool(sql: str) -> bool:
+    """Tell whether a statement reads what waits in the spool beside the files that it is told."""
+    return "spooled_training" in sql
+
+
 def files_of(
     cursor: duckdb.DuckDBPyConnection,
     home: Home,

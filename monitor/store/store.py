@@ -34,7 +34,7 @@ from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.raw_damage import SAME_BYTES, Damaged, said_of
-from logprobe.monitor.store.raw_files import empty_file, write_empty_files
+from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file, empty_rows, write_empty_files
 from logprobe.monitor.store.readers import Readers
 from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.schema import rollback
@@ -186,18 +186,18 @@ class Store:
         """Return the rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
 
         `params` fill its ``$name`` places. A statement may join the Arrow table `incoming`. One that reads raw tokens
-        of a run gets the list of their files, unless `params` names them.
+        of a run gets the list of their files, unless `params` names them. One that names ``spooled_training`` and
+        ``spooled_rollout`` gets there what waits in the spool; any other has it merged.
         """
         sql = statement(name)
         wanted = raw_places.wanted(sql, params)
-        if wanted:
-            self.bring_tokens(params["run"])
+        spooled = self._spooled(sql, params["run"]) if wanted else {}
 
         def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
             files = raw_places.files_of(cursor, self.home, wanted, params, self.damaged) if wanted else {}
             given = {**params, **files}
-            with _registered(cursor, incoming):
-                if wanted:  # as a stream: raw tokens may be many
+            with _registered(cursor, incoming, **spooled):
+                if wanted and not spooled:  # as a stream: raw tokens may be many
                     return _fetch(cursor, sql, given)
                 return cursor.execute(self._statement(cursor, name), given or None).to_arrow_table()
 
@@ -293,6 +293,18 @@ class Store:
                 f"tokens of {count:,} segments are still in the spool of {self.home.path}; merge them with: "
                 "logprobe up --once"
             )
+
+    def _spooled(self, sql: str, run: str) -> dict[str, pa.Table]:
+        """Return what a statement is to find of the spool, by name; have it merged if the statement names nothing."""
+        if not raw_places.reads_spool(sql):
+            self.bring_tokens(run)
+            return {}
+        if self.read_only:
+            self.bring_tokens(run)
+            rows = {kind: empty_rows(kind) for kind in RAW_KINDS}
+        else:
+            rows = self.archive.spooled(run)
+        return {f"spooled_{kind}": table for kind, table in rows.items()}
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database file. Raises `StoreError`."""
@@ -543,13 +555,13 @@ def _ended_by(cursor: duckdb.DuckDBPyConnection, ended: Callable[[], str | None]
 
 
 @contextmanager
-def _registered(cursor: duckdb.DuckDBPyConnection, incoming: pa.Table | None) -> Iterator[None]:
-    if incoming is None:
-        yield
-        return
-    cursor.register("incoming", incoming)
+def _registered(cursor: duckdb.DuckDBPyConnection, incoming: pa.Table | None, **others: pa.Table) -> Iterator[None]:
+    tables = others if incoming is None else {"incoming": incoming, **others}
+    for name, table in tables.items():
+        cursor.register(name, table)
     yield
-    cursor.unregister("incoming")  # not after a failure: it would hide the reason behind "transaction is aborted"
+    for name in tables:
+        cursor.unregister(name)  # not after a failure: it would hide the reason behind "transaction is aborted"
 
 
 def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters) -> pa.Table:

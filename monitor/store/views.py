@@ -51,8 +51,7 @@ EXPRESSIONS: Final = {
     "version_counts": ("pieces",),
     "version_source": ("spans", "pieces", "alignment"),
 }
-# `parts`: one of so many equal parts of the sequences is enough.
-_TOKENS_IN: Final = ("training_files", "rollout_files", "parts := 1")
+_TOKENS_IN: Final = ("training_files", "rollout_files")
 _MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
 
 _SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
@@ -110,8 +109,7 @@ def _definitions() -> list[str]:
 
 
 def _in_files(sql: str) -> str:
-    """Return the statement of ``tokens``, reading given files, and one of so many parts of their sequences."""
-    sql = sql.replace("),\nflat AS (", f"{statement('macro_sample_of')}),\nflat AS (")
+    """Return the statement of ``tokens``, reading given files."""
     return sql.replace("raw_training AS", "raw_training_in(training_files) AS").replace(
         "raw_rollout AS", "raw_rollout_in(rollout_files) AS"
     )
