@@ -1,12 +1,8 @@
-"""Weight versions of an engine over time, and the file that carries the marks of `weights.mark`.
+"""Weight versions of an engine over time, as far as the engine itself knows them: its labels and loads.
 
-    <home>/versions/<quoted run>.jsonl      one line per mark, only ever appended to
-
-Several processes may mark, and an engine in any process reads on from where it stopped. A mark carries the time at
-which it was made; the engine keeps the time at which each token's step was scheduled, and the two meet when the
-finished sequence is written: a token belongs to the last version that was marked before its step began. A mark that the
-engine reads too late for that reaches the sequence in the monitor, which knows all marks and the times of the steps. On
-one machine the monotonic clock decides; between two the accuracy is that of their clocks.
+What trainers mark (`weights.mark`) travels as a record. The engine says of each token what decided its version and when
+its step was scheduled; the monitor, which knows all marks, gives a token the last version that was marked before its
+step began. On one machine the monotonic clock decides; between two the accuracy is that of their clocks.
 """
 
 from __future__ import annotations
@@ -15,17 +11,14 @@ import math
 import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.fingerprint import Fingerprint
-from logprobe.collectors.spool.json_lines import JsonLines
-from logprobe.collectors.spool.segments import run_dir
 
 Span = tuple[int, int, str | None]
 _MOST_CHANGES: Final = 4096  # versions remembered; only requests that live longer than that many updates would notice
@@ -45,23 +38,6 @@ class Run:
     content: Fingerprint | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A mark: `version` is in the engines of `replica` (None: all) since `applied_at` (seconds since the epoch).
-
-    `moment`: the same time on the monotonic clock of `machine` (see `clock`), which does not jump. `adapter`: LoRA
-    adapter of the mark, or None for the weights below it.
-    """
-
-    version: str
-    applied_at: float
-    step: int | None = None
-    replica: str | None = None
-    adapter: str | None = None
-    moment: float | None = None
-    machine: str | None = None
-
-
 def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = None) -> tuple[Path, str]:
     """Return the given home and run, else ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``, and for a bucket its local folder.
 
@@ -75,40 +51,6 @@ def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = N
     return folder_of(home), run
 
 
-class MarkFile:
-    """The marks of one run. One reader per object; any number of writers."""
-
-    def __init__(self, home: Path, run: str) -> None:
-        self.path = home / "versions" / f"{run_dir(home, run).name}.jsonl"
-        self._lines = JsonLines(self.path)
-
-    def append(self, mark: Mark) -> None:
-        """Make `mark` visible to all readers. Raises `OSError`."""
-        self._lines.append(asdict(mark))
-
-    def read_new(self) -> list[Mark]:
-        """Return the marks appended since the last call; skip lines that are no marks. Raise `OSError`."""
-        marks: list[Mark] = []
-        for document in self._lines.read_new():
-            with suppress(ValueError, KeyError, TypeError):
-                marks.append(_mark(document))
-        return marks
-
-
-def _mark(document: Mapping[str, Any]) -> Mark:
-    """Return the mark that a document states. Raise `ValueError`, `KeyError` or `TypeError`."""
-    step, moment = document.get("step"), document.get("moment")
-    return Mark(
-        str(document["version"]),
-        float(document["applied_at"]),
-        None if step is None else int(step),
-        document.get("replica"),
-        document.get("adapter"),
-        None if moment is None else float(moment),
-        document.get("machine"),
-    )
-
-
 class Timeline:
     """Versions of one engine by time, None for unknown, as at the start. Thread-safe."""
 
@@ -116,6 +58,7 @@ class Timeline:
         self._lock = threading.Lock()
         self._times: list[float] = []
         self._versions: list[str | None] = []
+        self._forgot = False  # what came before the first of them
 
     def set(self, time: float, version: str | None) -> None:
         """Note that from `time` (seconds since the epoch) on, until the next change, the weights are `version`."""
@@ -125,12 +68,7 @@ class Timeline:
             self._versions.insert(index, version)
             if len(self._times) > _MOST_CHANGES:
                 del self._times[0], self._versions[0]
-
-    def at(self, time: float) -> str | None:
-        """Return the version at `time`, or None if it is unknown."""
-        with self._lock:
-            index = bisect_right(self._times, time)
-            return self._versions[index - 1] if index else None
+                self._forgot = True
 
     def unbroken(self, since: float, until: float) -> bool:
         """Return whether nothing happened to the weights from `since` to `until`, both included, as far as is known
@@ -140,7 +78,8 @@ class Timeline:
 
     def runs(self, times: Sequence[float]) -> list[Run]:
         """Return runs of tokens whose steps began at `times` (ascending), a new one for each change. A token belongs to
-        the new version when its step began at the moment of the change or later.
+        the new version when its step began at the moment of the change or later. Where changes are forgotten, no mark
+        can be placed either: `at` is infinite.
 
         >>> timeline = Timeline()
         >>> timeline.set(10.0, "4")
@@ -149,9 +88,9 @@ class Timeline:
         """
         if not times:
             return []
-        at: float | None = None
         version: str | None = None
         with self._lock:
+            at = math.inf if self._forgot else None
             first, last = (bisect_right(self._times, time) for time in (times[0], times[-1]))
             if first:
                 at, version = self._times[first - 1], self._versions[first - 1]

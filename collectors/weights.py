@@ -4,9 +4,10 @@
     logprobe.collectors.weights.mark(step)            # tokens sampled from here on carry this version
 
 What it means: tokens whose step was scheduled before the mark keep the version they had; tokens of later steps carry
-the new one; a request that was in flight gets two spans. It works from any process that shares the home with the
-engine, in the engine's own process too, and needs no call into vLLM. Call it after the load has returned: a load that
-the plugin sees after the last mark makes the version unknown again, and unknown is never counted as lag 0.
+the new one; a request that was in flight gets two spans. A mark is a record like any other: it works from any process
+that records to the home or bucket of the engine, needs no call into vLLM, and may arrive late: the monitor gives tokens
+their versions. Call it after the load has returned: a load that the plugin sees after the last mark makes the version
+unknown again, and unknown is never counted as lag 0.
 
 Accuracy: exact on one machine when no step runs between the load and the mark (generation paused, or one thread drives
 both); otherwise tokens sampled in that gap count for the old version, or for none when the plugin saw the load. Clocks
@@ -27,7 +28,7 @@ from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.fingerprint import Fingerprint, fingerprint
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.collectors.versions import Mark, MarkFile, home_and_run
+from logprobe.collectors.versions import home_and_run
 
 __all__ = ["fingerprint", "mark"]
 
@@ -43,14 +44,12 @@ def _recorder(home: Path, run: str) -> Recorder:
         return _RECORDERS[home, run]
 
 
-def _made(
-    version: str, step: int | None, replica: str | None, adapter: str | None, applied_at: float | datetime | None
-) -> Mark:
-    clock, now = Clock(), time.monotonic()
-    at = applied_at.timestamp() if isinstance(applied_at, datetime) else applied_at
-    moment = now if at is None else clock.moment(float(at))
-    wall = time.time() if at is None else float(at)
-    return Mark(version, wall, step, replica, adapter, moment, machine())
+def _applied(applied_at: float | datetime | None) -> tuple[float, float]:
+    """Return when the weights were in place, on the wall clock and on the monotonic one."""
+    if applied_at is None:
+        return time.time(), time.monotonic()
+    wall = applied_at.timestamp() if isinstance(applied_at, datetime) else float(applied_at)
+    return wall, Clock().moment(wall)
 
 
 def mark(
@@ -83,7 +82,7 @@ def mark(
         run: default: ``LOGPROBE_RUN``.
 
     Returns:
-        Whether engines can see the mark; False (a full disk, an unwritable home) is counted in a `health` record.
+        Whether the mark was taken in; False (too little memory) is counted in a `health` record.
 
     Raises:
         ConfigurationError: home, run or `version` is missing.
@@ -91,25 +90,17 @@ def mark(
     if version is None or version == "":
         raise ConfigurationError("mark(version): pass the weights' version, a number or a string")
     where, name = home_and_run(home, run)
-    made = _made(str(version), step, replica, adapter, applied_at)
+    wall, moment = _applied(applied_at)
     writer = _recorder(where, name) if recorder is None else recorder
-    writer.weights(
+    return writer.weights(
         version,
         step=step,
         source="trainer",
         replica=replica,
         adapter=adapter,
-        applied_at=made.applied_at,
-        moment=made.moment,
-        machine=made.machine,
+        applied_at=wall,
+        moment=moment,
+        machine=machine(),
         fingerprint=fingerprint,
         checkpoint=checkpoint,
     )
-    try:
-        MarkFile(where, name).append(made)
-    except OSError as error:
-        writer.report(
-            "mark_failed", f"engines are not notified of weight version {version}: {error}", severity="warning"
-        )
-        return False
-    return True

@@ -55,7 +55,7 @@ _OWN: Final = (
     "logprobe.duckdb",
     "logprobe.duckdb.wal",
 )
-_SHARED: Final = ("spool", "versions")  # collectors of other users make them too
+_SHARED: Final = "spool"  # collectors of other users make it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,12 +258,12 @@ def refuse_planted(path: Path) -> None:
     """Raise `ConfigurationError` when something that the service writes to is a link, or belongs to a user, that it
     does not trust."""
     owners = trusted(path)
-    for name in (*_OWN, *_SHARED):
+    for name in (*_OWN, _SHARED):
         try:
             status = (path / name).lstat()
         except FileNotFoundError:
             continue
-        if status.st_uid in owners or (name in _SHARED and stat.S_ISDIR(status.st_mode)):
+        if status.st_uid in owners or (name == _SHARED and stat.S_ISDIR(status.st_mode)):
             continue
         kind = "a link that user" if stat.S_ISLNK(status.st_mode) else "put there by user"
         raise ConfigurationError(

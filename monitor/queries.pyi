@@ -1015,9 +1015,10 @@ class ExportRollout(TypedDict):
     adapter: Any  # VARCHAR
     adapter_id: Any  # BIGINT
     step_times: Any  # BIGINT[]
-    decisions: Any  # STRUCT("end" INTEGER, "at" BIGINT, "last" BIGINT)[]
+    decisions: Any  # STRUCT("end" INTEGER, "at" BIGINT, "first" BIGINT, "last" BIGINT)[]
     machine: Any  # VARCHAR
     clock_offset: Any  # BIGINT
+    clock_set: Any  # BIGINT
     engine_started: Any  # BIGINT
     trajectory: Any  # VARCHAR
     prompt_token_ids: Any  # INTEGER[]
@@ -1136,6 +1137,8 @@ class ExportWeightRecords(TypedDict):
     adapter: Any  # VARCHAR
     moment: Any  # BIGINT
     machine: Any  # VARCHAR
+    seen: Any  # STRUCT(began BIGINT, ended BIGINT, decided BIGINT, clock_offset BIGINT, clock_set BIGINT, engine_started BIGINT)
+    unless: Any  # STRUCT(since BIGINT, "until" BIGINT)
     fingerprint: Any  # VARCHAR
     layout: Any  # VARCHAR
     tensor_hashes: Any  # UINTEGER[]
@@ -1473,9 +1476,11 @@ class PastReached(TypedDict):
     parts: Any  # STRUCT(sample_id VARCHAR, segment_id VARCHAR, "row" INTEGER, "start" INTEGER, "end" INTEGER, prompt_length INTEGER, cached_prefix_tokens INTEGER, "replica" VARCHAR, finish_reason VARCHAR)[]
     adapter: Any  # VARCHAR
     adapter_id: Any  # BIGINT
-    decisions: Any  # STRUCT("end" INTEGER, "at" BIGINT, "last" BIGINT)[]
+    decisions: Any  # STRUCT("end" INTEGER, "at" BIGINT, "first" BIGINT, "last" BIGINT)[]
     machine: Any  # VARCHAR
     clock_offset: Any  # BIGINT
+    clock_set: Any  # BIGINT
+    engine_spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
     engine_started: Any  # BIGINT
     kept: Any  # BOOLEAN
 
@@ -1516,12 +1521,16 @@ def past_training_lists(source: Any, incoming: Any = ..., /, *, training_files: 
 
 class PastWeights(TypedDict):
     run: Any  # VARCHAR
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
     version: Any  # VARCHAR
     step: Any  # BIGINT
     source: Any  # VARCHAR
     replica: Any  # VARCHAR
     machine: Any  # VARCHAR
     moment: Any  # BIGINT
+    seen: Any  # STRUCT(began BIGINT, ended BIGINT, decided BIGINT, clock_offset BIGINT, clock_set BIGINT, engine_started BIGINT)
+    unless: Any  # STRUCT(since BIGINT, "until" BIGINT)
     adapter: Any  # VARCHAR
     time: Any  # TIMESTAMP WITH TIME ZONE
     requested_at: Any  # TIMESTAMP WITH TIME ZONE

@@ -64,8 +64,6 @@ _EVENTS: Final[Mapping[str, str]] = {
     "logprobs_missing": "sample with logprobs=0, or set LOGPROBE_RECORD=inject",
     "foreign_columns": "this vLLM version is not supported; run `logprobe doctor` in the engine's environment",
     "self_test": "run `logprobe doctor` in the engine's environment",
-    "mark_failed": "make the home writable for the process that calls weights.mark",
-    "marks_unreadable": "make the home readable for the engine",
     "host_failed": "the message has the error that ended the process",
     "closed": "record before Recorder.close",
     "out_of_time": "close the recorder before the process ends, with a longer timeout, or record less at the end",

@@ -236,14 +236,15 @@ class StepTimes:
     """Times at which the tokens of finished sequences were sampled, in microseconds of the monotonic clock of `machine`
     (see `clock`).
 
-    `times`: int64 [tokens] per sequence. `decisions`: per sequence (end, at, last) as in the schema. Both belong to the
-    recorder from now on.
+    `times`: int64 [tokens] per sequence. `decisions`: per sequence (end, at, first, last) as in the schema. Both belong
+    to the recorder from now on.
     """
 
     times: Sequence[NDArray[np.int64]]
-    decisions: Sequence[Sequence[tuple[int, int | None, int]]]
+    decisions: Sequence[Sequence[tuple[int, int | None, int, int]]]
     machine: str | None
     clock_offset: int
+    clock_set: int | None
     engine_started: int
 
 
@@ -418,7 +419,7 @@ class Call(Captured):
             return
         for name in ("times", "decisions"):
             self.values[f"step_{name}"] = arrays.host_list(name, getattr(value, name), self.sequences)
-        for name in ("machine", "clock_offset", "engine_started"):
+        for name in ("machine", "clock_offset", "clock_set", "engine_started"):
             self.values[name] = [getattr(value, name)] * self.sequences
         self.extra_bytes += 8 * self.tokens
 

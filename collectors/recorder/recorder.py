@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import time as clock
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
+
+import pyarrow as pa
 
 from logprobe.collectors import routes as expert_routes
 from logprobe.collectors.fingerprint import Fingerprint
@@ -23,6 +25,7 @@ from logprobe.collectors.recorder.capture import Call, Captured, Part, StepTimes
 from logprobe.collectors.recorder.documents import canonical_json, fingerprint
 from logprobe.collectors.recorder.runtime import Runtime
 from logprobe.collectors.recorder.settings import Settings
+from logprobe.collectors.spool.schema import SEEN, UNLESS
 
 CHECKPOINT: Final = "checkpoint"  # kind of the documents that name saved weights; read by `incident_checkpoints` and `proof_checkpoints`
 DEFAULT_QUEUE_BYTES: Final = 256 << 20
@@ -335,6 +338,8 @@ class Recorder:
         adapter: str | None = None,
         moment: float | None = None,
         machine: str | None = None,
+        seen: Mapping[str, int | None] | None = None,
+        unless: Mapping[str, int | None] | None = None,
         fingerprint: Fingerprint | None = None,
         worker: str | None = None,
         reason: str | None = None,
@@ -359,6 +364,8 @@ class Recorder:
             moment: `applied_at` on the monotonic clock of `machine`: this is a mark, and tokens get their version by
                 it.
             machine: see `logprobe.collectors.clock`.
+            seen: of an engine: when it saw its weights, as `SEEN` in `logprobe.collectors.spool.schema`.
+            unless: of an engine whose weights nobody knows since `moment`: when a mark would name them, as `UNLESS`.
             fingerprint: of the weights, see `logprobe.collectors.fingerprint`; engines with the plugin take their own.
             worker: which process of an engine it was taken in.
             reason: why it was taken.
@@ -389,6 +396,8 @@ class Recorder:
                 "adapter": adapter,
                 "moment": None if moment is None else round(moment * 1e6),
                 "machine": machine,
+                "seen": _fields(seen, SEEN),
+                "unless": _fields(unless, UNLESS),
                 "fingerprint": None if fingerprint is None else fingerprint.digest,
                 "layout": layout,
                 "tensor_hashes": None if fingerprint is None else fingerprint.hashes.tolist(),
@@ -573,6 +582,10 @@ class Recorder:
             if item is not None and id(item) not in fingerprints:
                 fingerprints[id(item)] = self.config(item, kind="sampling_params", replica=replica)
         return [None if item is None else fingerprints[id(item)] for item in sampling]
+
+
+def _fields(values: Mapping[str, int | None] | None, kind: Iterable[pa.Field]) -> tuple[int | None, ...] | None:
+    return None if values is None else tuple(values[field.name] for field in kind)
 
 
 def _recreate(arguments: Mapping[str, Any]) -> Recorder:

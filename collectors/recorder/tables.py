@@ -114,8 +114,7 @@ def column(values: NDArray[Any], kind: pa.DataType, valid: NDArray[np.bool_] | N
 def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
     """Return a column of any type of the wire contract from Python values. None becomes null.
 
-    A list value is a list or an array, a list of structs a list of tuples of their fields, and a map a dictionary or a
-    list of pairs.
+    A list value is a list or an array, a struct a tuple of its fields, and a map a dictionary or a list of pairs.
 
     Raises:
         InputError: not of this type without loss.
@@ -131,8 +130,12 @@ def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
         lengths = [0 if row is None else len(row) for row in values]
         return lists(lengths, values_column(items, kind.value_type, name), _absent(values))
     if pa.types.is_struct(kind):
+        absent = _absent(values)
+        if absent.any():
+            nothing = (None,) * kind.num_fields
+            values = [nothing if item is None else item for item in values]
         parts = [values_column([item[place] for item in values], field.type, name) for place, field in enumerate(kind)]
-        return pa.StructArray.from_arrays(parts, fields=list(kind))
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pa.array(absent))
     return numbers(values, kind, name)
 
 

@@ -25,15 +25,24 @@ _TIME = pa.timestamp("us", tz="UTC")
 _IDS = pa.list_(pa.int32())
 _ROUTES = pa.list_(pa.uint16())  # [tokens × layers], token by token: see `routes.py`
 _FLOATS = pa.list_(pa.float32())  # float32 end to end: bfloat16 log-probs would be larger errors than what is measured
-# Tokens up to `end` have the version they have by what happened at `at`; `last` is their last step. Times as
-# `step_times`.
-DECISION: Final = pa.struct([("end", pa.int32()), ("at", pa.int64()), ("last", pa.int64())])
+# Tokens up to `end` have the version they have by what happened at `at`; `first` and `last` are their first and last
+# step. Times as `step_times`.
+DECISION: Final = pa.struct([("end", pa.int32()), *((name, pa.int64()) for name in ("at", "first", "last"))])
 SPAN: Final = pa.struct([("start", pa.int32()), ("end", pa.int32()), ("version", pa.string())])
 # Tokens [start, end) of a training record that one weight version sampled; `sampled_*`: the same among its tokens under
 # the mask.
 STATED_SPAN: Final = pa.struct(
     [*((name, pa.int32()) for name in ("start", "end", "sampled_start", "sampled_end")), ("version", pa.string())]
 )
+
+# When an engine saw its weights, from `began` to `ended`, and when it last heard itself what they are (`decided`; null:
+# never). The rest as in ROLLOUT.
+SEEN: Final = pa.struct(
+    [
+        *((name, pa.int64()) for name in ("began", "ended", "decided", "clock_offset", "clock_set", "engine_started")),
+    ]
+)
+UNLESS: Final = pa.struct([("since", pa.int64()), ("until", pa.int64())])
 
 # What the trainer knows of one sequence. All list columns of a row have the length of `token_ids`, `routes` a multiple
 # of it, or are null.
@@ -94,9 +103,10 @@ ROLLOUT: Final = pa.schema(
             "step_times",
             pa.list_(pa.int64()),
         ),  # when the step of each token began: microseconds of the monotonic clock of `machine`
-        ("decisions", pa.list_(DECISION)),  # how `spans` came about, so that a mark that comes late can still be placed
+        ("decisions", pa.list_(DECISION)),  # how `spans` came about: marks that came later than `at` decide instead
         ("machine", pa.string()),
         ("clock_offset", pa.int64()),  # microseconds that the wall clock was ahead of the monotonic one
+        ("clock_set", pa.int64()),  # when the wall clock was set last; null: it was not
         ("engine_started", pa.int64()),  # marks made before belong to an earlier engine
         ("trajectory", pa.string()),  # name of the sequence that this request is a part of, as the caller gave it
         ("prompt_token_ids", _IDS),  # of a chosen share of prompts, once per `prompt_hash`; null: not recorded
@@ -136,14 +146,18 @@ WEIGHTS: Final = pa.schema(
             pa.int64(),
         ),  # of a mark: `applied_at` as microseconds of the monotonic clock of `machine`; null: this is no mark
         ("machine", pa.string()),
+        # Of an engine ("engine", or "worker" for what one of its processes read): when that was, on `machine`. Its
+        # `version` is what the engine was told itself; the monitor adds what was marked.
+        ("seen", SEEN),
+        ("unless", UNLESS),  # of a worker: since `moment` nobody knows the weights, unless one was marked in between
         # A fingerprint of the weights, see `fingerprint.py`. Of an engine ("worker" as the source) each is a row of its
-        # own, read at `applied_at`; `version` is then what the engine was said to have at that time, null where nobody
-        # knows.
+        # own, read at `applied_at`.
         ("fingerprint", pa.string()),  # 16 hex digits over all hashes
         ("layout", pa.string()),  # fingerprint of the `config` record that lists the tensors
         ("tensor_hashes", pa.list_(pa.uint32())),  # in the order of the layout
         ("worker", pa.string()),  # of an engine of several processes: which; null: its only one
-        ("reason", pa.string()),  # "load" | "mark" | "pause" | "resume" | "check" | "unannounced"
+        # Of a reading: "load" | "label" | "resume" | "check" | "use"; of an engine's update: the calls that loaded.
+        ("reason", pa.string()),
     ]
 )
 

@@ -1,9 +1,9 @@
-"""Weight versions of LoRA adapters.
+"""The moments after which marks of a LoRA adapter may be about what its tokens were sampled with.
 
 An adapter is known by its name; what is loaded under it, by number, path and what a worker read there. Its version is
 what was marked for it since it was loaded, and since the weights below it last changed: it is unknown in every other
-case. A load is heard of from the worker, no matter who asked for it; as long as it read the same again, nothing has
-changed.
+case. The engine knows these moments, the monitor the marks. A load is heard of from the worker, no matter who asked for
+it; as long as it read the same again, nothing has changed.
 
 Where other content is read under the same number and path, a mark made while the files were already what they are now
 is about that; every other is about what was read before.
@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from logprobe.collectors.fingerprint import Fingerprint
-from logprobe.collectors.versions import Run, Timeline
+from logprobe.collectors.versions import Run
 
 Identity = tuple[int, str]  # number and path: what a request asks for
 _MOST_LOADS: Final = 4096
@@ -42,7 +43,8 @@ class Load:
 
 @dataclass
 class _Adapter:
-    timeline: Timeline = field(default_factory=Timeline)
+    unknown: list[float] = field(default_factory=list)  # moments since which earlier marks are about other weights
+    forgot: float = _ALWAYS  # up to this moment some of them are not known any more
     asked: list[tuple[float, Identity]] = field(default_factory=list)
     open: int = 0  # requests
     last_end: float = _ALWAYS  # of a request
@@ -62,12 +64,7 @@ class Adapters:
         with self._lock:
             self._unknown_since = [*self._unknown_since[-_MOST_LOADS:], moment]
             for adapter in self._known.values():
-                adapter.timeline.set(moment, None)
-
-    def timeline(self, name: str) -> Timeline:
-        """Return the versions of one adapter."""
-        with self._lock:
-            return self._get(name).timeline
+                _note(adapter, moment)
 
     def added(self, request: Any, moment: float) -> None:
         """Note ``add_lora``: marks from now on are about this one."""
@@ -93,27 +90,29 @@ class Adapters:
             adapter.open -= 1
             adapter.last_end = max(adapter.last_end, moment)
 
-    def read(self, number: int, load: Load, written: float | None) -> bool:
-        """Note that a worker read an adapter, whose files were last changed at `written` (None: unknown); return
-        whether the number had other content before."""
+    def read(self, number: int, load: Load, written: float | None) -> Load | None:
+        """Note that a worker read an adapter, whose files were last changed at `written` (None: unknown); return the
+        load, with the moment since which marks may be about it, if the number had other content before."""
         with self._lock:
             loads = self._loads.setdefault(number, [])
             last = loads[-1] if loads else None
             if last is not None and _equal(last, load):
-                return False
+                return None
             since = _ALWAYS if last is None else _since(last, load, written)
-            loads.append(Load(load.moment, load.path, load.content, since))
+            known = Load(load.moment, load.path, load.content, since)
+            loads.append(known)
             del loads[:-_MOST_LOADS]
             if len(self._loads) > _MOST_LOADS:
                 del self._loads[next(iter(self._loads))]
-            return last is not None
+            return None if last is None else known
 
     def runs(self, request: Any, times: array[float]) -> list[Run]:
-        """Return the versions of the tokens of one request, whose steps began at `times` (ascending)."""
+        """Return which marks may be about the tokens of one request, whose steps began at `times` (ascending): those
+        made after `at`."""
         with self._lock:
             adapter = self._get(request.lora_name)
             number, path = identity = _identity(request)
-            end, timeline = self._end_of(adapter, identity), adapter.timeline
+            end, unknown = self._end_of(adapter, identity), [adapter.forgot, *adapter.unknown]
             loads = list(self._loads.get(number, ()))
         runs: list[Run] = []
         while (start := runs[-1].end if runs else 0) < len(times):
@@ -127,19 +126,17 @@ class Adapters:
                 runs.append(Run(stop, None, _NEVER, times[stop - 1]))
             else:
                 stop = bisect_left(times, until, start)
-                runs += _decided(timeline, load, times, start, stop)
+                runs += _decided(unknown, load, times, start, stop)
         return runs
 
     def _get(self, name: str) -> _Adapter:
         if name not in self._known:
-            adapter = self._known[name] = _Adapter()
-            for moment in self._unknown_since:
-                adapter.timeline.set(moment, None)
+            self._known[name] = _Adapter(unknown=sorted(self._unknown_since))
         return self._known[name]
 
     @staticmethod
     def _replace(adapter: _Adapter, identity: Identity, moment: float) -> None:
-        adapter.timeline.set(moment, None)
+        _note(adapter, moment)
         adapter.asked.append((moment, identity))
         del adapter.asked[:-_MOST_LOADS]
 
@@ -151,16 +148,23 @@ class Adapters:
         return adapter.asked[after][0] if after < len(adapter.asked) else _NEVER
 
 
-def _decided(timeline: Timeline, load: Load, times: array[float], start: int, stop: int) -> list[Run]:
-    """Return versions of tokens that were computed with `load`, by the marks that may be about it."""
-    runs, again = [], load.since > _ALWAYS
-    for run in timeline.runs(times[start:stop]):
-        at, version = run.at, run.version
-        if again and (at is None or at < load.since):
-            at, version = load.since, None
-        elif again and at is not None:  # the load makes unknown what was not decided when it came
-            at = max(at, load.moment)
-        runs.append(Run(start + run.end, version, at, run.last, load.content))
+def _note(adapter: _Adapter, moment: float) -> None:
+    insort(adapter.unknown, moment)
+    if len(adapter.unknown) > _MOST_LOADS:
+        adapter.forgot = adapter.unknown.pop(0)
+
+
+def _decided(unknown: Sequence[float], load: Load, times: array[float], start: int, stop: int) -> list[Run]:
+    """Return runs of tokens that were computed with `load`, a new one for each moment since which nothing is known."""
+    runs: list[Run] = []
+    while start < stop:
+        index = bisect_right(unknown, times[start])
+        end = bisect_left(times, unknown[index], start, stop) if index < len(unknown) else stop
+        at = max(unknown[index - 1], load.since) if index else _NEVER
+        runs.append(
+            Run(end, None, None if at == _ALWAYS else at, times[end - 1], None if at == _NEVER else load.content)
+        )
+        start = end
     return runs
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from logprobe.collectors.environment import injects, unknown_options
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.collectors.versions import MarkFile, home_and_run
+from logprobe.collectors.versions import home_and_run
 from logprobe.collectors.vllm import config
 from logprobe.collectors.vllm.capture import Capture
 from logprobe.collectors.vllm.effective import keep_arguments
@@ -42,11 +42,11 @@ _EXECUTORS: Final[weakref.WeakSet[Any]] = (
 class Attachment:
     """One watched engine: what is collected and what writes it."""
 
-    def __init__(self, recorder: Recorder, observed: Observed, marks: MarkFile, exchange: Exchange) -> None:
+    def __init__(self, recorder: Recorder, observed: Observed, exchange: Exchange) -> None:
         self.recorder = recorder
         self.observed = observed
         self.health = Health()
-        self.emitter = Emitter(observed, recorder, marks, self.health, exchange)
+        self.emitter = Emitter(observed, recorder, self.health, exchange)
         self.executor: Callable[[], Any] = lambda: None  # a weak reference, once it is known
 
     def guard(self, where: str) -> Guard:
@@ -164,9 +164,8 @@ def _attach(scheduler: Any) -> None:
 
 
 def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
-    marks = MarkFile(*home_and_run())
     exchange = Exchange(folder_of(scheduler.vllm_config))
-    attachment = Attachment(recorder, _observe(scheduler, recorder, replica, exchange), marks, exchange)
+    attachment = Attachment(recorder, _observe(scheduler, recorder, replica, exchange), exchange)
     missing = hook_engine_cores() + _watch_loads(scheduler.vllm_config, attachment)
     hook_scheduler(scheduler, attachment)  # last: from here on something is collected
     _keep(attachment)
@@ -204,7 +203,6 @@ def _observe(scheduler: Any, recorder: Recorder, replica: str | None, exchange: 
     return Observed(
         capture=Capture(inject=inject, routes=returns_routes(scheduler.vllm_config)),
         replica=replica,
-        names=frozenset({None, replica, os.environ.get("LOGPROBE_REPLICA") or None}),
         prefix=sample_prefix(),
         engine_config_id=recorder.config(document, kind="engine_config"),
         caches_prefixes=document["summary"]["enable_prefix_caching"],

@@ -1,20 +1,19 @@
 """The thread that turns what an engine's `Capture` collected into records.
 
-It reads the marks that trainers made, gives every token its weight version, hands finished sequences to the `Recorder`
-in batches and writes observed weight updates. A second thread, because reading marks may wait for a file system and the
-engine must not.
+It hands finished sequences to the `Recorder` in batches, each with what the engine itself knows of its weight versions,
+and writes observed weight updates. What trainers mark, the monitor adds. A second thread, because this may wait for a
+file system and the engine must not.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
+from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +24,7 @@ from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.recorder.capture import StepTimes
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.routes import NO_ROUTE
-from logprobe.collectors.versions import Mark, MarkFile, Run, Timeline, spans_of
+from logprobe.collectors.versions import Run, Timeline, spans_of
 from logprobe.collectors.vllm.adapters import Adapters
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.config import sampling_document, sampling_settings
@@ -33,14 +32,12 @@ from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal,
 from logprobe.collectors.vllm.prompts import PromptSample, prompt_share
 from logprobe.collectors.vllm.unwritten import Unwritten
 from logprobe.collectors.vllm.weights.exchange import Exchange
-from logprobe.collectors.vllm.weights.fingerprints import Fingerprints
+from logprobe.collectors.vllm.weights.fingerprints import Fingerprints, Sight, micros
 from logprobe.collectors.vllm.weights.updates import Update, UpdateObserver
 
 TICK_SECONDS: Final = 0.1
 _ON_DISK_SECONDS: Final = 1.5  # the recorder writes once a second
 _FLUSH_SECONDS: Final = 1.0  # this thread waits for the disk; the engine does not
-_FRESH_SECONDS: Final = 5.0  # a mark is read at most so long after it was made, where clocks agree
-_NEVER: Final = (1 << 63) - 1  # no mark is made later
 _BATCH: Final = 256  # sequences a `Recorder.rollout` call
 _PROBLEMS: Final = {
     "lost_steps": "outputs of scheduled steps never arrived",
@@ -49,18 +46,6 @@ _PROBLEMS: Final = {
     "overflow": "finished sequences were dropped: the emitter could not keep up",
     "given_up": "unfinished sequences were dropped after an error in capture",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class OurMark:
-    """A mark as this engine reads it; `moment` is on its monotonic clock."""
-
-    version: str
-    applied_at: float
-    step: int | None
-    replica: str | None
-    adapter: str | None
-    moment: float
 
 
 @dataclass
@@ -73,9 +58,6 @@ class Observed:
     clock: Clock = field(default_factory=Clock)
     started: float = field(default_factory=time.monotonic)  # marks made before belong to an earlier engine
     replica: str | None = None
-    names: frozenset[str | None] = frozenset(
-        {None}
-    )  # by which marks call it; a group of replicas shares `LOGPROBE_REPLICA`
     prefix: str = ""  # of sample ids
     engine_config_id: str | None = None
     caches_prefixes: bool | None = None
@@ -89,18 +71,20 @@ class Observed:
 class Emitter:
     """Writes the records of one engine. `start` it once; `close` it before the recorder."""
 
-    def __init__(
-        self, observed: Observed, recorder: Recorder, marks: MarkFile, health: Health, exchange: Exchange
-    ) -> None:
+    def __init__(self, observed: Observed, recorder: Recorder, health: Health, exchange: Exchange) -> None:
         self._observed = observed
-        self._fingerprints = Fingerprints(exchange, observed.timeline, observed.adapters, observed.clock)
+        self._sight = Sight(observed.clock, observed.started)
+        self._fingerprints = Fingerprints(
+            exchange,
+            observed.timeline,
+            observed.adapters,
+            observed.clock,
+            self._sight,
+            caches=observed.caches_prefixes,
+        )
         self._recorder = recorder
-        self._marks = marks
         self._health = health
         self._prompts = PromptSample(prompt_share(health))
-        self._unplaced: list[OurMark] = []  # marks whose next step has not come
-        self._marked: dict[str, OurMark] = {}  # the last mark of each version
-        self._foreign_marks = False  # some were made on another machine
         self._unwritten = Unwritten()  # as it was last said
         self._handed: deque[tuple[float, list[Sequence]]] = deque()  # to the recorder, and when
         self._reported: dict[str, int] = {}
@@ -129,7 +113,7 @@ class Emitter:
         self._observed.updates.end(time.monotonic())
         self.drain()
         with Guard(self._health, "vllm_plugin.close", cost=False):
-            self._place_marks(float("inf"), [])
+            self._write_updates()
             self._write_fingerprints(everything=True)
             self._fingerprints.end()
             self._report_cost()
@@ -151,12 +135,9 @@ class Emitter:
         """Do one round; return whether there may be more to do."""
         with self._one_at_a_time, Guard(self._health, "vllm_plugin.emit", cost=False):
             self._look_at_clock()
-            newest_step = self._observed.capture.last_scheduled
-            # Before the marks: whatever has finished by now was scheduled before, so every mark about it is read below.
             sequences = self._observed.capture.take_finished(_BATCH)
-            self._read_marks()
             self._read_adapters()  # of a step that is over the worker has said what it loaded
-            self._place_marks(newest_step, self._write_updates())
+            self._write_updates()
             self._write_fingerprints()
             self._write(sequences)
             self._report_counts()
@@ -187,64 +168,20 @@ class Emitter:
             self._handed.popleft()
         return [sequence for _, sequences in self._handed for sequence in sequences]
 
-    def _read_marks(self) -> None:
-        try:
-            marks = self._marks.read_new()
-        except OSError as error:
-            self._health.report("marks_unreadable", f"weight versions are unknown: {error}")
-            return
-        for mark in map(self._on_our_clock, marks):
-            if mark.moment >= self._observed.started and mark.replica in self._observed.names:
-                self._take_mark(mark)
-
     def _read_adapters(self) -> None:
         with Guard(self._health, "vllm_plugin.adapters", cost=False):
             self._fingerprints.take_adapters(self._recorder, self._observed.replica)
 
-    def _take_mark(self, mark: OurMark) -> None:
-        if mark.adapter is not None:
-            self._observed.adapters.timeline(mark.adapter).set(mark.moment, mark.version)
-            return
-        self._observed.timeline.set(mark.moment, mark.version)
-        self._fingerprints.marked(mark.moment)
-        self._ask("mark")
-        self._unplaced.append(mark)
-        self._marked[mark.version] = mark
-
-    def _on_our_clock(self, mark: Mark) -> OurMark:
-        """Place a mark of another machine by the wall clocks. Once ours was set, only one that was just made can be."""
-        clock, moment, read = self._observed.clock, mark.moment, time.monotonic()
-        if moment is None or mark.machine is None or mark.machine != machine():
-            moment = clock.moment(mark.applied_at)
-            self._foreign_marks = True
-            if clock.jumped_at is not None and not max(clock.jumped_at, read - _FRESH_SECONDS) <= moment <= read:
-                self._health.report(
-                    "mark_misplaced",
-                    f"the mark of version {mark.version} was made {read - moment:+.1f} s ago by a clock that was "
-                    "adjusted; it is not used",
-                )
-                moment = -math.inf
-        return OurMark(mark.version, mark.applied_at, mark.step, mark.replica, mark.adapter, moment)
-
     def _look_at_clock(self) -> None:
-        """Look whether the wall clock was set. On one machine nothing depends on it; marks of other machines cannot be
+        """Say when the wall clock was set. On one machine nothing depends on it; a mark of another machine cannot be
         placed across a jump."""
         jump = self._observed.clock.jump()
-        if not jump:
-            return
-        unknown = self._foreign_marks
-        if unknown:
-            self._observed.timeline.set(time.monotonic(), None)
-            self._observed.adapters.weights_changed(time.monotonic())
-        self._health.report(
-            "clock_jump",
-            f"the wall clock was adjusted by {jump:+.1f} s; "
-            + (
-                "weight versions are unknown until the next mark"
-                if unknown
-                else "weight versions do not depend on it: their marks are made on this machine"
-            ),
-        )
+        if jump:
+            self._health.report(
+                "clock_jump",
+                f"the wall clock was adjusted by {jump:+.1f} s; if marks are made on other machines, weight versions "
+                "are unknown until the next one",
+            )
 
     def _write(self, sequences: list[Sequence]) -> None:
         rows: list[Mapping[str, Any]] = []
@@ -258,8 +195,9 @@ class Emitter:
                 columns.pop("times"),
                 columns.pop("decisions"),
                 machine(),
-                _micros(self._observed.clock.offset),
-                _micros(self._observed.started),
+                micros(self._observed.clock.offset),
+                None if self._observed.clock.jumped_at is None else micros(self._observed.clock.jumped_at),
+                micros(self._observed.started),
             )
             self._recorder.rollout(**columns)  # the replica is the recorder's own
             self._handed.append((time.monotonic(), sequences))
@@ -286,7 +224,7 @@ class Emitter:
             "token_ids": np.frombuffer(sequence.tokens, dtype=np.int32),
             "logprobs": _logprobs(sequence),
             "weight_version": spans_of(runs),
-            "decisions": [_decided(run) for run in runs],
+            "decisions": list(decisions(runs, times)),
             "times": np.rint(np.frombuffer(times) * 1e6).astype(np.int64),
             "adapters": None if adapter is None else adapter.lora_name,
             "adapter_ids": None if adapter is None else adapter.lora_int_id,
@@ -352,15 +290,12 @@ class Emitter:
                 details={"count": problem.count},
             )
 
-    def _write_updates(self) -> list[Update]:
-        updates = []
+    def _write_updates(self) -> None:
         while self._observed.updates.closed:
             update = self._observed.updates.closed.popleft()
-            updates.append(update)
             self._write_update(update)
             if update.touched_weights or update.resumed_at is not None:
-                self._ask("load" if update.calls else "mark" if update.labelled else "resume")
-        return updates
+                self._ask("load" if update.calls else "label" if update.labelled else "resume")
 
     def _ask(self, reason: str) -> None:
         """Have the weights' fingerprint taken."""
@@ -369,72 +304,27 @@ class Emitter:
 
     def _write_fingerprints(self, *, everything: bool = False) -> None:
         with Guard(self._health, "vllm_plugin.fingerprints", cost=False):
-            self._fingerprints.write(self._recorder, self._health, self._observed.replica, everything=everything)
+            self._fingerprints.write(self._recorder, self._observed.replica, everything=everything)
 
     def _write_update(self, update: Update) -> None:
-        timeline = self._observed.timeline
-        version = timeline.at(update.closed_at)
-        if not update.touched_weights and version == timeline.at(update.after):
-            event = "generation was paused" if update.pause_mode else "the prefix cache was reset"
-            self._health.report("no_update", f"{event} without new weights", severity="info")
-            return
-        if version is None and update.calls:
-            self._report_unknown(update)
-        mark = self._marked.get(version or "")
+        """Write what was seen. Whether a pause or a reset of the cache alone was an update, marks decide."""
+        (known,) = self._observed.timeline.runs([update.closed_at])
+        wall = self._sight.wall
         self._recorder.weights(
-            version,
-            step=None if mark is None else mark.step,
+            known.version,
             source="engine",
             replica=self._observed.replica,
-            requested_at=self._wall(update.requested_at),
-            started_at=self._wall(update.started_at),
-            applied_at=self._wall(mark.moment if update.applied_at is None and mark is not None else update.applied_at),
-            resumed_at=self._wall(update.resumed_at),
+            requested_at=wall(update.requested_at),
+            started_at=wall(update.started_at),
+            applied_at=wall(update.applied_at),
+            resumed_at=wall(update.resumed_at),
             pause_mode=update.pause_mode,
             cache_cleared=self._cache_cleared(reset=update.cache_reset),
             tensors=update.tensors,
+            machine=machine(),
+            seen=self._sight.seen(update.after, update.closed_at, known.at),
+            reason=", ".join(sorted(update.calls)) or None,
         )
-
-    def _report_unknown(self, update: Update) -> None:
-        calls = ", ".join(sorted(update.calls))
-        self._health.report(
-            "weights_unknown",
-            f"{calls} may have changed the weights, so their version is unknown: call "
-            "logprobe.collectors.weights.mark(version) after it, "
-            "or list it in LOGPROBE_RECORD=harmless=… if it leaves them unchanged",
-        )
-
-    def _place_marks(self, newest_step: float, updates: list[Update]) -> None:
-        """Write a mark outside of every observed update as its own update, of which only the version is known."""
-        waiting = []
-        for mark in self._unplaced:
-            if any(update.encloses(mark.moment) for update in updates):
-                continue
-            update = self._observed.updates.open
-            if mark.moment > newest_step or (update is not None and update.after < mark.moment):
-                waiting.append(mark)
-            else:
-                self._write_mark(mark)
-        self._unplaced = waiting
-
-    def _write_mark(self, mark: OurMark) -> None:
-        timeline = self._observed.timeline
-        before = timeline.at(np.nextafter(mark.moment, -math.inf))
-        if before == mark.version:
-            return
-        # The first version names weights that were there before; whether their loading cleared a cache is not known.
-        cleared = None if before is None else self._cache_cleared(reset=None)
-        self._recorder.weights(
-            mark.version,
-            step=mark.step,
-            source="engine",
-            replica=self._observed.replica,
-            applied_at=self._wall(mark.moment),
-            cache_cleared=cleared,
-        )
-
-    def _wall(self, moment: float | None) -> datetime | None:
-        return None if moment is None else datetime.fromtimestamp(self._observed.clock.wall(moment), UTC)
 
     def _cache_cleared(self, *, reset: bool | None) -> bool | None:
         """Return whether cached prefixes of old weights are gone; None without a prefix cache, where there are none."""
@@ -461,12 +351,9 @@ def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
     return np.concatenate([unknown, marks]) if len(unknown) else marks
 
 
-def _decided(run: Run) -> tuple[int, int | None, int]:
-    at = run.at
-    if at is None or at == -math.inf:
-        return run.end, None, _micros(run.last)
-    return run.end, _NEVER if at == math.inf else _micros(at), _micros(run.last)
-
-
-def _micros(seconds: float) -> int:
-    return round(seconds * 1e6)
+def decisions(runs: list[Run], times: array[float]) -> Iterator[tuple[int, int | None, int, int]]:
+    """Yield of each run of tokens where it ends, what decided its version, and its first and last step: `DECISION`."""
+    start = 0
+    for run in runs:
+        yield run.end, None if run.at is None else micros(run.at), micros(times[start]), micros(run.last)
+        start = run.end

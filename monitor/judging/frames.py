@@ -166,7 +166,7 @@ class _News:
 
     Attributes:
         step: first step that was computed since the frame's revision, or None.
-        records: numbers of configurations and of fingerprints of weights.
+        records: number of configurations, and a sum over the fingerprints of weights and their versions.
     """
 
     step: int | None

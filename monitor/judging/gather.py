@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -57,6 +58,7 @@ _STRATA: Final = {
 }
 
 
+_LATE: Final = timedelta(minutes=15)  # so late marks come at most while a run is judged step by step
 _GROUPS: Final = ("cached", "in_flight", "replica", "version")
 
 
@@ -283,11 +285,20 @@ def readings_of(source: Source, run: str) -> Readings:
 
 
 def weights_of_runs(source: Source, known: Mapping[str, Weights]) -> dict[str, Weights]:
-    """Return what is said of the weight versions of several runs: what is known, and what is newer."""
-    after = [weights.records[-1].time if weights.records else None for weights in known.values()]
+    """Return what is said of the weight versions of several runs: what is known, and what is newer, or may have been
+    said otherwise since by a mark that came late."""
+    before = {run: _settled(weights.records) for run, weights in known.items()}
+    after = [records[-1].time if records else None for records in before.values()]
     table = queries.diagnosis_weights(source, runs=list(known), after=after)
     news = {run: tuple(WeightRecord(**row) for row in rows.to_pylist()) for run, rows in _by_run(table, known)}
-    return {run: Weights((*weights.records, *news[run])) if news[run] else weights for run, weights in known.items()}
+    return {run: Weights((*records, *news[run])) for run, records in before.items()}
+
+
+def _settled(records: tuple[WeightRecord, ...]) -> tuple[WeightRecord, ...]:
+    """Return the records that are older than what may still be said of the newest."""
+    if not records or (last := records[-1].time) is None:
+        return ()
+    return tuple(record for record in records if record.time is not None and record.time <= last - _LATE)
 
 
 def _sample(

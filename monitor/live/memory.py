@@ -31,11 +31,12 @@ from logprobe.monitor.live.records import (
     one_version,
     sampled_columns,
     spans_of,
+    time_of,
     trained_columns,
     weight_records,
 )
 from logprobe.monitor.live.rows import NO_LISTS, NONE, Lists, Rows, listed, whole_numbers
-from logprobe.monitor.live.versions import Decided, Mark, Marks, Order, Spans, resolved
+from logprobe.monitor.live.versions import PATIENCE, Decided, Mark, Marks, Named, Order, Seen, Spans, resolved
 from logprobe.monitor.metrics.lag import is_number
 
 StepKey = tuple[str, int]
@@ -94,6 +95,21 @@ class Step:
         return self.told if older is None else [told for told in self.told if not older.scalars(told.rank, told.time)]
 
 
+@dataclass(eq=False, slots=True)
+class WeightsSeen:
+    """A record of an engine about its weights, and what marks make of it (None: not looked at yet).
+
+    `record`: of an update; `counted`: the same under its version, where it has one.
+    """
+
+    segment: str | None
+    row: int | None
+    seen: Seen
+    record: Mapping[str, Any] | None
+    named: Named | None = None
+    counted: dict[str, Any] | None = None
+
+
 @dataclass(eq=False)
 class Run:
     """Records of one run."""
@@ -110,11 +126,14 @@ class Run:
     marks: Marks = field(default_factory=Marks)
     weights: list[dict[str, Any]] = field(default_factory=list)
     of_version: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    weights_seen: list[WeightsSeen] = field(default_factory=list)  # records of engines, whose versions marks decide
+    weights_seen_ends: Rows = field(default_factory=Rows)  # as `ends`
     results: dict[int, set[str]] = field(default_factory=dict)  # step → versions that it brought
     signs: list[Sign] = field(default_factory=list)
     begun: Sequence[Sign] = ()
     last: dict[str, int] = field(default_factory=dict)  # writer → when it recorded training last
     respanned: set[int] = field(default_factory=set)  # rollout records whose versions are other ones since
+    renamed: list[WeightsSeen] = field(default_factory=list)  # the same of weights that engines loaded or read
     frozen: dict[int, int] = field(default_factory=dict)  # steps whose sequences are gone → time of the newest record
     past: Past | None = None  # records that only the store has; None: there are none
     recall: set[int] = field(default_factory=set)  # steps of the past that news concern
@@ -305,10 +324,10 @@ class Memory:
             if (record := run.decided.get(number)) is None:
                 continue
             spans: Spans | None = record.spans
-            if late := run.marks.late_for(record):
+            if marks := run.marks.about(record):
                 times = self._step_times(run, number)
-                spans = resolved(record, late, None if times is None else np.asarray(times, np.int64))
-            if late and spans != run.spans[number]:
+                spans = resolved(record, marks, None if times is None else np.asarray(times, np.int64))
+            if spans != (run.spans[number] or ()):
                 run.spans[number] = spans
                 run.sampled["covered"][number], run.sampled["version"][number] = one_version(spans)
                 changed.add(number)
@@ -330,8 +349,8 @@ class Memory:
         for name, records in by_run.items():
             run = self.run(name)
             dirty |= {(name, number) for number in take_weights(run, records)}
-            if marks := [record["mark"] for record in records if record["mark"] is not None]:
-                changed = self.resolve(run, _reached(run, marks))
+            if marks := _concerned(run, records):
+                changed = self.resolve(run, _reached(run.ends, marks))
                 dirty |= {(name, number) for number in steps_of(run, changed)}
                 run.marked = _first(marks)
         return dirty
@@ -433,29 +452,45 @@ def _numbers(rows: slice) -> range:
 
 def _take_decided(run: Run, records: Mapping[int, Decided]) -> None:
     run.decided |= records
-    ends = [
-        (number, last, last + (record.clock_offset or 0))
-        for number, record in records.items()
-        if (last := record.decisions[-1].last) is not None
+    _note_ends(
+        run.ends,
+        [
+            (number, last, record)
+            for number, record in records.items()
+            if (last := record.decisions[-1].last) is not None
+        ],
+    )
+
+
+def _note_ends(ends: Rows, some: Sequence[tuple[int, int, Decided | Seen]]) -> None:
+    """Note when records ended, on both clocks. Where a clock was set, any mark may be about them."""
+    rows = [
+        (number, LARGEST, LARGEST)
+        if record.clock_set is not None
+        else (number, last, last + (record.clock_offset or 0))
+        for number, last, record in some
     ]
-    if ends:
-        columns = np.array(ends, np.int64).T
-        run.ends.append({"number": columns[0], "last": columns[1], "wall": columns[2]})
+    if rows:
+        columns = np.array(rows, np.int64).T
+        ends.append({"number": columns[0], "last": columns[1], "wall": columns[2]})
 
 
 def _first(marks: Sequence[Mark]) -> tuple[int, int]:
-    """Return the time at which the first of some marks was made, on both clocks."""
-    wall = min((mark.wall for mark in marks if mark.wall is not None), default=LARGEST)
-    return min(mark.moment for mark in marks), wall
+    """Return the time of the first record that some marks may be about, on both clocks."""
+    firsts = [mark.moment if mark.of is None or mark.of.since is None else mark.of.since for mark in marks]
+    walls = [
+        mark.wall + first - mark.moment for mark, first in zip(marks, firsts, strict=True) if mark.wall is not None
+    ]
+    return min(firsts), min(walls, default=LARGEST)
 
 
-def _reached(run: Run, marks: Sequence[Mark]) -> list[int]:
-    """Rollout records that were not at their end when the first of these marks was made, on either clock."""
-    if not len(run.ends):
+def _reached(ends: Rows, marks: Sequence[Mark]) -> list[int]:
+    """Records that were not at their end when the first of these marks was made, on either clock."""
+    if not marks or not len(ends):
         return []
     first, wall = _first(marks)
-    reached = (run.ends["last"] >= first) | (run.ends["wall"] >= wall)
-    numbers: list[int] = run.ends["number"][reached].tolist()
+    reached = (ends["last"] >= first) | (ends["wall"] >= wall)
+    numbers: list[int] = ends["number"][reached].tolist()
     return numbers
 
 
@@ -493,28 +528,82 @@ def steps_of(run: Run, numbers: set[int]) -> set[int]:
     return steps
 
 
+def _concerned(run: Run, records: Sequence[Mapping[str, Any]]) -> list[Mark]:
+    """Return the marks among new records, and the changes that engines saw and that some of them name."""
+    marks: list[Mark] = [record["mark"] for record in records if record["mark"] is not None]
+    return marks + [change for change in run.marks.changes if any(_may_name(mark, change) for mark in marks)]
+
+
+def _may_name(mark: Mark, change: Mark) -> bool:
+    of = change.of
+    if of is None or of.since is None or of.until is None or mark.version is None:
+        return False
+    if mark.machine is not None and mark.machine == change.machine:
+        return of.since <= mark.moment <= of.until
+    offset = of.clock_offset
+    return mark.wall is not None and offset is not None and of.since <= mark.wall - offset <= of.until
+
+
 def take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
     """Take weight records in; return the steps whose lag or publication they may change."""
     for record in records:
         if record["mark"] is not None:
             run.marks.add(record["mark"])
-    named = [record for record in records if record["version"] is not None]
+    before_these = len(run.weights_seen)
+    for record in records:
+        if (seen := record["seen"]) is not None:
+            update = None if seen.reading else record
+            run.weights_seen.append(WeightsSeen(record["segment_id"], record["row"], seen, update))
+    new = range(before_these, len(run.weights_seen))
+    _note_ends(
+        run.weights_seen_ends,
+        [(at, run.weights_seen[at].seen.ended + PATIENCE, run.weights_seen[at].seen) for at in new],
+    )
+    numbers = {*new, *_reached(run.weights_seen_ends, _concerned(run, records))}
+    gone, named = _renamed(run, [run.weights_seen[number] for number in sorted(numbers)])
+    named += [record for record in records if record["seen"] is None and record["version"] is not None]
     by_order = not all(is_number(record["version"]) for record in (*run.weights, *named))
     before = Order.of(run.weights).places if by_order else {}
+    results = {record["step"] for record in gone}
+    for record in gone:
+        run.weights.remove(record)
+        run.of_version[record["version"]].remove(record)
     for record in named:
         run.weights.append(record)
         run.of_version.setdefault(record["version"], []).append(record)
         if record["step"] is not None:
             run.results.setdefault(record["step"], set()).add(record["version"])
-    versions = {record["version"] for record in named}
+    versions = {record["version"] for record in (*named, *gone)}
     places = Order.of(run.weights).places if by_order else {}
-    touched = versions | {label for label, place in before.items() if places[label] != place}
+    touched = versions | {label for label, place in before.items() if places.get(label) != place}
     if run.past is not None:
         run.recall.update(*(run.past.labels.get(label, ()) for label in touched))
-        results = {record["step"] for version in versions for record in run.of_version[version]}
+        results |= {record["step"] for version in versions for record in run.of_version[version]}
         run.recall |= results & run.past.steps.keys()
     return {
         number
         for number, step in run.steps.items()
         if not touched.isdisjoint(step.labels) or not versions.isdisjoint(run.results.get(number, ()))
     }
+
+
+def _renamed(run: Run, some: Iterable[WeightsSeen]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Name what engines saw by the marks; return the records of updates that are none of that version any more, and
+    those that are now."""
+    gone, come = [], []
+    for each in some:
+        named = run.marks.name(each.seen)
+        if named == each.named:
+            continue
+        each.named = named
+        run.renamed.append(each)
+        if each.counted is not None:
+            gone.append(each.counted)
+            each.counted = None
+        if each.record is not None and named.update and named.version is not None:
+            applied = named.at if each.record["applied_at"] is None else each.record["applied_at"]
+            told = {"version": named.version, "step": named.step, "applied_at": applied}
+            each.counted = {**each.record, **told}
+            each.counted["time"] = time_of(each.counted)
+            come.append(each.counted)
+    return gone, come

@@ -86,8 +86,8 @@ def meet(memory: Memory, names: Iterable[str]) -> None:
 
 
 def _learn(run: Run, source: Source) -> None:
-    for record in weight_records(source.read("past_weights", run=run.name)):
-        take_weights(run, [record])
+    take_weights(run, list(weight_records(source.read("past_weights", run=run.name))))
+    run.renamed.clear()  # as the store has them
     for row in source.read("past_signs", run=run.name).to_pylist():
         time = NONE if row["time"] is None else row["time"]
         run.signs.append(Sign(row["writer"], row["event"], time, row["step"], rank_of(row["details"])))

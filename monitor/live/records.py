@@ -21,7 +21,7 @@ from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.monitor import ragged
 from logprobe.monitor.live.rows import listed, nothing, objects, whole_numbers
 from logprobe.monitor.live.sequence_rows import reduce_rollout, reduce_training
-from logprobe.monitor.live.versions import Decided, Decision, Mark, Spans, Stated
+from logprobe.monitor.live.versions import Decided, Decision, Mark, Seen, Spans, Stated
 
 Columns = dict[str, NDArray[Any]]
 
@@ -43,7 +43,7 @@ TRAINING_LISTS: Final = (
 ROLLOUT_LISTS: Final = ("token_ids", "logprobs", "routes", "step_times")
 SCALARS: Final = ("entropy", "reward")  # of step records, which metrics are computed from
 _WEIGHT_TIMES: Final = ("time", "requested_at", "started_at", "applied_at", "resumed_at")
-_ABOUT: Final = ("machine", "clock_offset", "engine_started", "replica", "adapter")  # of `Decided`
+_ABOUT: Final = ("machine", "clock_offset", "clock_set", "engine_started", "replica", "adapter")  # of `Decided`
 _WITHIN: Final = {"start": 0, "end": (1 << 31) - 1}  # of a span that does not say where it starts or ends
 UNBOUNDED: Final = 1 << 62  # tokens that have one version, whatever their number
 
@@ -178,12 +178,16 @@ def sampled_columns(reduced: pa.Table) -> Columns:
 
 
 def spans_of(table: pa.Table) -> list[Spans | None]:
-    """Return the spans of rollout records as their engine had them, None where it had none."""
-    column = ragged.one_array(table["spans"])
+    """Return the spans of rollout records, None where there are none."""
+    return _spans(table["spans"])
+
+
+def _spans(some: pa.ChunkedArray) -> list[Spans | None]:
+    column = ragged.one_array(some)
     flat = column.flatten()
     begin, end = (flat.field(name).fill_null(value).to_pylist() for name, value in _WITHIN.items())
     spans = list(zip(begin, end, flat.field("version").to_pylist(), strict=True))
-    lengths = ragged.lengths(table["spans"])
+    lengths = ragged.lengths(some)
     ends = np.cumsum(np.maximum(lengths, 0)).tolist()
     return [
         None if length < 0 else tuple(spans[end - length : end])
@@ -205,15 +209,20 @@ def decided_of(table: pa.Table, columns: Columns) -> dict[int, Decided]:
     rows = np.flatnonzero(lengths > 0)
     if not len(rows):
         return {}
-    some = table.select(["spans", "decisions", *_ABOUT]).take(pa.array(rows)).combine_chunks()
+    kept = "engine_spans" in table.column_names  # of one that was read back `spans` are as marks have them
+    names = ["spans", *(["engine_spans"] if kept else []), "decisions", *_ABOUT]
+    some = table.select(names).take(pa.array(rows)).combine_chunks()
+    own = some["spans"]
+    if kept:
+        own = pc.if_else(some["engine_spans"].is_valid(), some["engine_spans"], own)
     flat = ragged.one_array(some["decisions"]).flatten()
-    decisions = list(map(Decision, *(flat.field(name).to_pylist() for name in ("end", "at", "last"))))
+    decisions = list(map(Decision, *(flat.field(name).to_pylist() for name in Decision._fields)))
     ends = np.cumsum(lengths[rows]).tolist()
     return {
         row: Decided(spans or (), tuple(decisions[end - length : end]), n_tokens, *about)
         for row, spans, length, end, n_tokens, *about in zip(
             rows.tolist(),
-            spans_of(some),
+            _spans(own),
             lengths[rows].tolist(),
             ends,
             columns["n_tokens"][rows].tolist(),
@@ -224,18 +233,38 @@ def decided_of(table: pa.Table, columns: Columns) -> dict[int, Decided]:
 
 
 def weight_records(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Return weight records but those of what workers read, which change no version; times in microseconds."""
-    table = table.filter(pc.not_equal(table["source"], "worker").fill_null(True))
-    names = ["run", "version", "step", "source", "replica", "machine", "moment", "adapter"]
+    """Return weight records, those of what workers read only where marks are about them; times in microseconds."""
+    wanted = pc.or_kleene(pc.not_equal(table["source"], "worker").fill_null(True), table["seen"].is_valid())
+    table = table.filter(wanted)
+    names = ["run", "segment_id", "row", "version", "step", "source", "replica", "machine", "moment", "adapter"]
     times = {name: table[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist() for name in _WEIGHT_TIMES}
-    for place, row in enumerate(table.select(names).to_pylist()):
+    for place, row in enumerate(table.select([*names, "seen", "unless"]).to_pylist()):
         moments = {name: column[place] for name, column in times.items()}
+        seen = _seen(row, touched=moments["started_at"] is not None or moments["applied_at"] is not None)
         mark = None
         if row["moment"] is not None:
-            about = (row["machine"], row["replica"], row["adapter"], row["version"])
-            mark = Mark(row["moment"], moments["applied_at"], *about)
-        known = moments["time"] if moments["applied_at"] is None else moments["applied_at"]
-        yield {**row, **moments, "time": known, "mark": mark}
+            about = (row["machine"], row["replica"], row["adapter"])
+            if seen is None:
+                version = None if row["source"] == "worker" else row["version"]
+                mark = Mark(row["moment"], moments["applied_at"], *about, version, row["step"])
+            else:
+                wall = None if seen.clock_offset is None else row["moment"] + seen.clock_offset
+                mark = Mark(row["moment"], wall, *about, None, of=seen)
+        yield {**row, **moments, "time": time_of(moments), "mark": mark, "seen": seen}
+
+
+def time_of(times: Mapping[str, int | None]) -> int | None:
+    """Return the time of a weight record."""
+    return times["time"] if times["applied_at"] is None else times["applied_at"]
+
+
+def _seen(row: Mapping[str, Any], *, touched: bool) -> Seen | None:
+    seen: Mapping[str, Any] | None = row["seen"]
+    if seen is None or seen["began"] is None or seen["ended"] is None:
+        return None
+    about = {name: row[name] for name in ("version", "machine", "replica", "adapter", "moment")}
+    unless = row["unless"] or {"since": None, "until": None}
+    return Seen(reading=row["source"] == "worker", touched=touched, **seen, **about, **unless)
 
 
 def needed_scalars(column: pa.ChunkedArray) -> list[Mapping[str, float | None]]:

@@ -65,6 +65,7 @@ class Outcome:
             step.stored = True
         for run in self.runs:
             run.respanned.clear()
+            run.renamed.clear()
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""Weight versions of sampled tokens: marks that an engine read too late, what the trainer states, and the lag.
+"""Weight versions of sampled tokens, and of weights that engines loaded or read: by marks, by what the trainer states,
+and the lag.
 
-An engine says of every token what decided its version, and when. A mark that lies between that and the token's step
-decides instead; so it does not matter in which order marks and rollout records come.
+An engine says of every token what decided its version as far as it knows itself, and when. A mark that lies between
+that and the token's step decides instead; so it does not matter in which order marks and rollout records come.
 
 A span is (start, end, version), version None: unknown. Dimensions: ``_N`` tokens of one record.
 """
@@ -12,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,17 @@ from logprobe.monitor.metrics.lag import is_number
 
 Span = tuple[int, int, str | None]
 Spans = tuple[Span, ...]
+Change = tuple[int, str | None]  # from this moment on, weights are of this version
 _EARLIEST: Final = -(1 << 63)  # no moment decided: nothing was known
+PATIENCE: Final = 5_000_000  # a mark so soon after weights were seen to have changed is about that
 _NAN: Final = float("nan")
 
 
 class Mark(NamedTuple):
-    """A mark of a version. `moment` on the monotonic clock of `machine`, `wall` on the wall clock, in microseconds."""
+    """A mark of a version. `moment` on the monotonic clock of `machine`, `wall` on the wall clock, in microseconds.
+
+    `of`: the record of an engine whose weights may be others since `moment`, unless they were marked in between.
+    """
 
     moment: int
     wall: int | None
@@ -34,13 +40,52 @@ class Mark(NamedTuple):
     replica: str | None
     adapter: str | None
     version: str | None
+    step: int | None = None
+    of: Seen | None = None
+
+
+class Seen(NamedTuple):
+    """What an engine saw of its weights, see `collectors.spool.schema.SEEN`: an update from `began` to `ended`, or what
+    a worker read then (`reading`). Microseconds.
+
+    `version`: as the engine knows it itself, since `decided`. `since`, `until`: a mark between them names weights that
+    changed without a word.
+    """
+
+    reading: bool
+    version: str | None
+    touched: bool
+    began: int
+    ended: int
+    decided: int | None
+    machine: str | None
+    clock_offset: int | None
+    clock_set: int | None
+    engine_started: int | None
+    replica: str | None
+    adapter: str | None
+    moment: int | None
+    since: int | None
+    until: int | None
+
+
+class Named(NamedTuple):
+    """What marks make of a record of an engine. `at`: when the mark that decided was made, on the wall clock."""
+
+    version: str | None
+    step: int | None = None
+    at: int | None = None
+    update: bool = True
+    unannounced: bool = False
 
 
 class Decision(NamedTuple):
-    """Tokens up to `end` have their version by what happened at `at`; `last` is their last step."""
+    """Tokens up to `end` have their version by what happened at `at`; `first` and `last` are their first and last
+    step."""
 
     end: int | None
     at: int | None
+    first: int | None
     last: int | None
 
 
@@ -53,9 +98,13 @@ class Decided(NamedTuple):
     n_tokens: int
     machine: str | None
     clock_offset: int | None
+    clock_set: int | None
     engine_started: int | None
     replica: str | None
     adapter: str | None
+
+
+About: TypeAlias = Decided | Seen  # an engine's record: marks are about its machine's clock, replica and adapter
 
 
 class Marks:
@@ -64,6 +113,7 @@ class Marks:
     def __init__(self) -> None:
         self._own: dict[str, list[Mark]] = {}  # by machine
         self._walls: list[Mark] = []
+        self.changes: list[Mark] = []  # of what engines saw change
 
     def add(self, mark: Mark) -> None:
         """Take in a mark."""
@@ -72,33 +122,127 @@ class Marks:
             own.insert(bisect_left(own, mark.moment, key=_moment), mark)
         if mark.wall is not None:
             self._walls.insert(bisect_left(self._walls, mark.wall, key=_wall), mark)
+        if mark.of is not None:
+            self.changes.append(mark)
 
-    def late_for(self, record: Decided) -> list[tuple[int, str | None]]:
-        """Return the moments and versions of all marks that may decide about a record; none unless one is late."""
-        last = record.decisions[-1].last if record.decisions else None
-        if last is None or record.engine_started is None:
+    def about(self, record: Decided) -> list[list[Change]]:
+        """Return for each decision of a record the marks that decide instead, ascending; nothing if no decision has
+        any."""
+        last, started = record.decisions[-1].last if record.decisions else None, record.engine_started
+        if last is None or started is None:
             return []
+        found = []
         for decision in record.decisions:
-            first = record.engine_started if decision.at is None else max(record.engine_started, decision.at + 1)
-            if decision.last is not None and any(self._between(record, first, min(decision.last, last))):
-                everything = self._between(record, record.engine_started, last)
-                return sorted(everything, key=lambda mark: (mark[0], mark[1] is None, mark[1]))
-        return []
+            first = started if decision.at is None else max(started, decision.at + 1)
+            until = first - 1 if decision.last is None else min(decision.last, last)
+            changes = [(moment, mark.version) for moment, mark in self._between(record, first, until)]
+            changes += [change for change in self._unplaced(record) if first <= change[0] <= until]
+            found.append(sorted(changes, key=lambda change: (change[0], change[1] is None, change[1])))
+        return found if any(found) else []
 
-    def _between(self, record: Decided, first: int, last: int) -> Iterator[tuple[int, str | None]]:
-        """Yield the marks about a record from one moment of its machine's clock to another."""
+    def name(self, seen: Seen) -> Named:
+        """Return the version of what an engine saw, by its own knowledge and the marks."""
+        started = seen.engine_started
+        at = seen.began if seen.reading else seen.ended
+        if started is None:
+            return Named(seen.version)
+        first = started if seen.decided is None else max(started, seen.decided + 1)
+        last = self._last(seen, first, at)
+        decided, named = seen.decided, Named(seen.version)
+        if last is not None:
+            decided, mark = last
+            named = Named(mark.version, mark.step, decided + (seen.clock_offset or 0))
+        if any(decided is None or decided < moment for moment, _ in self._unplaced(seen)):
+            named = Named(None)
+        if not seen.reading:  # a pause alone is none
+            before = seen._replace(reading=True, ended=seen.began, moment=None)
+            return named._replace(update=seen.touched or self.name(before).version != named.version)
+        if self._last(seen, seen.began + 1, seen.ended) is not None:  # which is it?
+            named = Named(None)
+        return named._replace(unannounced=self._is_unannounced(seen))
+
+    def _is_unannounced(self, seen: Seen) -> bool:
+        """Return whether weights of a known version became others without a word."""
+        if seen.moment is None or seen.since is None or seen.until is None or seen.adapter is not None:
+            return False
+        before = seen._replace(began=seen.moment - 1, ended=seen.moment - 1, moment=None)
+        known = self.name(before).version is not None
+        return known and not any(self._naming(seen, seen.since, seen.until + PATIENCE))
+
+    def _last(self, seen: About, first: int, last: int) -> tuple[int, Mark] | None:
+        found = list(self._between(seen, first, last))
+        return max(found, key=lambda each: (each[0], each[1].version is None, each[1].version), default=None)
+
+    def _between(self, record: About, first: int, last: int) -> Iterator[tuple[int, Mark]]:
+        """Yield the marks about a record from one moment of its machine's clock to another, each with the moment from
+        which it holds.
+
+        A mark of an adapter whose files were read later is about what is read then; until then requests use what was
+        read before.
+        """
+        newest: dict[int, tuple[int, Mark]] = {}  # by load
+        for moment, mark in self._placed(record, first, last):
+            if mark.of is not None and any(self._naming(mark.of, mark.of.since, mark.of.until)):
+                continue
+            loaded = None if mark.of is not None else self._loaded(record, moment)
+            if loaded is None:
+                yield moment, mark
+                continue
+            yield moment, mark._replace(version=None)
+            newest[loaded] = max(newest.get(loaded, (moment, mark)), (moment, mark), key=_of_moment)
+        for loaded, (moment, mark) in newest.items():
+            unknown = any(each.version is None for _, each in self._placed(record, moment + 1, loaded - 1))
+            if loaded <= last and not unknown:
+                yield loaded, mark
+
+    def _loaded(self, record: About, moment: int) -> int | None:
+        """Return when the adapter that a mark of `moment` is about was read, if that was later."""
+        for change in self.changes:
+            of = change.of
+            if of is None or of.since is None or of.adapter is None or of.machine != record.machine:
+                continue
+            if of.adapter == record.adapter and of.replica == record.replica and of.since < moment < change.moment:
+                return change.moment
+        return None
+
+    def _naming(self, change: Seen, since: int | None, until: int | None) -> Iterator[Mark]:
+        """Yield the marks that name weights an engine saw change."""
+        if since is not None and until is not None:
+            for _, mark in self._placed(change, since + 1, until):
+                if mark.version is not None:
+                    yield mark
+
+    def _placed(self, record: About, first: int, last: int) -> Iterator[tuple[int, Mark]]:
         if record.machine is not None:
             for mark in _range(self._own.get(record.machine, ()), first, last, _moment):
                 if _is_about(mark, record):
-                    yield mark.moment, mark.version
+                    yield mark.moment, mark
         if (offset := record.clock_offset) is not None:
+            if record.clock_set is not None:
+                first = max(first, record.clock_set)
             for mark in _range(self._walls, first + offset, last + offset, _wall):
-                if (mark.machine is None or mark.machine != record.machine) and _is_about(mark, record):
-                    yield _wall(mark) - offset, mark.version
+                if _is_foreign(mark, record) and _is_about(mark, record):
+                    yield _wall(mark) - offset, mark
+
+    def _unplaced(self, record: About) -> list[Change]:
+        """Return the moments after which marks of other machines leave a record's versions unknown: across a setting of
+        its wall clock they cannot be placed."""
+        if record.clock_set is None or record.engine_started is None:
+            return []
+        if not any(_is_foreign(mark, record) and _is_about(mark, record) for mark in self._walls):
+            return []
+        begin = record.engine_started
+        if isinstance(record, Decided) and record.decisions and record.decisions[0].first is not None:
+            begin = record.decisions[0].first
+        return [(begin, None), (max(begin, record.clock_set), None)]
 
 
 def _moment(mark: Mark) -> int:
     return mark.moment
+
+
+def _of_moment(each: tuple[int, Mark]) -> int:
+    return each[0]
 
 
 def _wall(mark: Mark) -> int:
@@ -109,7 +253,11 @@ def _range(marks: Sequence[Mark], first: int, last: int, key: Any) -> Sequence[M
     return marks[bisect_left(marks, first, key=key) : bisect_right(marks, last, key=key)]
 
 
-def _is_about(mark: Mark, record: Decided) -> bool:
+def _is_foreign(mark: Mark, record: About) -> bool:
+    return mark.machine is None or mark.machine != record.machine
+
+
+def _is_about(mark: Mark, record: About) -> bool:
     """Return whether a mark is about a record. An engine's mark of no version says that its weights are unknown, and
     those of all adapters with them."""
     of_adapter = mark.adapter == record.adapter or (mark.version is None and mark.adapter is None)
@@ -124,32 +272,34 @@ def _names(replica: str | None) -> tuple[str, ...]:
     return (replica, engine) if found and number.isascii() and number.isdigit() else (replica,)
 
 
-def resolved(record: Decided, marks: Sequence[tuple[int, str | None]], times_N: NDArray[np.int64] | None) -> Spans:
-    """Return the spans of a record against `marks`, ascending.
+def resolved(record: Decided, marks: Sequence[Sequence[Change]], times_N: NDArray[np.int64] | None) -> Spans:
+    """Return the spans of a record against the marks about each of its decisions, see `Marks.about`.
 
-    `times_N`: when the steps of its tokens began. Without them, tokens of which some belong to a late mark have an
-    unknown version. Nothing is known of a record that does not fit together.
+    `times_N`: when the steps of its tokens began. Without them, tokens of which some belong to a later mark than others
+    have an unknown version. Nothing is known of a record that does not fit together.
 
-    >>> record = Decided(((0, 3, "1"),), (Decision(3, 10, 30),), 3, "host", 0, 5, None, None)
-    >>> resolved(record, [(15, "2")], np.array([12, 20, 30]))
+    >>> record = Decided(((0, 3, "1"),), (Decision(3, 10, 12, 30),), 3, "host", 0, None, 5, None, None)
+    >>> resolved(record, [[(15, "2")]], np.array([12, 20, 30]))
     ((0, 1, '1'), (1, 3, '2'))
     """
     count = record.n_tokens
     ends = [decision.end for decision in record.decisions if decision.end is not None]
-    lasts = [decision.last for decision in record.decisions if decision.last is not None]
     whole = len(ends) == len(record.decisions) and [0, *ends] == sorted({0, *ends}) and ends[-1] == count
+    lasts = [decision.last for decision in record.decisions if decision.last is not None]
     if not whole or (len(lasts) < len(ends) if times_N is None else len(times_N) != count):
         return ()
-    sizes = np.diff([0, *ends])
-    decided_N = np.repeat([_EARLIEST if d.at is None else d.at for d in record.decisions], sizes)
-    lasts_N = times_N if times_N is not None else np.repeat(lasts, sizes)
     versions_N = np.full(count, None, object)
     for start, end, version in record.spans:
         versions_N[start:end] = version
-    for moment, version in marks:
-        reached_N = (lasts_N >= moment) & (decided_N < moment)
-        versions_N[reached_N] = None if times_N is None else version
-        decided_N[reached_N] = moment
+    for (start, end), decision, changes in zip(pairwise([0, *ends]), record.decisions, marks, strict=True):
+        of_decision = versions_N[start:end]
+        for moment, version in changes:
+            if decision.first is not None and moment <= decision.first:
+                of_decision[:] = version
+            else:
+                of_decision[slice(None) if times_N is None else times_N[start:end] >= moment] = (
+                    None if times_N is None else version
+                )
     return tuple(_runs(versions_N.tolist()))
 
 

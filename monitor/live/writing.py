@@ -41,12 +41,20 @@ _TRAINED: Final = ("training", "statistics")
 # Record kind → the table that has its records as they came, and what it leaves out of them.
 _PLAIN: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "step": ("all_step_records", ("segment_id", "row", "writer")),
-    "weights": ("all_weights", ("segment_id", "row", "writer")),
+    "weights": ("all_weights", ("writer",)),
     "config": ("config_records", ("segment_id", "row", "writer")),
     "health": ("health_records", ("segment_id", "row")),
 }
 _VERSIONS: Final = pa.schema(
     [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int64()), ("spans", pa.list_(SPAN))]
+)
+_NAMED: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("run", "segment_id", "named")),
+        *((name, pa.int64()) for name in ("row", "named_step")),
+        ("named_at", pa.timestamp("us", "UTC")),
+        *((name, pa.bool_()) for name in ("is_update", "unannounced")),
+    ]
 )
 _PIECES: Final = pa.list_(
     pa.struct([("start", pa.int32()), ("end", pa.int32()), ("engine", pa.string()), ("stated", pa.string())])
@@ -96,6 +104,7 @@ def write(to: Transaction, outcome: Outcome, now: datetime) -> None:
     for kind, (table, left_out) in _PLAIN.items():
         if (some := outcome.arrived.get(kind)) is not None and some.stored.num_rows:
             to.execute("append", some.stored.drop_columns(list(left_out)), table=table)
+    _name_weights(to, outcome)
     _links(to, outcome.steps)
     _parts(to, outcome)
     if outcome.doubled:
@@ -278,6 +287,27 @@ def _rollouts(to: Transaction, outcome: Outcome) -> None:
             for run, number in changed
         ]
         to.execute("live_versions", pa.Table.from_pylist(rows, _VERSIONS))
+
+
+def _name_weights(to: Transaction, outcome: Outcome) -> None:
+    """Write the versions that marks give to what engines loaded and read."""
+    rows = [
+        {
+            "run": run.name,
+            "segment_id": each.segment,
+            "row": each.row,
+            "named": each.named.version,
+            "named_step": each.named.step,
+            "named_at": each.named.at,
+            "is_update": each.named.update,
+            "unannounced": each.named.unannounced,
+        }
+        for run in outcome.runs
+        for each in dict.fromkeys(run.renamed)
+        if each.named is not None
+    ]
+    if rows:
+        to.execute("live_named", pa.Table.from_pylist(rows, _NAMED))
 
 
 def _parts(to: Transaction, outcome: Outcome) -> None:

@@ -162,12 +162,10 @@ def _is_there(store: Store, run: str) -> bool:
 def _others(store: Store, run: str) -> list[Path]:
     """Return the files and folders of a run outside spool and archive."""
     home, name = store.home.path, run_dir(store.home.path, run).name
-    lines = [
-        home / folder / f"{name}{end}" for folder in ("versions", "directives") for end in (".json", ".jsonl", ".stop")
-    ]
+    told = [home / "directives" / f"{name}{end}" for end in (".json", ".stop")]
     pushed = (home / "pushed" / "wandb" / "wandb").glob(f"*run-*-{wandb_id(run)}")
     answers = (home / "proof").glob("*.json")  # named by what decides them, not by a run: with any run all of them go
-    return [home / "readings" / name, store.home.quarantine / file_name(name), *lines, *pushed, *answers]
+    return [home / "readings" / name, store.home.quarantine / file_name(name), *told, *pushed, *answers]
 
 
 def refuse_recorded(source: queries.Source, home: Home, run: str, now: datetime) -> None:

@@ -90,14 +90,24 @@ FROM trained FULL JOIN engines USING (run)
 WHERE coalesce(trained, 0) + coalesce(engines, 0) + coalesce(twice, 0) + coalesce(reused, 0) > 0
 ORDER BY run
 
--- cli_problems: What the collectors of a run lost or complained about, worst first; and of those that ended while they closed, what was left.
--- Grain: component and event. Inputs: health_records. Parameters: $run.
+-- cli_problems: What the collectors of a run lost or complained about, worst first; of those that ended while they closed, what was left; and
+-- weights in engines that nobody named. Grain: component and event. Inputs: health_records, weight_records, weight_readings. Parameters: $run.
 SELECT component, event, severity, sum(count)::BIGINT AS times, sum(sequences)::BIGINT AS sequences_lost,
        sum(tokens)::BIGINT AS tokens_lost, max(time) AS last_at, arg_max(message, time) AS message
 FROM health_records
 WHERE run = $run AND (severity <> 'info' OR event = 'closing'
                       AND writer NOT IN (SELECT writer FROM health_records WHERE run = $run AND event = 'closed'))
 GROUP BY component, event, severity
+UNION ALL BY NAME
+SELECT 'vllm_plugin' AS component, 'weights_unknown' AS event, 'warning' AS severity, count(*) AS times, max(coalesce(applied_at, time)) AS last_at,
+       concat(calls, ' may have changed the weights, so their version is unknown: call logprobe.collectors.weights.mark(version) after it, or list ',
+              'it in LOGPROBE_RECORD=harmless=… if it leaves them unchanged') AS message
+FROM weight_records WHERE run = $run AND source = 'engine' AND version IS NULL AND calls IS NOT NULL GROUP BY calls
+UNION ALL BY NAME
+SELECT 'vllm_plugin' AS component, 'weights_changed_unannounced' AS event, 'warning' AS severity, count(*) AS times, max(applied_at) AS last_at,
+       'the weights changed although no load, label or mark was seen: something writes them in place; their version is unknown until the next '
+       'weights.mark(version)' AS message
+FROM weight_readings WHERE run = $run AND reason = 'unannounced' HAVING count(*) > 0
 ORDER BY severity, tokens_lost DESC, event
 
 -- cli_self_tests: The newest self-test of every collector that made one.

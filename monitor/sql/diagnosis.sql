@@ -48,7 +48,7 @@ WHERE run = coalesce($run, run)
 ORDER BY run
 
 -- diagnosis_news: What frames of $runs may not know: the first step that was computed since the revision at the run's place in $revisions (null: none), and how
--- many configurations and fingerprints of weights there are. Grain: run. Inputs: step_summaries, config_records, weight_readings.
+-- many configurations there are; `readings` is the same as long as fingerprints of weights and their versions are. Grain: run. Inputs: step_summaries, config_records, weight_readings.
 WITH wanted AS (
     SELECT unnest($runs::VARCHAR[]) AS run, unnest($revisions::BIGINT[]) AS since
 ), computed AS (
@@ -59,7 +59,7 @@ WITH wanted AS (
 ), configured AS (
     SELECT run, count(*) AS configs FROM config_records WHERE run IN (FROM (SELECT run FROM wanted)) GROUP BY run
 ), read AS (
-    SELECT run, count(*) AS readings FROM weight_readings WHERE run IN (FROM (SELECT run FROM wanted)) GROUP BY run
+    SELECT run, sum(hash(version, reason) >> 32)::BIGINT AS readings FROM weight_readings WHERE run IN (FROM (SELECT run FROM wanted)) GROUP BY run
 )
 SELECT w.run, c.step, coalesce(configs, 0) AS configs, coalesce(readings, 0) AS readings
 FROM wanted AS w

@@ -39,4 +39,4 @@ WHERE run = $run AND segment_id IN (SELECT unnest($segments::VARCHAR[])) ORDER B
 
 -- export_weight_records: The weight records of a run, with the fingerprints that trainers gave and workers read. Grain: record. Inputs: all_weights.
 -- Parameters: $run.
-SELECT * EXCLUDE (run) FROM all_weights WHERE run = $run ORDER BY time
+SELECT * EXCLUDE (run, segment_id, row, named, named_step, named_at, is_update, unannounced) FROM all_weights WHERE run = $run ORDER BY time

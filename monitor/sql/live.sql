@@ -37,8 +37,13 @@ UPDATE all_step_records AS r SET repeated_by = (
 WHERE (r.run, r.step) IN (SELECT (run, step) FROM incoming)
 
 -- live_versions: Rollout records whose versions late marks have changed. Grain: rollout record. Inputs: incoming (Arrow: key, spans).
-UPDATE rollout_sequences AS r SET spans = i.spans
+UPDATE rollout_sequences AS r SET spans = i.spans, engine_spans = coalesce(r.engine_spans, r.spans, [])
 FROM incoming AS i WHERE r.run = i.run AND r.segment_id = i.segment_id AND r.row = i.row
+
+-- live_named: What marks make of records of engines about their weights. Grain: weight record. Inputs: incoming (Arrow: key, and what is written).
+UPDATE all_weights AS w
+SET named = i.named, named_step = i.named_step, named_at = i.named_at, is_update = i.is_update, unannounced = i.unannounced
+FROM incoming AS i WHERE w.run = i.run AND w.segment_id = i.segment_id AND w.row = i.row
 
 -- live_parts: Rollout records that are parts of sequences. Grain: one row per row of incoming (Arrow: number, run, segment_id, row), in its order.
 -- Inputs: incoming, rollout_sequences.

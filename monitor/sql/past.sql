@@ -29,7 +29,8 @@ UNION ALL SELECT DISTINCT trajectory FROM rollout_sequences WHERE run = $run AND
 
 -- past_ends: When the last steps of rollout records of $run began, on the clock of their machine and on the wall clock. Grain: one row. Inputs:
 -- rollout_sequences.
-SELECT max(decisions[-1]."last") AS "last", max(decisions[-1]."last" + coalesce(clock_offset, 0)) AS wall
+SELECT max(decisions[-1]."last") AS "last",
+       max(decisions[-1]."last" + if(clock_set IS NULL, coalesce(clock_offset, 0), 9007199254740992)) AS wall
 FROM rollout_sequences WHERE run = $run AND len(decisions) > 0
 
 -- past_labels: Versions that matter to steps of $run. Grain: step and version. Inputs: all_sequences, rollout_sequences.
@@ -44,9 +45,10 @@ SELECT DISTINCT step, version FROM (
     FROM trained AS t JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
 ) WHERE version IS NOT NULL
 
--- past_weights: Weight records of $run. Grain: weight record. Inputs: weight_records.
-SELECT run, version, step, source, replica, machine, moment, adapter, time, requested_at, started_at, applied_at, resumed_at
-FROM weight_records WHERE run = $run
+-- past_weights: Weight records of $run as they came. Grain: weight record. Inputs: all_weights.
+SELECT run, segment_id, row, version, step, source, replica, machine, moment, seen, unless, adapter, time, requested_at, started_at, applied_at,
+       resumed_at
+FROM all_weights WHERE run = $run AND (source IS DISTINCT FROM 'worker' OR seen IS NOT NULL)
 
 -- past_signs: What trainers of $run say of where they begin. Grain: health record. Inputs: health_records.
 SELECT writer, event, epoch_us(time) AS time, step, details FROM health_records WHERE run = $run AND event IN ('started', 'training_begins')
@@ -96,7 +98,7 @@ SELECT DISTINCT step FROM training_sequences WHERE run = $run AND token_hash IN 
 SELECT r.*, s.raw_file IS NOT NULL AS kept
 FROM rollout_sequences AS r JOIN segments AS s USING (segment_id)
 WHERE r.run = $run AND r.parts IS NULL AND len(r.decisions) > 0
-    AND (r.decisions[-1]."last" >= $moment OR r.decisions[-1]."last" + coalesce(r.clock_offset, 0) >= $wall)
+    AND (r.clock_set IS NOT NULL OR r.decisions[-1]."last" >= $moment OR r.decisions[-1]."last" + coalesce(r.clock_offset, 0) >= $wall)
 
 -- past_parts: What records of $run that are made of several are made of. Grain: row of incoming (Arrow: segment_id, row: of the training record).
 -- Inputs: incoming, rollout_sequences.

@@ -13,7 +13,7 @@ UNION ALL BY NAME
 SELECT run, coalesce(applied_at, time) AS time, 'weights' AS kind, 'weights' AS event, 'info' AS severity,
        concat_ws(' ', source, replica) AS source, step, concat('weights ', coalesce(version, 'of unknown version')) AS message,
        {'version': version, 'requested_at': requested_at, 'started_at': started_at, 'resumed_at': resumed_at,
-        'pause_mode': pause_mode, 'cache_cleared': cache_cleared, 'tensors': tensors, 'checksum': checksum}::JSON::VARCHAR
+        'pause_mode': pause_mode, 'cache_cleared': cache_cleared, 'tensors': tensors, 'checksum': checksum, 'calls': calls}::JSON::VARCHAR
        AS details
 FROM weight_records
 UNION ALL BY NAME
@@ -51,7 +51,7 @@ FROM read_parquet(getvariable('logprobe_raw_' || {kind}), schema = {columns}, fi
 WHERE filename IN (SELECT getvariable('logprobe_home') || path FROM raw_files WHERE kind = {kind}) AND logprobe_same_bytes(filename)
 
 -- view_rollouts: What the engines sampled. Grain: one row per rollout record; what was made of several is left out. Input: rollout_sequences.
-SELECT * EXCLUDE (logprobs, parts, decisions, clock_offset, engine_started) FROM rollout_sequences WHERE parts IS NULL
+SELECT * EXCLUDE (logprobs, parts, decisions, clock_offset, clock_set, engine_started, engine_spans) FROM rollout_sequences WHERE parts IS NULL
 
 -- view_returns: Returns to a checkpoint: when an attempt began, and the first step that it has trained again. Grain: run and attempt. Inputs: all_sequences.
 SELECT run, began, min(step) AS step FROM all_sequences WHERE repeated_by IS NOT NULL GROUP BY run, began

@@ -1,4 +1,4 @@
-"""From captured sequences, marks and observed updates to records in the spool."""
+"""From captured sequences and observed updates to records in the spool; with the marks of a trainer, to the store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +17,15 @@ from spool_contents import by_sample, health_events, rows
 from logprobe.collectors import Recorder
 from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.health import Health
-from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.emitter import Emitter, Observed
 from logprobe.collectors.vllm.weights.exchange import Exchange
+from logprobe.monitor.home import Home
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 START = 100.0
+HERE = machine()
 
 
 class Engine:
@@ -32,11 +36,10 @@ class Engine:
         self.health = Health()
         self.observed = Observed(Capture(), clock=Clock(0.0), started=START, caches_prefixes=True, **observed)
         self.observed.clock.jump = lambda: 0.0  # the test's times are of another world
-        self.observed.names = frozenset({None, observed.get("replica")})
         self.recorder = Recorder(home, "r", component="vllm_plugin", replica=observed.get("replica"))
-        self.marks = MarkFile(home, "r")
+        self.trainer = Recorder(home, "r", component="weights")
         exchange = Exchange(home / "readings" / "r" / "engine")
-        self.emitter = Emitter(self.observed, self.recorder, MarkFile(home, "r"), self.health, exchange)
+        self.emitter = Emitter(self.observed, self.recorder, self.health, exchange)
 
     def step(self, now: float) -> None:
         self.observed.capture.scheduled(SimpleNamespace(), now)
@@ -61,13 +64,30 @@ class Engine:
             setattr(sequence, name, value)
         self.observed.capture.finished.append(sequence)
 
+    def mark(self, version: str, at: float, *, machine: str | None = HERE, **more: Any) -> None:
+        """A mark at this moment, by clocks that agree."""
+        self.trainer.weights(version, applied_at=at, moment=at if machine == HERE else 7.0, machine=machine, **more)
+
+    def stored(self, query: str) -> list[dict[str, Any]]:
+        """What the store says once everything is in it."""
+        assert self.trainer.flush()
+        with Store.open(Home(self.home)) as store:
+            Pipeline(store, Event()).ingest(lambda _: None)
+            return store.query(query).to_pylist()
+
+    def spans(self) -> dict[str, list[tuple[int, int, str | None]]]:
+        rows = self.stored("SELECT sample_id, spans FROM rollouts")
+        return {row["sample_id"]: [tuple(span.values()) for span in row["spans"]] for row in rows}
+
+    def updates(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The engine's updates, oldest first."""
+        rows = self.stored(f"SELECT {', '.join(columns)} FROM weights WHERE source = 'engine' ORDER BY applied_at")
+        return [tuple(row.values()) for row in rows]
+
     def write(self) -> None:
         """One round, durable."""
         self.emitter.drain()
         assert self.recorder.flush()
-
-    def updates(self) -> list[dict[str, Any]]:
-        return rows(self.home, "weights")
 
 
 @pytest.fixture
@@ -75,28 +95,48 @@ def engine(home: Path) -> Iterator[Engine]:
     engine = Engine(home, replica="east", prefix="p:", engine_config_id="cafe")
     yield engine
     engine.recorder.close()
+    engine.trainer.close()
 
 
 def test_a_sequence_with_everything(engine: Engine) -> None:
-    engine.marks.append(Mark("1", 101.0))
-    engine.marks.append(Mark("2", 103.0, replica="east"))
-    engine.marks.append(Mark("3", 103.5, replica="west"))
+    engine.mark("1", 101.0)
+    engine.mark("2", 103.0, replica="east")
+    engine.mark("3", 103.5, replica="west")
     engine.finish([100.5, 102.0, 104.0], [-0.5, -1.0, -1.5], cached=1)
     engine.write()
     row = by_sample(engine.home, "rollout")["p:a/0"]
     assert row["token_ids"] == [7, 7, 7]
     assert row["logprobs"] == [-0.5, -1.0, -1.5]
-    assert [(s["start"], s["end"], s["version"]) for s in row["spans"]] == [(0, 1, None), (1, 2, "1"), (2, 3, "2")]
+    assert [(s["start"], s["end"], s["version"]) for s in row["spans"]] == [(0, 3, None)], "an engine knows no marks"
     assert (row["request_id"], row["replica"], row["engine_config_id"]) == ("a-00000000", "east", "cafe")
     assert (row["prompt_length"], row["cached_prefix_tokens"], row["finish_reason"]) == (2, 1, "length")
+    assert engine.spans() == {"p:a/0": [(0, 1, None), (1, 2, "1"), (2, 3, "2")]}
 
 
 def test_marks_for_an_earlier_engine_do_not_count(engine: Engine) -> None:
-    engine.marks.append(Mark("40", START - 1))
+    engine.mark("40", START - 1)
     engine.finish([101.0], [-0.5])
     engine.write()
-    [row] = rows(engine.home, "rollout")
-    assert row["spans"] == [{"start": 0, "end": 1, "version": None}]
+    assert engine.spans() == {"p:a/0": [(0, 1, None)]}
+
+
+def test_marks_may_come_minutes_late(engine: Engine) -> None:
+    engine.mark("1", 101.0)
+    engine.finish([102.0, 104.0], [-0.5, -0.5])
+    engine.write()
+    assert engine.spans() == {"p:a/0": [(0, 2, "1")]}
+    engine.mark("2", 103.0)
+    assert engine.spans() == {"p:a/0": [(0, 1, "1"), (1, 2, "2")]}
+
+
+def test_a_label_counts_until_the_next_mark(engine: Engine) -> None:
+    engine.mark("1", 101.0)
+    engine.observed.timeline.set(102.0, "7")
+    engine.mark("2", 104.0)
+    engine.finish([101.5, 103.0, 105.0], [-0.5] * 3)
+    engine.write()
+    assert [tuple(s.values()) for s in rows(engine.home, "rollout")[0]["spans"]] == [(0, 1, None), (1, 3, "7")]
+    assert engine.spans() == {"p:a/0": [(0, 1, "1"), (1, 2, "7"), (2, 3, "2")]}
 
 
 def test_missing_is_null_and_nan_stays_nan(engine: Engine) -> None:
@@ -132,38 +172,26 @@ def test_requests_that_ended_before_their_first_token(engine: Engine) -> None:
 # --- Weight updates ---
 
 
-def test_a_mark_without_an_observed_load(engine: Engine) -> None:
-    """The framework loaded weights where the plugin cannot see it, and left the prefix cache alone."""
+def test_a_mark_around_which_the_cache_was_reset(engine: Engine) -> None:
+    """The framework loaded weights where the plugin cannot see it."""
     engine.step(101.0)
-    engine.marks.append(Mark("1", 102.0, step=1))
-    engine.write()
-    assert engine.updates() == []  # a cache reset might still come
-    engine.step(103.0)
-    engine.marks.append(Mark("2", 104.0, step=2))
-    engine.step(105.0)
-    engine.write()
-    found = [(row["version"], row["step"], row["cache_cleared"], row["source"]) for row in engine.updates()]
-    assert found == [("1", 1, None, "engine"), ("2", 2, False, "engine")]
-
-
-def test_a_mark_with_a_cache_reset_around_it(engine: Engine) -> None:
-    engine.step(101.0)
-    engine.marks.append(Mark("1", 102.0))
-    engine.step(103.0)
-    engine.marks.append(Mark("2", 104.0))
+    engine.mark("1", 102.0, step=1)
     engine.observed.updates.cache_reset(successful=True)
+    engine.step(103.0)
     engine.write()
+    assert engine.updates("version", "step", "cache_cleared", "epoch(applied_at)") == [("1", 1, True, 102.0)]
+
+
+def test_a_mark_of_the_same_version_is_no_update(engine: Engine) -> None:
+    engine.mark("1", 100.5)
+    for moment in (101.0, 103.0):
+        engine.step(moment)
+        engine.observed.updates.paused(moment + 0.5, "keep")
+        engine.mark("1", moment + 0.6)
+        engine.observed.updates.resumed(moment + 0.7)
     engine.step(105.0)
     engine.write()
-    assert [(row["version"], row["cache_cleared"]) for row in engine.updates()] == [("1", None), ("2", True)]
-
-
-def test_the_same_version_again_is_no_update(engine: Engine) -> None:
-    for moment in (101.0, 103.0):
-        engine.marks.append(Mark("1", moment))
-        engine.step(moment + 1)
-    engine.write()
-    assert [row["version"] for row in engine.updates()] == ["1"]
+    assert engine.updates("version") == [("1",)]
 
 
 def test_pausing_alone_is_no_update(engine: Engine) -> None:
@@ -172,9 +200,20 @@ def test_pausing_alone_is_no_update(engine: Engine) -> None:
     engine.observed.updates.resumed(103.0)
     engine.step(104.0)
     engine.write()
-    assert engine.updates() == []
-    [event] = health_events(engine.home)["no_update"]
-    assert event["message"] == "generation was paused without new weights"
+    assert engine.updates("version") == []
+    engine.mark("1", 102.5)  # it was one, of weights that nobody saw being loaded
+    assert engine.updates("version", "pause_mode") == [("1", "keep")]
+
+
+def test_a_load_is_of_the_version_that_is_marked_before_the_next_step(engine: Engine) -> None:
+    for moment, version in ((101.0, "1"), (104.0, "2")):
+        engine.observed.timeline.set(moment + 1, None)
+        engine.observed.updates.loaded("reload_weights", moment, moment + 1, 20)
+        engine.mark(version, moment + 1.5, step=int(version))
+        engine.step(moment + 2)
+    engine.write()
+    columns = ("version", "step", "tensors", "calls", "epoch(applied_at)")
+    assert engine.updates(*columns) == [("1", 1, 20, "reload_weights", 102.0), ("2", 2, 20, "reload_weights", 105.0)]
 
 
 def test_a_load_without_a_version_is_an_update_to_the_unknown(engine: Engine) -> None:
@@ -182,8 +221,8 @@ def test_a_load_without_a_version_is_an_update_to_the_unknown(engine: Engine) ->
     engine.observed.updates.loaded("reload_weights", 101.0, 102.0, None)
     engine.step(103.0)
     engine.write()
-    [row] = engine.updates()
-    assert (row["version"], row["cache_cleared"], row["applied_at"].timestamp()) == (None, False, 102.0)
+    engine.mark("1", 103.5)  # too late for what is sampled at 103
+    assert engine.updates("version", "cache_cleared", "epoch(applied_at)") == [(None, False, 102.0)]
 
 
 def test_without_a_prefix_cache_nothing_can_be_stale(home: Path) -> None:
@@ -192,21 +231,11 @@ def test_without_a_prefix_cache_nothing_can_be_stale(home: Path) -> None:
     engine.observed.updates.loaded("reload_weights", 101.0, 102.0, None)
     engine.emitter.close()
     engine.recorder.close()
-    [row] = engine.updates()
-    assert row["cache_cleared"] is None
+    assert engine.updates("cache_cleared") == [(None,)]
+    engine.trainer.close()
 
 
 # --- Trouble ---
-
-
-def test_marks_that_cannot_be_read_leave_versions_unknown(engine: Engine) -> None:
-    engine.marks.path.parent.mkdir(parents=True)
-    engine.marks.path.mkdir()
-    (engine.marks.path / "so that its size is not zero").touch()
-    engine.finish([101.0], [-0.5])
-    engine.write()
-    assert rows(engine.home, "rollout")[0]["spans"] == [{"start": 0, "end": 1, "version": None}]
-    assert health_events(engine.home)["marks_unreadable"]
 
 
 def test_counts_of_capture_become_health_records(engine: Engine) -> None:
@@ -249,7 +278,7 @@ def test_what_is_left_is_written_in_the_background_and_at_the_end(engine: Engine
     engine.emitter.close()
     assert engine.recorder.flush()
     assert by_sample(engine.home, "rollout").keys() == {"p:a/0"}
-    assert len(engine.updates()) == 1
+    assert len(rows(engine.home, "weights")) == 1
     [event] = health_events(engine.home)["detached"]
     assert '"sequences": 1' in event["details"]
 
@@ -258,45 +287,34 @@ def test_what_is_left_is_written_in_the_background_and_at_the_end(engine: Engine
 
 
 def test_marks_of_this_machine_do_not_depend_on_the_wall_clock(engine: Engine) -> None:
-    engine.marks.append(Mark("1", 9e9, moment=101.0, machine=machine()))
+    engine.trainer.weights("1", applied_at=9e9, moment=101.0, machine=HERE)
+    engine.observed.clock.jumped_at = 101.5
     engine.finish([100.5, 102.0], [-0.5, -0.5])
     engine.write()
     [row] = rows(engine.home, "rollout")
-    assert [(s["end"], s["version"]) for s in row["spans"]] == [(1, None), (2, "1")]
     assert row["step_times"] == [100_500_000, 102_000_000]
-    assert row["decisions"] == [
-        {"end": 1, "at": None, "last": 100_500_000},
-        {"end": 2, "at": 101_000_000, "last": 102_000_000},
-    ]
-    assert (row["machine"], row["engine_started"]) == (machine(), 100_000_000)
+    assert row["decisions"] == [{"end": 2, "at": None, "first": 100_500_000, "last": 102_000_000}]
+    assert (row["machine"], row["engine_started"], row["clock_set"]) == (HERE, 100_000_000, 101_500_000)
+    assert engine.spans() == {"p:a/0": [(0, 1, None), (1, 2, "1")]}
 
 
-def test_when_the_wall_clock_is_set_marks_of_other_machines_are_unknown_until_the_next(home: Path) -> None:
-    now = time.monotonic()
-    engine = Engine(home)
-    engine.observed.started = now - 100
-    clock = engine.observed.clock
-    engine.marks.append(Mark("1", now - 60, moment=7.0, machine="another"))  # by the wall clocks, which agree
+def test_across_a_setting_of_the_clock_no_mark_of_another_machine_counts(engine: Engine) -> None:
+    engine.mark("1", 101.0, machine="another")
+    engine.finish([102.0], [-0.5])  # written before the clock is set
     engine.write()
-    clock.jump = lambda: 3600.0
-    clock.jumped_at = now - 30
+    engine.observed.clock.jumped_at, engine.observed.clock.offset = 103.0, 3600.0
+    engine.finish([102.5, 104.0, 106.0], [-0.5] * 3, internal_id="b-00000000", external_id="b")
     engine.write()
-    clock.jump = lambda: 0.0
-    jump = time.monotonic()
-    engine.marks.append(Mark("2", jump + 3600, moment=7.0, machine="another"))  # in our future
-    engine.finish([now - 50, jump + 1], [-0.5, -0.5])
+    assert engine.spans() == {"p:a/0": [(0, 1, "1")], "p:b/0": [(0, 3, None)]}
+    engine.mark("2", 105.0 + 3600, machine="another")
+    assert engine.spans() == {"p:a/0": [(0, 1, "1")], "p:b/0": [(0, 2, None), (2, 3, "2")]}
+
+
+def test_that_a_clock_was_set_is_said(engine: Engine) -> None:
+    engine.observed.clock.jump = lambda: 3600.0
     engine.write()
-    engine.marks.append(Mark("3", time.monotonic(), moment=7.0, machine="another"))  # the clocks agree again
-    engine.write()
-    engine.finish([time.monotonic() + 1], [-0.5], internal_id="b-00000000", external_id="b")
-    engine.write()
-    engine.recorder.close()
-    found = by_sample(home, "rollout")
-    assert [(s["end"], s["version"]) for s in found["a/0"]["spans"]] == [(1, "1"), (2, None)]
-    assert [(s["end"], s["version"]) for s in found["b/0"]["spans"]] == [(1, "3")]
-    events = health_events(home)
-    assert "unknown until the next mark" in events["clock_jump"][0]["message"]
-    assert "version 2" in events["mark_misplaced"][0]["message"]
+    [event] = health_events(engine.home)["clock_jump"]
+    assert "+3600.0 s" in event["message"]
 
 
 def test_a_clock_that_is_set_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,6 +337,7 @@ def test_prompts_are_kept_once_each_and_only_where_it_was_asked_for(
             engine.finish([101.0], [-0.5], internal_id=f"{name}-00000000", external_id=name)
         engine.write()
         engine.recorder.close()
+        engine.trainer.close()
         return [row["prompt_token_ids"] for row in rows(home, "rollout") if row["sample_id"].startswith(f"{share}:")]
 
     assert recorded("") == [None, None]

@@ -86,7 +86,6 @@ OTHERS = {
     "collectors/shipping/shipper.py _BATCH": "page",
     "collectors/shipping/shipper.py _MOST_RUNS": "window",
     "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
-    "collectors/vllm/weights/fingerprints.py 4096": "oldest",
     "monitor/analysis/token_view.py _LISTED": "sample",
         "monitor/judging/weight_readings.py _LOOKED_AT": "window",
     "monitor/judging/growth.py _LONGEST": "window",

@@ -23,6 +23,7 @@ from engine_scenarios import (
     described,
     engine_arguments,
     engine_of,
+    flushed,
     prompts_of,
     recorded,
     torch_logprobs,
@@ -35,7 +36,6 @@ def loads(models: Path) -> Any:
     from vllm import SamplingParams
 
     from logprobe.collectors import weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     llm = engine_of(models)
     params = SamplingParams(temperature=1.0, max_tokens=3, logprobs=0, ignore_eos=True)
@@ -52,7 +52,7 @@ def loads(models: Path) -> Any:
         before = sampled()
         call()
         found[name] = [str(number), before, sampled()]
-    return {"found": found, "harmless": list(harmless_calls(llm)), "flushed": vllm_plugin.flush()}
+    return {"found": found, "harmless": list(harmless_calls(llm)), "flushed": flushed()}
 
 
 def harmless_calls(llm: Any) -> dict[str, Callable[[], Any]]:
@@ -113,7 +113,6 @@ def frameworks_call(llm: Any, name: str) -> None:
 def trajectories(models: Path) -> Any:
     """An interrupted rollout sent again, three turns with a tool's answers between, and one that is named at the engine."""
     from logprobe.collectors import Recorder, weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     llm = engine_of(models)
     actor = Actor(Driver(llm.llm_engine))
@@ -158,7 +157,7 @@ def trajectories(models: Path) -> Any:
         "k3": sum(math.expm1(t - r) - (t - r) for t, r in pairs) / len(pairs),
         # Version 3 trains; the first part of each was sampled by 0, the others by 2.
         "lag": sum(3 * e.parts[0][1] + sum(n for _, n in e.parts[1:]) for e in sequences.values()) / len(pairs),
-        "flushed": vllm_plugin.flush(),
+        "flushed": flushed(),
     }
 
 
@@ -295,7 +294,6 @@ def plain_matrices(scenario: Callable[..., Any]) -> Callable[..., Any]:
 def fingerprints(models: Path) -> Any:
     """Weights as the trainer has them; a label that moved on without its weights; weights that somebody overwrites in place."""
     from logprobe.collectors import Recorder, weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     llm = engine_of(models)
     states = [state_of(models / name) for name in ("old", "new")]
@@ -322,7 +320,7 @@ def fingerprints(models: Path) -> Any:
     train(2, "new")
     change(llm.llm_engine.model_executor.driver_worker.worker.get_model())
     sample_until_read(llm)
-    done = [recorder.close(), vllm_plugin.flush()]
+    done = [recorder.close(), flushed()]
     [attachment] = attached()
     attachment.close()
     return {"flushed": done, "tensors": len(states[0])}

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
+from logprobe.monitor.home import Home
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.store import Store
 
 Rows = dict[str, dict[str, Any]]
 
@@ -132,6 +137,25 @@ def spooled(home: Path, run: str, kind: str, component: str = "") -> list[dict[s
     """Rows of `kind` in the spool, in the order they were written by each writer."""
     segments = [SegmentPath.parse(path) for path in sorted(run_dir(home, run).glob(f"{component}*/*.arrow"))]
     return [row for segment in segments if segment.kind == kind for row in read_segment(segment).table.to_pylist()]
+
+
+@contextmanager
+def ingested(home: Path) -> Iterator[Store]:
+    """A store of what is in the spool, where it stays."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "home")
+        shutil.copytree(home / "spool", copy / "spool")
+        with Store.open(Home(copy)) as store:
+            Pipeline(store, Event()).ingest(lambda _: None)
+            yield store
+
+
+def rollouts(home: Path, run: str) -> list[dict[str, Any]]:
+    """Records of sequences in the spool, with the versions that marks give them."""
+    with ingested(home) as store:
+        stored = store.query("SELECT sample_id, spans FROM rollouts WHERE run = $run", {"run": run}).to_pylist()
+    versions = {row["sample_id"]: row["spans"] for row in stored}
+    return [row | {"spans": versions[row["sample_id"]]} for row in spooled(home, run, "rollout")]
 
 
 def by_sample(rows: list[dict[str, Any]]) -> Rows:

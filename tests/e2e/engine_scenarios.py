@@ -96,7 +96,6 @@ def exactness(models: Path) -> Any:
     from vllm import SamplingParams
 
     from logprobe.collectors import Recorder, weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     llm = engine_of(models)
     weights.mark(0, step=0)
@@ -108,7 +107,7 @@ def exactness(models: Path) -> Any:
             train(recorder, models / "old", rows, step=step, temperature=temperature, received=False)
             train(recorder, models / "old", rows, step=step + 1, temperature=temperature, received=True)
             answer[str(step)] = sum(len(row["token_ids"]) for row in rows)
-    return {"tokens": answer, "flushed": vllm_plugin.flush()}
+    return {"tokens": answer, "flushed": flushed()}
 
 
 def train(
@@ -160,7 +159,6 @@ def routed(llm: Any, model: Path) -> Any:
     from vllm import SamplingParams
 
     from logprobe.collectors import Recorder
-    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     params = SamplingParams(temperature=1.0, max_tokens=12, logprobs=0, ignore_eos=True)
     of_response = SamplingParams(
@@ -181,7 +179,7 @@ def routed(llm: Any, model: Path) -> Any:
                 routes=routes,
             )
             answer[str(step)] = agreement(told[:-1], routes[:-1], told[-1], routes[-1])
-    return {**answer, "flushed": vllm_plugin.flush()}
+    return {**answer, "flushed": flushed()}
 
 
 def agreement(told: list[Any], routes: list[Any], told_late: Any, routes_late: Any) -> list[int]:
@@ -268,7 +266,6 @@ def stepwise(models: Path) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     from logprobe.collectors import weights
-    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     short = {"max_model_len": 256, "disable_log_stats": False}
     # 64 tokens a step: a prompt of 150 is prefilled in chunks. 12 blocks of 32: six requests of 90 do not fit.
@@ -308,7 +305,7 @@ def stepwise(models: Path) -> Any:
     reset = llm.reset_prefix_cache()
     weights.mark(3, step=3)
     engine.run("marked", SamplingParams(max_tokens=4, **free))
-    return {"rows": engine.rows, "preemptions": preemptions, "reset": reset, "flushed": vllm_plugin.flush()}
+    return {"rows": engine.rows, "preemptions": preemptions, "reset": reset, "flushed": flushed()}
 
 
 class Driver:
@@ -428,6 +425,14 @@ def until_recorded(sequences: int) -> None:
         time.sleep(0.05)
 
 
+def flushed() -> bool:
+    """Whether all that engines and marks of this process left to record is on the disk."""
+    from logprobe.collectors import weights
+    from logprobe.collectors.vllm import plugin
+
+    return all([plugin.flush(), *(recorder.flush() for recorder in weights._RECORDERS.values())])
+
+
 def recorded(kind: str) -> list[dict[str, Any]]:
     """What is in the spool."""
     return spooled(Path(os.environ["LOGPROBE_HOME"]), os.environ["LOGPROBE_RUN"], kind)
@@ -506,13 +511,11 @@ def answer(models: Path, environment: dict[str, str], *, spoil: Any = None) -> l
     """What an engine with these settings tells its callers."""
     from contextlib import nullcontext
 
-    from logprobe.collectors.vllm import plugin as vllm_plugin
-
     os.environ.update(environment)
     with spoil() if spoil else nullcontext():
         llm = engine_of(models)
     rows = mixed_requests(llm)
-    vllm_plugin.flush()
+    flushed()
     shut_down()
     for name in environment:
         del os.environ[name]
@@ -536,12 +539,10 @@ def speculative(models: Path) -> Any:
     """What a guesser of n-grams gets right often: greedy decoding of a small model runs in circles."""
     from vllm import SamplingParams
 
-    from logprobe.collectors.vllm import plugin as vllm_plugin
-
     params = SamplingParams(temperature=0, max_tokens=60, logprobs=0, ignore_eos=True)
     llm = engine_of(models, speculative_config=NGRAMS)
     outputs = llm.generate([{"prompt_token_ids": [5, 6, 7, 8] * 6}] * 2, params, use_tqdm=False)
-    vllm_plugin.flush()
+    flushed()
     shut_down()
     return [row for output in outputs for row in described(output)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attribution_scenarios import plain_matrices
-from engine_scenarios import Driver, engine_of, torch_logprobs
+from engine_scenarios import Driver, engine_of, flushed, torch_logprobs
 from tiny_model import make_merged, make_tiny_adapter
 
 CHECKPOINTS = ("old", "new")
@@ -24,7 +24,6 @@ SAME = 1e-3  # an fp32 engine and torch differ by 1e-6; two checkpoints by 0.05 
 
 def schedule(models: Path, tokens: int = 26_000) -> Any:
     """Random events until enough tokens were sampled; → what was told to the callers, and which checkpoint each version names."""
-    from logprobe.collectors.vllm import plugin as vllm_plugin
 
     llm = engine_of(models, max_num_seqs=32, enable_lora=True, max_loras=2, max_lora_rank=8)
     play = Play(llm, models, random.Random(20))
@@ -45,7 +44,7 @@ def schedule(models: Path, tokens: int = 26_000) -> Any:
         play.random.choice(events)()
     play.driver.finish()
     return {
-        "flushed": vllm_plugin.flush(),
+        "flushed": flushed(),
         "events": play.events,
         "wrong": play.judge(),
     }
@@ -232,16 +231,14 @@ class Play:
         self.unsaid.pop("base", None)
 
     def judge(self) -> dict[str, Any]:
-        """Recorded log-probs against those recomputed under the checkpoint that the recorded version names."""
+        """Recorded log-probs against those recomputed under the checkpoint that the version in the store names."""
         import os
 
-        from engine_process import spooled
+        from engine_process import rollouts
 
-        from logprobe.collectors.vllm import plugin as vllm_plugin
-
-        vllm_plugin.flush()
-        rows = spooled(Path(os.environ["LOGPROBE_HOME"]), os.environ["LOGPROBE_RUN"], "rollout")
-        rows = self.resolved([row for row in rows if row["token_ids"] and row["sample_id"][:-2] in self.prompts])
+        flushed()
+        rows = rollouts(Path(os.environ["LOGPROBE_HOME"]), os.environ["LOGPROBE_RUN"])
+        rows = [row for row in rows if row["token_ids"] and row["sample_id"][:-2] in self.prompts]
         asked = [
             {"prompt_token_ids": self.prompts[row["sample_id"][:-2]], "token_ids": row["token_ids"]} for row in rows
         ]
@@ -272,10 +269,6 @@ class Play:
                     counts["decisive"] += max(off, away) > 2 * SAME
         return counts
 
-    def resolved(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The records as they are judged."""
-        return rows
-
     def folder_of(self, weights: Weights) -> Path:
         """Where these weights lie as one checkpoint."""
         checkpoint, adapter = weights
@@ -286,7 +279,7 @@ class Play:
 
 
 class Unannounced(Play):
-    """What nobody announces; versions are judged as the store has them."""
+    """What nobody announces."""
 
     def __init__(self, llm: Any, models: Path, rng: random.Random) -> None:
         super().__init__(llm, models, rng)
@@ -378,24 +371,6 @@ class Unannounced(Play):
         for number in range(8):
             self.driver.run(f"g{number}", params, {"prompt_token_ids": [2 + number] * 6})
         return {row["sample_id"]: row["token_ids"] for row in self.driver.rows if row["sample_id"].startswith("g")}
-
-    def resolved(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        import os
-        import subprocess
-
-        from logprobe.monitor.home import Home
-        from logprobe.monitor.store.store import Store
-
-        home = os.environ["LOGPROBE_HOME"]
-        subprocess.run(
-            [sys.executable, "-m", "logprobe.app.cli", "up", "--once", "--home", home],
-            check=True,
-            capture_output=True,
-        )
-        with Store.open(Home(Path(home)), read_only=True) as store:
-            stored = store.query("SELECT sample_id, spans FROM rollouts").to_pylist()
-        spans = {row["sample_id"]: row["spans"] for row in stored}
-        return [row | {"spans": spans[row["sample_id"]]} for row in rows]
 
 
 def both(weights: Weights) -> tuple[Weights, Weights]:

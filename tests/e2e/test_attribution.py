@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import EngineHost, run_scenario, spooled
+from engine_process import EngineHost, ingested, rollouts, run_scenario, spooled
 from processes import JUDGED, logprobe
 
 from logprobe.app.text.gaps import SILENT_SECONDS, sudden_end
@@ -35,7 +35,7 @@ def apart(scenario: str, models: Path, home: Path) -> Any:
 
 def versions(home: Path) -> dict[str, list[str | None]]:
     """Sample id → the versions of its spans."""
-    return {row["sample_id"]: [span["version"] for span in row["spans"]] for row in spooled(home, RUN, "rollout")}
+    return {row["sample_id"]: [span["version"] for span in row["spans"]] for row in rollouts(home, RUN)}
 
 
 def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
@@ -56,8 +56,10 @@ def test_after_a_load_nobody_marked_versions_are_unknown(engines: EngineHost, mo
         if [seen[before], seen[after]] != expected:
             wrong[name] = [seen[before], seen[after], "expected", *expected]
     assert wrong == {}
-    [problem, *_] = [row for row in spooled(home, RUN, "health") if row["event"] == "weights_unknown"]
-    assert "LOGPROBE_RECORD=harmless=" in problem["message"]
+    with ingested(home) as store:
+        problems = store.read("cli_problems", run=RUN).to_pylist()
+    unknown = [problem["message"] for problem in problems if problem["event"] == "weights_unknown"]
+    assert any(words.startswith("change_worker ") and "LOGPROBE_RECORD=harmless=" in words for words in unknown)
 
 
 # --- Trajectories of several requests ---
@@ -191,10 +193,4 @@ def test_an_engine_is_checked_to_have_the_trainers_weights(engines: EngineHost, 
     assert readings.unannounced == 1
     [finding] = json.loads(logprobe("show", RUN, "--json", "--home", home, code=2).stdout)["findings"][:1]
     assert (finding["cause"], finding["confidence"]) == ("missed_weight_sync", 0.99)
-    assert any(row["event"] == "weights_changed_unannounced" for row in unspooled(home))
-
-
-def unspooled(home: Path) -> list[dict[str, Any]]:
-    return json.loads(
-        logprobe("sql", "SELECT event FROM events WHERE kind = 'health'", "--json", "--home", home).stdout
-    )
+    assert "the weights changed although no load" in logprobe("show", RUN, "--home", home, code=2).stdout

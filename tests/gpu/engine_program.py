@@ -219,10 +219,10 @@ def asleep(models: Path) -> Any:
 
 def fingerprints(models: Path) -> Any:
     """Weights read in the engine, then one value changed in place by nobody in particular; the engine runs in this process."""
+    import engine_scenarios
     from vllm import LLM, SamplingParams
 
     from logprobe.collectors import fingerprint, weights
-    from logprobe.collectors.vllm import plugin
 
     llm = LLM(**arguments(models))
     weights.mark(0)
@@ -230,7 +230,6 @@ def fingerprints(models: Path) -> Any:
     worker = llm.llm_engine.model_executor.driver_worker.worker
     model = worker.get_model()
     llm.generate([{"prompt_token_ids": [5, 6, 7]}] * 4, params, use_tqdm=False)
-    time.sleep(1.0)  # so that the mark was read
     worker.logprobe_reader.read_at_the_end()
     parameters = dict(model.named_parameters())  # on a CPU vLLM packs what layers multiply by
     name = "model.layers.1.mlp.down_proj.weight" if worker.device.type == "cuda" else "model.embed_tokens.weight"
@@ -239,7 +238,7 @@ def fingerprints(models: Path) -> Any:
     tensor.data.view(-1)[start + 5 * step] += 0.25
     llm.generate([{"prompt_token_ids": [5, 6, 8]}] * 4, params, use_tqdm=False)
     worker.logprobe_reader.read_at_the_end()
-    flushed = plugin.flush()
+    flushed = engine_scenarios.flushed()
     end(llm)
     return {"changed": name, "flushed": flushed, "device": str(tensor.device)}
 

@@ -25,7 +25,6 @@ from logprobe.app.commands import delete
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import ConfigurationError, RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
-from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.monitor.exporters.loggers import wandb_id
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.importing import Importer
@@ -92,7 +91,6 @@ def files_of(home: Path, run: str) -> None:
     spoil(SpoolWriter(home, run, "broken").write("training", records("training", trained("x"))).path)
     (run_dir(home, run) / "w" / "not a segment").parent.mkdir(parents=True, exist_ok=True)
     (run_dir(home, run) / "w" / "not a segment").write_text(run)
-    MarkFile(home, run).append(Mark("7", 1.0))
     DirectiveFile(home, run).write(Directives(run).issue(5, None, "test"), None)
     DirectiveFile(home, run).stop("somebody")
     for folder in (f"readings/{run_dir(home, run).name}/engine-0", f"pushed/wandb/wandb/offline-run-1-{wandb_id(run)}"):
@@ -185,7 +183,6 @@ def test_no_table_and_no_file_keeps_anything(
         assert (audited["author"], audited["action"], audited["subject"]) == ("ada", "run deleted", RUN)
         assert f"rows: {sum(done['rows'].values()):,}" in audited["words"]
     assert run_dir(filled, KEPT).is_dir()
-    assert len(MarkFile(filled, KEPT).read_new()) == 1
     (listed,) = json.loads(logprobe(capsys, "store", "delete", "--json", "--home", filled).out)
     assert (listed["run"], listed["author"]) == (RUN, "ada")
 
@@ -354,7 +351,7 @@ def test_a_job_that_stores_its_results_after_the_deletion_is_swept_up(deleted: S
     sweeper = Sweeper(deleted)
     sweeper.run_once()
     fill(deleted, RUN)
-    MarkFile(deleted.home.path, RUN).append(Mark("7", 1.0))
+    DirectiveFile(deleted.home.path, RUN).stop("somebody")
     assert sweeper.run_once()["left"] == []
     assert (told(deleted), traces(deleted.home.path)) == ({}, [])
 

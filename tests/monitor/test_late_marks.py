@@ -26,7 +26,7 @@ def steps(*seconds: float, decided: float | None, **more: Any) -> dict[str, Any]
     known = None if decided is None else round(decided * SECOND)
     return {
         "step_times": times,
-        "decisions": [{"end": len(times), "at": known, "last": times[-1]}],
+        "decisions": [{"end": len(times), "at": known, "first": times[0], "last": times[-1]}],
         "machine": "here",
         "clock_offset": 0,
         "engine_started": STARTED,
@@ -76,7 +76,7 @@ def test_a_late_mark_reaches_its_tokens(run: Run) -> None:
 
 @pytest.mark.parametrize("ends", [[4, 2], [2, 2, 4], [3], [2, 9], [0, 4]])
 def test_a_record_that_does_not_fit_together_is_unknown_and_holds_up_nothing(run: Run, ends: list[int]) -> None:
-    decisions = [{"end": end, "at": 100 * SECOND, "last": 104 * SECOND} for end in ends]
+    decisions = [{"end": end, "at": 100 * SECOND, "first": 101 * SECOND, "last": 104 * SECOND} for end in ends]
     odd = sampled("a", version="1", **(steps(101, 102, 103, 104, decided=100) | {"decisions": decisions}))
     run.feed("rollout", odd, sampled("b", version="1", **steps(101, 102, 103, 104, decided=100)))
     run.feed("weights", mark("3", 103))
@@ -85,9 +85,10 @@ def test_a_record_that_does_not_fit_together_is_unknown_and_holds_up_nothing(run
 
 
 def test_without_the_times_of_steps_tokens_of_a_late_mark_are_unknown() -> None:
-    decisions = (Decision(2, 10, 12), Decision(4, 13, 16))
-    record = Decided(((0, 2, "1"), (2, 4, "2")), decisions, 4, "here", 0, 0, None, None)
-    assert resolved(record, [(14, "3")], None) == ((0, 2, "1"), (2, 4, None))
+    decisions = (Decision(2, 10, 11, 12), Decision(4, 13, 14, 16))
+    record = Decided(((0, 2, "1"), (2, 4, "2")), decisions, 4, "here", 0, None, 0, None, None)
+    assert resolved(record, [[], [(15, "3")]], None) == ((0, 2, "1"), (2, 4, None))
+    assert resolved(record, [[], [(14, "3")]], None) == ((0, 2, "1"), (2, 4, "3")), "all of these tokens came later"
 
 
 def test_a_run_whose_tokens_cannot_be_read_holds_up_no_other(run: Run) -> None:

@@ -67,7 +67,7 @@ def _rollout(name: str, step: int, time: datetime, r: np.ndarray, _: np.ndarray)
         "time": time, "sample_id": name, "replica": "0", "token_ids": list(range(TOKENS)), "logprobs": r.tolist(),
         "spans": [{"start": 0, "end": TOKENS, "version": str(step)}], "prompt_length": 5, "cached_prefix_tokens": 0,
         "finish_reason": "stop", "adapter_id": 1, "step_times": [moment] * TOKENS, "routes": [1] * TOKENS,
-        "decisions": [{"end": TOKENS, "at": moment, "last": moment}], "machine": "m", "clock_offset": 0, "engine_started": 0,
+        "decisions": [{"end": TOKENS, "at": moment, "first": moment, "last": moment}], "machine": "m", "clock_offset": 0, "engine_started": 0,
     }  # fmt: skip
 
 

@@ -229,7 +229,7 @@ class History:
             decided = round((second - 1) * SECOND) if self.chance(0.8) else None
             row |= {
                 "step_times": times,
-                "decisions": [{"end": n, "at": decided, "last": times[-1]}],
+                "decisions": [{"end": n, "at": decided, "first": times[0], "last": times[-1]}],
                 "machine": "here",
                 "clock_offset": round(at(0).timestamp()) * SECOND,
                 "engine_started": 0,
@@ -274,20 +274,27 @@ class History:
             late = float(self.rng.random())
             row = {"time": at(second - 1), "version": version, "source": "engine", "replica": replica}
             row |= {"started_at": at(second - 2), "applied_at": at(second - 2 + late), "resumed_at": at(second - 1)}
+            if self.chance(0.5):  # it knows no label: marks say what it loaded
+                row |= {"version": None, "machine": "here", "seen": _seen(second - 3, second)}
             self._write("engine", "weights", [row])
 
     def _mark(self, number: int) -> None:
         second = 10 * int(self.rng.integers(1, self.world.steps + 1)) + float(self.rng.random())
         here = self.chance(0.6)
-        row = {
+        row: Row = {
             "time": at(second),
-            "version": self.label(50 + number) if self.chance(0.9) else None,
-            "source": "trainer" if self.chance(0.7) else "engine",
+            "version": self.label(50 + number),
+            "source": "trainer",
             "applied_at": at(second),
             "moment": round(second * SECOND) if here else 5,
             "machine": "here" if here else "there",
             "replica": (None, "east", "west")[self.rng.integers(3)],
         }
+        if self.chance(0.3):  # a worker's weights became others since it read them last
+            before = second - 10 * float(self.rng.random())
+            row |= {"version": None, "source": "worker", "machine": "here", "seen": _seen(second, second + 0.1)}
+            row |= {"moment": round(before * SECOND), "unless": {"since": round((before - 0.1) * SECOND)}}
+            row["unless"]["until"] = row["seen"]["ended"]
         self._write("marks", "weights", [row])
 
     def bring(self, home: Path, run: str, order: Sequence[int]) -> Iterator[None]:
@@ -320,3 +327,8 @@ def _reduced(row: Row) -> Row:
             columns = sequence_statistics(a, b, mask, offsets, bounds=DEFAULT_BOUNDS[pair])
             found[pair] = {name: columns[name][0].item() for name in COLUMNS}
     return found
+
+
+def _seen(began: float, ended: float) -> Row:
+    seen = {"began": round(began * SECOND), "ended": round(ended * SECOND), "decided": None, "clock_set": None}
+    return seen | {"clock_offset": round(at(0).timestamp()) * SECOND, "engine_started": 0}

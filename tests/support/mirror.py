@@ -47,10 +47,11 @@ _PLACE = "segment_id, row, rollout_segment, rollout_row"
 UNPLACED: Mapping[str, str] = {
     "all_sequences": f"SELECT * EXCLUDE ({_PLACE}) FROM all_sequences",
     "all_statistics": "SELECT * EXCLUDE (segment_id, row) FROM all_statistics",
+    "all_weights": "SELECT * EXCLUDE (segment_id, row) FROM all_weights",
     "rollout_sequences": "SELECT * EXCLUDE (segment_id, row, parts), len(parts) AS parts FROM rollout_sequences",
     **{
         name: TABLES[name]
-        for name in ("all_step_records", "all_weights", "health_records", "step_metrics", "step_pairs", "step_slices")
+        for name in ("all_step_records", "health_records", "step_metrics", "step_pairs", "step_slices")
     },
     "step_summaries": TABLES["step_summaries"],
 }

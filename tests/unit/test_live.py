@@ -56,13 +56,30 @@ def begins(writer: str, second: float, step: int) -> list[Piece]:
     return [says(writer, "started", second - 0.5), says(writer, "training_begins", second, step)]
 
 
+def changed(since: float, until: float, **fields: Any) -> Piece:
+    """A worker's weights became others between two readings that began then."""
+    began, ended = round(since * SECOND), round(until * SECOND)
+    row = {"time": at(until), "source": "worker", "machine": "here", "moment": began + 1, "reason": "check"}
+    seen = {"began": ended, "ended": ended, "decided": None, "clock_offset": 0, "clock_set": None, "engine_started": 0}
+    return "weights", row | {"seen": seen, "unless": {"since": began, "until": ended}} | fields, "e"
+
+
+def loaded(began: float, ended: float, **fields: Any) -> Piece:
+    """An engine's update, from its last step before it to the first after it."""
+    seen = {"began": round(began * SECOND), "ended": round(ended * SECOND), "engine_started": 0}
+    seen |= {"decided": None, "clock_offset": round(at(0).timestamp()) * SECOND, "clock_set": None}
+    row = {"time": at(ended), "source": "engine", "machine": "here", "replica": "e", "seen": seen}
+    return "weights", row | fields, "e"
+
+
 def spans(*some: tuple[int, int, str | None]) -> list[Row]:
     return [{"start": start, "end": end, "version": version} for start, end, version in some]
 
 
 def steps_at(*seconds: float, decided: float | None = None) -> Row:
     times = [round(second * SECOND) for second in seconds]
-    decisions = [{"end": len(times), "at": None if decided is None else round(decided * SECOND), "last": times[-1]}]
+    known = None if decided is None else round(decided * SECOND)
+    decisions = [{"end": len(times), "at": known, "first": times[0], "last": times[-1]}]
     return {"step_times": times, "decisions": decisions, "machine": "here", "clock_offset": 0, "engine_started": 0}
 
 
@@ -190,10 +207,14 @@ REQUESTS = [
     Case("a part that says it twice", [BY_TRAINER, *PARTS, PARTS[1]], {"a/0…b/0": JOINED | {"joined_by": "parts"}}),
 ]  # fmt: skip
 KNOWN = training("a", weight_version="3")
+KNOWN_LATER = training("a", weight_version="3", time=at(105))
 DECIDED = steps_at(101, 102, 103, 104, decided=100)
 UNDECIDED = steps_at(101, 102, 103, 104)
 TWO_LOADS = {
-    "decisions": [{"end": 2, "at": None, "last": 102 * SECOND}, {"end": 4, "at": 103 * SECOND, "last": 104 * SECOND}]
+    "decisions": [
+        {"end": 2, "at": None, "first": 101 * SECOND, "last": 102 * SECOND},
+        {"end": 4, "at": 103 * SECOND, "first": 103 * SECOND, "last": 104 * SECOND},
+    ]
 }
 WALL = {"clock_offset": round(at(0).timestamp()) * SECOND}
 LORA = {"adapter": "style", "adapter_id": 7}
@@ -255,6 +276,34 @@ VERSIONS = [
     Case("a mark after one of no version",
          [KNOWN, rollout("a", version="1", **DECIDED), mark(None, 102.5, source="engine"), mark("3", 104)],
          {}, {(3, "unknown_version_frac"): 0.25, (3, "weight_lag_mean"): 4 / 3}),
+    Case("weights that changed without a word are unknown since they were last seen",
+         [KNOWN, rollout("a", version="1", **DECIDED), changed(102, 104)], {}, {(3, "unknown_version_frac"): 0.5}),
+    Case("a mark of that time names them", [KNOWN, rollout("a", version="1", **DECIDED), changed(102, 104), mark("3", 103.5)],
+         {}, {(3, "unknown_version_frac"): 0.0, (3, "weight_lag_mean"): 1.5}),
+    Case("a mark of an earlier time does not", [KNOWN, rollout("a", version="1", **DECIDED), changed(102, 104), mark("2", 100.5)],
+         {}, {(3, "unknown_version_frac"): 0.5, (3, "weight_lag_mean"): 1.0}),
+    Case("with them an adapter is unknown", [KNOWN, rollout("a", version="1", **LORA, **DECIDED), changed(102, 104)],
+         {}, {(3, "unknown_version_frac"): 0.5}),
+    Case("an adapter that is read again, marked when its files were there",
+         [KNOWN, rollout("a", version=None, **LORA, **UNDECIDED), mark("1", 100, adapter="style"), mark("3", 101.5, adapter="style"),
+          changed(101.2, 103, adapter="style", moment=103 * SECOND)],
+         {}, {(3, "unknown_version_frac"): 0.25, (3, "weight_lag_mean"): 2 / 3}),
+    Case("an adapter that is read again, and nobody marked it",
+         [KNOWN, rollout("a", version=None, **LORA, **UNDECIDED), mark("1", 100, adapter="style"),
+          changed(101.2, 103, adapter="style", moment=103 * SECOND)], {}, {(3, "unknown_version_frac"): 0.5}),
+    Case("across a setting of the clock marks of other machines are not placed",
+         [KNOWN_LATER, rollout("a", version=None, clock_set=102 * SECOND, **UNDECIDED | WALL), mark("1", 100, machine="there"), mark("3", 103, machine="there")],
+         {}, {(3, "unknown_version_frac"): 0.5, (3, "weight_lag_mean"): 0.0}),
+    Case("nor does what the engine was told before count",
+         [KNOWN_LATER, rollout("a", version="1", clock_set=102 * SECOND, **DECIDED | WALL), mark("3", 103, machine="there")],
+         {}, {(3, "unknown_version_frac"): 0.5, (3, "weight_lag_mean"): 0.0}),
+    Case("marks of its own machine do", [KNOWN_LATER, rollout("a", version="1", clock_set=102 * SECOND, **DECIDED | WALL), mark("3", 103)],
+         {}, {(3, "unknown_version_frac"): 0.0, (3, "weight_lag_mean"): 1.0}),
+    Case("an engine's load is of the version that was marked before it went on",
+         [OURS, rollout("a"), mark("v4", 12.2, step=3), loaded(10, 13, started_at=at(10), applied_at=at(12))],
+         {}, {(3, "publish_delay_seconds_mean"): 2.0, (3, "publish_replicas"): 1.0}),
+    Case("and of none if it went on before", [OURS, rollout("a"), mark("v4", 13.2, step=3), loaded(10, 13, started_at=at(10), applied_at=at(12))],
+         {}, {(3, "publish_delay_seconds_mean"): None, (3, "publish_replicas"): 0.0}),
     Case("labels count by their order",
          [training("a", weight_version="late"), rollout("a", version="early"), weights("early", 0), weights("mid", 1), weights("late", 2)],
          {}, {(3, "weight_lag_mean"): 2.0, (3, "weight_lag_seconds_mean"): 2.0}),

@@ -30,10 +30,6 @@ class Update:
     tensors: int | None = None
     calls: Counter[str] = field(default_factory=Counter)
 
-    def encloses(self, moment: float) -> bool:
-        """Return whether something that happened at `moment` belongs to this update."""
-        return self.after < moment <= self.closed_at
-
     @property
     def touched_weights(self) -> bool:
         """True if weights were seen to change; a pause or cache reset alone is no update."""

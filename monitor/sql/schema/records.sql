@@ -174,9 +174,11 @@ CREATE TABLE rollout_sequences (
     adapter              VARCHAR,          -- LoRA: name and number; null: the weights alone
     adapter_id           BIGINT,
     -- Times of the engine's steps say which tokens a late mark is about: microseconds of the monotonic clock of `machine`.
-    decisions            STRUCT("end" INTEGER, "at" BIGINT, "last" BIGINT)[],  -- how `spans` came about
+    decisions            STRUCT("end" INTEGER, "at" BIGINT, "first" BIGINT, "last" BIGINT)[],  -- how `spans` came about
     machine              VARCHAR,
     clock_offset         BIGINT,           -- wall clock - monotonic clock
+    clock_set            BIGINT,           -- when the wall clock was set last; null: it was not
+    engine_spans         STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[],  -- as the engine gave them, where marks say otherwise
     engine_started       BIGINT            -- earlier marks belong to an earlier engine
 );
 
@@ -211,16 +213,57 @@ CREATE TABLE all_weights (
     adapter       VARCHAR,                -- LoRA: of the adapter that was loaded; null: of the weights below it
     moment        BIGINT,                 -- of a mark: when it was made, by the monotonic clock of `machine`; null: no mark
     machine       VARCHAR,
+    -- Of an engine, when it saw its weights; and of weights that became others since `moment`: when a mark would name them.
+    seen          STRUCT(began BIGINT, ended BIGINT, decided BIGINT, clock_offset BIGINT, clock_set BIGINT, engine_started BIGINT),
+    unless        STRUCT(since BIGINT, until BIGINT),
     fingerprint   VARCHAR,                -- over all hashes
     layout        VARCHAR,                -- `config_records` of kind "weight_layout": what the hashes are of
     tensor_hashes UINTEGER[],
     worker        VARCHAR,                -- which part of the model; null: all of it
-    reason        VARCHAR                 -- load | mark | resume | check | unannounced; of a trainer null
+    reason        VARCHAR,                -- load | label | resume | check | use; of an engine's update the calls that loaded
+    segment_id    VARCHAR,
+    row           INTEGER,
+    -- What marks make of a record of an engine: its version, the step of that mark and when it was made.
+    named         VARCHAR,
+    named_step    BIGINT,
+    named_at      TIMESTAMPTZ,
+    is_update     BOOLEAN,                -- false: a pause or a reset of the cache without new weights
+    unannounced   BOOLEAN                 -- weights became others without a load, a label or a mark
 );
+-- Where engines were seen at work: `began` to `ended` on the clock of `machine`.
+CREATE VIEW engines_seen AS
+SELECT run, replica, machine, seen.engine_started AS began, max(seen.ended) AS ended, max_by(seen.clock_offset, seen.ended) AS clock_offset,
+       max(seen.clock_set) AS clock_set, bool_and(cache_cleared) FILTER (source = 'worker') AS cache_cleared
+FROM all_weights WHERE seen IS NOT NULL GROUP BY run, replica, machine, seen.engine_started;
+-- An engine whose loads nobody sees has new weights if it is seen at work after they were marked.
+CREATE VIEW marked_weights AS
+SELECT m.run, e.replica, m.version, min(m.time) AS time, min(m.step) AS step, min(m.applied_at) AS applied_at, bool_and(e.cache_cleared) AS cache_cleared
+FROM all_weights AS m JOIN engines_seen AS e ON e.run = m.run
+    AND if(m.machine = e.machine, m.moment, epoch_us(m.applied_at) - e.clock_offset)
+        BETWEEN if(m.machine = e.machine, e.began, greatest(e.began, e.clock_set)) AND e.ended
+    AND (m.replica IS NULL OR m.replica IN (e.replica, regexp_replace(e.replica, '-dp[0-9]+$', '')))
+LEFT JOIN (
+    SELECT DISTINCT run, replica, named, true AS told FROM all_weights WHERE source = 'engine' AND is_update AND named IS NOT NULL
+) AS u ON u.run = m.run AND u.replica IS NOT DISTINCT FROM e.replica AND u.named = m.version
+WHERE m.moment IS NOT NULL AND m.seen IS NULL AND m.version IS NOT NULL AND m.adapter IS NULL AND u.told IS NULL
+GROUP BY m.run, e.replica, m.version;
 CREATE VIEW weight_records AS
-SELECT * EXCLUDE (fingerprint, layout, tensor_hashes, worker, reason) FROM all_weights WHERE source IS DISTINCT FROM 'worker';
+SELECT run, time, if(seen IS NULL, version, named) AS version, coalesce(step, named_step) AS step, source, replica, requested_at, started_at,
+       coalesce(applied_at, named_at) AS applied_at, resumed_at, pause_mode, cache_cleared, tensors, checksum, adapter,
+       if(source = 'engine', reason, NULL) AS calls
+FROM all_weights WHERE source IS DISTINCT FROM 'worker' AND is_update IS DISTINCT FROM false
+UNION ALL BY NAME
+SELECT m.run, m.time, m.version, m.step, 'engine' AS source, m.replica, m.applied_at,
+       -- The first version names weights that were there before; whether their loading cleared a cache is not known.
+       if(m.applied_at > least(min(m.applied_at) OVER (PARTITION BY m.run, m.replica), f.first_at), m.cache_cleared, NULL) AS cache_cleared
+FROM marked_weights AS m
+LEFT JOIN (
+    SELECT run, replica, min(coalesce(applied_at, named_at)) AS first_at
+    FROM all_weights WHERE source = 'engine' AND is_update AND named IS NOT NULL GROUP BY run, replica
+) AS f ON f.run = m.run AND f.replica IS NOT DISTINCT FROM m.replica;
 CREATE VIEW weight_readings AS
-SELECT run, time, source, replica, worker, version, step, reason, applied_at, fingerprint, layout, tensor_hashes, adapter
+SELECT run, time, source, replica, worker, if(seen IS NULL, version, named) AS version, coalesce(step, named_step) AS step,
+       if(unannounced, 'unannounced', reason) AS reason, applied_at, fingerprint, layout, tensor_hashes, adapter
 FROM all_weights WHERE fingerprint IS NOT NULL;
 
 CREATE TABLE config_records (
