@@ -17,6 +17,7 @@ from spool_contents import by_sample, health_events, rows
 from logprobe.collectors import Recorder
 from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.health import Health
+from logprobe.collectors.vllm.adapters import Load
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.emitter import Emitter, Observed
 from logprobe.collectors.vllm.weights.exchange import Exchange
@@ -153,6 +154,19 @@ def test_missing_is_null_and_nan_stays_nan(engine: Engine) -> None:
     events = health_events(engine.home)
     assert (events["logprobs_missing"][0]["sequences"], events["logprobs_missing"][0]["tokens"]) == (1, 2)
     assert (events["foreign_columns"][0]["severity"], events["foreign_columns"][0]["tokens"]) == ("error", 1)
+
+
+def test_a_request_whose_adapter_was_replaced_under_it_takes_no_mark_from_there(engine: Engine) -> None:
+    adapters = engine.observed.adapters
+    old, new = (SimpleNamespace(lora_name="red", lora_int_id=n, lora_path=f"/{n}") for n in (1, 2))
+    adapters.read(1, Load(100.2, "/1", None), None)
+    adapters.used(old, 100.5)
+    adapters.used(new, 102.0)
+    for moment in (100.8, 102.5):
+        engine.mark(f"at {moment}", moment, adapter="red")
+    engine.finish([101.0, 103.0], [-0.5, -0.5], adapter=old)
+    engine.write()
+    assert engine.spans() == {"p:a/0": [(0, 1, "at 100.8"), (1, 2, None)]}
 
 
 def test_turns_of_a_session_have_names_of_their_own(engine: Engine) -> None:
