@@ -114,7 +114,7 @@ def foreseen(document: Foreseen) -> str:
         ("correction", str(CorrectionConfig.from_dict(document["config"]))),
         ("previewed on", "steps {} to {}, {} tokens".format(*preview["steps"], preview["tokens"]) if preview else "–"),
         *((name.replace("_", " "), _share(preview.get(name))) for name in shares),
-        *((("instead", CorrectionConfig.from_dict(document["instead"])),) if document["instead"] else ()),
+        *((("instead", str(CorrectionConfig.from_dict(document["instead"]))),) if document["instead"] else ()),
         ("refusal", "none" if document["refusal"] is None else "{reason}: {words}".format(**document["refusal"])),
     ]
     return "".join(f"{name:<17} {harmless(value)}\n" for name, value in facts)

@@ -10,7 +10,7 @@ import pytest
 from processes import logprobe
 from recorded_home import ingest_control, ingest_recorded, take_in
 
-from logprobe.app.view.correction import describe
+from logprobe.app.view.correction import Foreseen, describe, foreseen
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import correct
 from logprobe.collectors.correction.presets import preset
@@ -54,6 +54,15 @@ def recorded(home: Path) -> Path:
 def correction(home: Path, *arguments: str, code: int = 0, **environment: str) -> str:
     done = logprobe("correct", RUN, *arguments, "--home", home, code=code, **environment)
     return done.stdout + done.stderr
+
+
+def test_a_milder_correction_that_would_be_taken_is_named() -> None:
+    mis, tis = preset("mis"), preset("tis")
+    document: Foreseen = {
+        "run": RUN, "step": 5, "config": mis.to_dict(), "fingerprint": mis.fingerprint(), "preview": None, "refusal": None,
+        "instead": tis.to_dict(),
+    }  # fmt: skip
+    assert f"instead           {tis}\n" in foreseen(document)
 
 
 def test_it_shows_and_switches(recorded: Path) -> None:
