@@ -110,8 +110,7 @@ def acceptance_part(store: Store, _: threading.Event) -> Part:
 
 
 def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[str, int]:
-    """Bring what is stored of the policy in line with `entries`, for all runs; return counts of what was changed. Raise
-    `StoreError`."""
+    """Store the policy of `entries` for all runs and return the numbers of changes. Raise `StoreError`."""
     stored: dict[tuple[str, str], Mapping[str, Any]] = {
         (row["run"], row["cause"]): row for row in queries.acceptances_policy(store.kept).to_pylist()
     }
@@ -141,7 +140,7 @@ def _says(entry: Accepted, row: Mapping[str, Any]) -> bool:
 
 
 class Accepting(TypedDict):
-    """A finding that was accepted. `up_to`: K3; None: what it explains is not known."""
+    """A finding that was accepted. `up_to`: limit of K3, or None if unknown."""
 
     run: str
     cause: str
@@ -168,7 +167,7 @@ def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> Accepti
 
 
 def _stands(store: Store, run: str, cause: str, facts: Mapping[str, Any]) -> bool:
-    """Return whether the very same was accepted already: what is asked twice is done once."""
+    """Return whether the same acceptance exists already. A repeated request changes nothing."""
     same = ["because", "up_to", "author", "source"]
     accepted = queries.acceptances_read(store, run=run).select(["cause", *same]).to_pylist()
     return {"cause": cause, **{name: facts[name] for name in same}} in accepted

@@ -25,7 +25,8 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def of(store: Store, clock: Callable[[], datetime] | None = None) -> dict[str, Action]:
-    """Return the actions on an open store, for the service's endpoint. `clock`: None: the store's."""
+    """Return the actions on an open store, for the service's endpoint. `clock`: time source, or None for
+    the store's."""
     return actions.offered(ACTIONS, store, clock)
 
 
@@ -46,10 +47,9 @@ def span(text: str) -> timedelta:
 
 
 def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """Acknowledge episodes: ``{"episode": …, "author": …, "reason": …, "for": "1h"}``; without ``for``, for as long as
-    the episode lasts.
+    """Acknowledge episodes: ``{"episode": …, "author": …, "reason": …, "for": "1h"}``, without ``for`` until their end.
 
-    The episode may be named by run, or run and rule, if that says which.
+    A run, or run and rule, may stand for the episode if it is unique.
     """
     until = _until(document, now) if document.get("for") else None
     meant = _meant(store, actions.text(document, "episode"))

@@ -39,17 +39,17 @@ HISTORY: Final = "history: it happened too long ago for a message"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Result of looking at a step, or at the run as it is now. Unknown is None.
+    """Result of evaluating a step, or the present run. Unknown is None.
 
     Attributes:
-        level: how bad it is; None if it was not measured.
-        words: fragment of a sentence that says what was seen.
+        level: severity level, or None if it was not measured.
+        words: description, as a fragment of a sentence.
         value: measured value, in `unit`.
         unit: unit of `value`.
-        since_step: first step of what was seen.
+        since_step: first step concerned.
         cause: leading cause.
         layer: layer at fault.
-        fix: what to do about it.
+        fix: remedy.
     """
 
     __pydantic_config__: ClassVar = {"ser_json_inf_nan": "constants"}  # a value that is not finite is kept
@@ -226,15 +226,15 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Facts besides the alerts that decide over messages.
+    """Facts other than the alerts that decide over messages.
 
     Attributes:
         run: name of the run.
-        now: time of the look.
-        silences: those that have not expired.
-        acknowledgements: by episode.
-        notify_from: what happened before is history, or None to send everything.
-        returned_to: first step of each attempt with which the run went back to a checkpoint.
+        now: time of the evaluation.
+        silences: active silences.
+        acknowledgements: acknowledgements by episode.
+        notify_from: time before which events are history, or None to send everything.
+        returned_to: first step of each attempt that returned to a checkpoint.
     """
 
     run: str
@@ -247,7 +247,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message about `alert` as it stands. `word`: a `Notification.state`; `key` is unique within the run."""
+    """One message about the present `alert`. `word`: a `Notification.state`. `key`: unique within the run."""
 
     alert: Alert
     word: str
@@ -261,12 +261,12 @@ class Message:
 def messages(
     alerts: Iterable[Alert], context: Context, *, step: int | None, at: datetime
 ) -> tuple[list[Alert], list[Message]]:
-    """Return the alerts as they are once users were told, and the messages that tell them, the worst first.
+    """Return the alerts after the users are informed, and the messages, the worst first.
 
     Args:
-        alerts: of one run.
+        alerts: alerts of one run.
         context: see `Context`.
-        step: newest step that was looked at.
+        step: newest evaluated step.
         at: its time.
     """
     told = [_told(alert, context, step, at) for alert in alerts]

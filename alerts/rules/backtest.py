@@ -1,7 +1,7 @@
-"""Messages that thresholds would have sent about recorded runs: for trying them out.
+"""Dry run of thresholds: the messages that they would have sent about recorded runs.
 
-The same functions as in the service look at the same steps in the same order. What looks at a run as it is now
-(judgement, liveness) has nothing to look at in a recording, and is left out.
+The service's functions evaluate the same steps in the same order. Rules about the present run (judgement, liveness) do
+not apply to a recording and are omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)  # every step of a recordi
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a backtest: messages in their order, and how many steps were looked at."""
+    """Result of a dry run: messages in order, and the number of evaluated steps."""
 
     run: str
     steps: int

@@ -50,10 +50,10 @@ def look(judged: Judgement, document: DiagnosisDocument | None) -> Seen:
 
 
 def steps_of(alert: Alert, seen: Seen, step: int) -> int:
-    """Return for how many steps a judgement as of `step` speaks.
+    """Return the number of steps that a judgement as of `step` covers.
 
-    A verdict that lasts has lasted since the look before. A new one stands since its first step, and not before a
-    judgement that said otherwise; where an end began is not known.
+    A lasting verdict covers the steps since the previous evaluation. A new one covers those since its first step,
+    limited by the last different judgement. The begin of an end is unknown.
     """
     gone = None if alert.step is None else max(0, step - alert.step)
     if alert.toward is not None and (alert.toward > alert.level) == ((seen.level or 0) > alert.level):

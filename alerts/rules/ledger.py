@@ -1,6 +1,6 @@
-"""Alerts in the store, written with what follows from them, or not at all.
+"""Alerts in the store, written in one transaction with their consequences.
 
-What was sent is in the journal, how alerts stand is not: a store that was lost begins with what users were told.
+Sent messages are in the journal, states of alerts are not. A store that was lost begins with the messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Known:
 
 
 def load(source: Source, runs: Sequence[str]) -> dict[str, Known]:
-    """Return what is stored of each run; what was sent only of runs of which no alert is."""
+    """Return the stored alerts of each run, and sent messages for runs without alerts."""
     alerts: dict[str, dict[str, Alert]] = {run: {} for run in runs}
     for row in queries.alert_load(source, runs=list(runs)).to_pylist():
         alerts[row["run"]][row["rule"]] = _DOCUMENT.validate_json(row["document"])

@@ -69,7 +69,7 @@ class Pulse:
 
 
 def look(pulse: Pulse, now: datetime) -> Seen:
-    """Look for everything in the table above; the worst finding comes first. Level None: nothing was recorded yet."""
+    """Check all conditions of the table above and return the worst first. Level None: nothing was recorded yet."""
     found: list[tuple[int, str]] = []
     unknown: str | None = None
     for level, waits, test in _TESTS:
@@ -97,7 +97,7 @@ def _failed(pulse: Pulse, _: datetime) -> str:
 
 
 def _went_on_after(writer: Writer, pulse: Pulse) -> bool:
-    """Return whether the run was resumed, or did without: steps came later than what the dead process left behind."""
+    """Return whether the run continued: later steps exist than those of the dead process."""
     if pulse.last_step_at is None or writer.last_seen is None:
         return False
     return pulse.last_step_at > writer.last_seen + _LEFT_BEHIND

@@ -35,13 +35,13 @@ def build(
     Args:
         run: name of the run.
         message: see `Message`.
-        threshold: that it is about, or None.
+        threshold: its threshold, or None.
         newest: newest step of the run.
-        changes: what changed before, as (what, when).
-        page: address of the dashboard, or None.
-        severity: of the run as a whole.
-        incident: that the message belongs to, or None.
-        grouped: alerts that fire in the run, one line each.
+        changes: preceding changes, as (what, when).
+        page: URL of the dashboard, or None.
+        severity: severity of the whole run.
+        incident: incident of the message, or None.
+        grouped: firing alerts of the run, one line each.
     """
     alert, seen = message.alert, message.alert.seen or _NOTHING
     over = message.word == "resolved"

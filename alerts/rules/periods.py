@@ -37,9 +37,9 @@ class Standing:
 
     Attributes:
         number: 1 for the first of the run.
-        open: whether it has not ended.
-        healthy: steps in a row that the run has been healthy.
-        seen: step of the last look if the run was healthy then, else None.
+        open: true until it ends.
+        healthy: consecutive healthy steps of the run.
+        seen: last evaluated step if the run was healthy then, else None.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Standing:
 
 
 def advance(before: Standing | None, severity: Severity, step: int | None) -> tuple[Standing | None, Change | None]:
-    """Return the newest period after one more look, and what that look changed. `step`: newest one of the run."""
+    """Return the newest period after one more evaluation, and the change. `step`: newest step of the run."""
     if before is None or not before.open:
         opens = severity == "critical"
         return (Standing(1 if before is None else before.number + 1), "opened") if opens else (before, None)

@@ -13,7 +13,7 @@ STEPS_PER_BATCH: Final = 256
 
 
 class Step(NamedTuple):
-    """One step of a run: when its newest record was made, and the metrics that it has."""
+    """One step of a run: time of its newest record, and its metrics."""
 
     step: int
     at: datetime
@@ -26,11 +26,11 @@ def next_steps(
     """Return the next steps of each run, ascending, at most `STEPS_PER_BATCH` of each.
 
     Args:
-        source: where they are read from.
-        after: newest step of each run that was looked at, or None.
+        source: their source.
+        after: newest evaluated step of each run, or None.
         metrics: keys to read.
-        quiet_since: a step that was computed later may still receive data, and those after it wait with it; so does one
-            that waits for the engine's records.
+        quiet_since: time after which a computed step may still receive data. It and later steps wait, as do steps that
+            await the engine's records.
     """
     found: dict[str, list[Step]] = {run: [] for run in after}
     asked = {"runs": list(after), "after": list(after.values()), "metrics": sorted(metrics), "count": STEPS_PER_BATCH}

@@ -49,7 +49,7 @@ _STORED: Final = attrgetter(*(f.name for f in fields(Alert) if f.name != "seen")
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """State of a run as it was read last. `mark`: the same as long as it cannot be another one now."""
+    """State of a run at its last evaluation. `mark`: changes with the state."""
 
     mark: object
     pulse: Pulse
@@ -59,7 +59,7 @@ class _Facts:
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """Alerts of one run on their way through one look."""
+    """Alerts of one run during one evaluation."""
 
     row: Row  # of `alert_runs`, with its thresholds
     context: Context
@@ -77,7 +77,7 @@ class _Work:
 
     @property
     def thresholds(self) -> Sequence[Threshold]:
-        """Those that apply to the run."""
+        """Thresholds that apply to the run."""
         of_run: Sequence[Threshold] = self.row["of"]
         return of_run
 
@@ -105,7 +105,7 @@ class _Work:
         self.messages += due
 
     def changed(self) -> list[Alert]:
-        """Return alerts that are not as they are stored; words alone, which name spans of time, are no change."""
+        """Return alerts that differ from the stored ones, ignoring words that name spans of time."""
         return [
             alert
             for rule, alert in self.alerts.items()
@@ -131,14 +131,14 @@ class Watch:
         clock: Callable[[], datetime] | None = None,
         quiet: timedelta = QUIET,
     ) -> None:
-        """Begin without any look.
+        """Set up the evaluation of a store.
 
         Args:
-            store: what is looked at, and written.
-            thresholds: those that users wrote, as they are now.
-            stopping: when set, work ends after the steps in hand.
-            page: address of the dashboard, or None.
-            clock: time now; None: the store's.
+            store: store to read and write.
+            thresholds: present thresholds of users.
+            stopping: event that ends work after the current steps.
+            page: URL of the dashboard, or None.
+            clock: time source, or None for the store's.
             quiet: time without records after which a step is complete.
         """
         self._store = store
@@ -166,8 +166,8 @@ class Watch:
         return [{**row, "of": for_run(thresholds, row["run"])} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
-        """Choose runs that are not as they were, or of which a step is complete now; the others now and then, as time
-        and what people do may bring news."""
+        """Choose changed runs and runs with a completed step. Others are chosen periodically, as time and users may
+        bring news."""
         is_new = (row["rules"] or []) != _rules(row["of"])
         if not (self._now - row["last_arrival"] <= TELL_WITHIN or row["open"] or is_new):
             return None
@@ -250,7 +250,7 @@ class Watch:
             self._facts[run] = _Facts(marks[run], pulses[run], now, told.get(run))
 
     def _commit(self, works: Sequence[_Work], counts: Counter[str]) -> None:
-        """Write what changed since the last time, in one transaction; nothing if nothing did."""
+        """Write the changes since the last evaluation, in one transaction."""
         asked = {work.run: work for work in works if work.matters}
         fresh = judgement.read(self._store, list(asked), self._clock()) if asked else {}
         stands = {run: replace(now, alerts=_firing(asked[run])) for run, now in fresh.items()}
@@ -345,8 +345,7 @@ def _begun(row: Row, context: Context, known: Known) -> _Work:
 
 
 def _present(rule: str, known: Known, needs: int, keeps: int) -> Alert:
-    """Return the alert of what is looked at as it is now. One that users were told of fires until the opposite is
-    seen."""
+    """Return the alert of a condition on the present run. A reported one fires until the opposite is observed."""
     if rule in known.alerts:
         return known.alerts[rule]
     told, _ = known.told.get(rule, (None, None))
@@ -368,8 +367,7 @@ def _of_threshold(threshold: Threshold, row: Row, known: Known) -> Alert:
 
 
 def _cursor(row: Row, step: int | None) -> int | None:
-    """Return a step that was looked at; of a run that went back to a checkpoint, the one before what it trains
-    again."""
+    """Return the last evaluated step, or for a run that returned to a checkpoint the one before its new steps."""
     ahead = step is not None and row["resumed_step"] is not None and step > (row["newest_step"] or 0)
     return min(step, row["resumed_step"] - 1) if ahead and step is not None else step
 
@@ -398,7 +396,7 @@ def _look_at(work: _Work, step: Step) -> None:
 
 
 def _firing(work: _Work) -> tuple[Firing, ...]:
-    """Return what fires beside the judgement."""
+    """Return the firing alerts other than the judgement."""
     return tuple(
         Firing(alert.rule, LEVELS[alert.level], alert.since_step, alert.changed_at, muted=alert.muted)
         for alert in work.firing

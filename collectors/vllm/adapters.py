@@ -91,8 +91,8 @@ class Adapters:
             adapter.last_end = max(adapter.last_end, moment)
 
     def read(self, number: int, load: Load, written: float | None) -> Load | None:
-        """Note that a worker read an adapter, whose files were last changed at `written` (None: unknown); return the
-        load, with the moment since which marks may be about it, if the number had other content before."""
+        """Note that a worker read an adapter whose files changed at `written` (None: unknown). If its number had other
+        content before, return the load, with the moment since which marks may be about it."""
         with self._lock:
             loads = self._loads.setdefault(number, [])
             last = loads[-1] if loads else None

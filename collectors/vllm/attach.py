@@ -1,8 +1,7 @@
-"""Attachment of the plugin to an engine: it waits for a scheduler, tests whether it knows it, and watches it.
+"""Attachment of the plugin to an engine: it waits for a scheduler, tests it, and watches it.
 
-`install` wraps the constructor of vLLM's `Scheduler`, which exists once in every engine core, whatever the front-end.
-When one is built and the self-test finds everything as expected, `hooks` hooks this one engine; else it runs as it is,
-and a `health` record says why.
+`install` wraps the constructor of vLLM's `Scheduler`, which exists once in every engine core, with any front-end. If
+the self-test passes, `hooks` hooks this engine. Otherwise it runs unchanged, and a `health` record says why.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _EXECUTORS: Final[weakref.WeakSet[Any]] = (
 
 
 class Attachment:
-    """One watched engine: what is collected and what writes it."""
+    """One watched engine: its capture and its emitter."""
 
     def __init__(self, recorder: Recorder, observed: Observed, exchange: Exchange) -> None:
         self.recorder = recorder
@@ -50,11 +49,11 @@ class Attachment:
         self.executor: Callable[[], Any] = lambda: None  # a weak reference, once it is known
 
     def guard(self, where: str) -> Guard:
-        """Return the context of our own work inside a call of vLLM: its errors are counted, never raised."""
+        """Return the context of plugin code inside a call of vLLM. Its errors are counted and never raised."""
         return Guard(self.health, where)
 
     def close(self) -> None:
-        """Write what is left; bounded in time. Later calls do nothing."""
+        """Write the rest within a time limit. Later calls do nothing."""
         executor, self.executor = self.executor(), lambda: None
         if executor is not None:
             with self.guard("vllm_plugin.last_reading"):
@@ -210,11 +209,10 @@ def _observe(scheduler: Any, recorder: Recorder, replica: str | None, exchange: 
 
 
 def _replica(parallel_config: Any) -> str | None:
-    """Return `LOGPROBE_REPLICA`, with the data-parallel rank where there are several.
+    """Return `LOGPROBE_REPLICA`, with the data-parallel rank if there are several.
 
-    vLLM runs the replicas of a dense model as engines that know of no other: size 1 and rank 0 again, before their
-    scheduler exists. The number stays in `data_parallel_index`; that there are others, with number 0, only in the name
-    of the process.
+    vLLM runs the replicas of a dense model as engines with size 1 and rank 0, set before their scheduler exists. Their
+    number remains in `data_parallel_index`. For number 0 only the name of the process shows that there are others.
     """
     name = os.environ.get("LOGPROBE_REPLICA") or None
     index = getattr(parallel_config, "data_parallel_index", getattr(parallel_config, "data_parallel_rank", 0))

@@ -109,7 +109,7 @@ class Capture:
         self._scheduled_at: dict[int, float] = {}
 
     def add(self, request: Any) -> None:
-        """Add a request that arrives at the scheduler; with `inject` its log-probs are turned on."""
+        """Add a request that arrives at the scheduler. With `inject` its log-probs are turned on."""
         if request.sampling_params is None:  # pooling
             return
         if request.request_id not in self.open:  # else the next input of a streaming session
@@ -126,7 +126,7 @@ class Capture:
         request.sampling_params = params
 
     def scheduled(self, step: Any, now: float) -> None:
-        """Note that a step begins at `now`; its tokens will be sampled by the weights of this moment."""
+        """Note that a step begins at `now`. The present weights will sample its tokens."""
         self.last_scheduled = now
         if len(self._scheduled_at) >= _STEPS_IN_FLIGHT:
             self._scheduled_at.clear()
@@ -134,7 +134,7 @@ class Capture:
         self._scheduled_at[id(step)] = now
 
     def processed(self, step: Any, outputs_by_client: dict[int, Any]) -> None:
-        """Take what is in a step's outputs, which are ready to leave the engine, and strip what was not asked for."""
+        """Take a step's outputs before they leave the engine, and strip values that were not requested."""
         now = self._scheduled_at.pop(id(step), self.last_scheduled)
         sequences = self.open
         for outputs in outputs_by_client.values():
@@ -153,7 +153,7 @@ class Capture:
         self.strip(outputs_by_client)
 
     def strip(self, outputs_by_client: dict[int, Any]) -> None:
-        """Remove the rows of requests that did not ask; their front-end must never see any."""
+        """Remove the rows of requests that did not ask. Their front-end must never see them."""
         if not self._injected:
             return
         for outputs in outputs_by_client.values():
@@ -164,9 +164,9 @@ class Capture:
                         self._injected.discard(output.request_id)
 
     def take_routes(self, outputs_by_client: dict[int, Any]) -> None:
-        """Take the routes in a step's outputs; to be called before `processed`, which ends sequences.
+        """Take the routes in a step's outputs. Call it before `processed`, which ends sequences.
 
-        Each sequence keeps those of its newest tokens without a gap; where one has none, those before it are given up.
+        Each sequence keeps those of its newest tokens without a gap. A missing one discards those before it.
         """
         for name, tokens, marks in routes_of_step(outputs_by_client):
             sequence = self.open.get(name)

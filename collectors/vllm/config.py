@@ -1,7 +1,7 @@
-"""Documents that say how an engine was set up and how a request was sampled.
+"""Documents about the setup of an engine and the sampling of a request.
 
-`summary` has the settings that decide what a log-prob means or how it is computed, under names that stay the same when
-vLLM moves them; `config` is the rest of its `VllmConfig`, as it is. A setting that this vLLM does not have is null.
+`summary` has the settings that decide the meaning or computation of a log-prob, under names that stay the same when
+vLLM moves them. `config` is the rest of its `VllmConfig`, unchanged. A setting that this vLLM lacks is null.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def engine_document(
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
-        injected: whether the plugin turns log-probs on for requests that did not ask.
-        effective: what a worker chose, see `effective`. Where the configuration leaves a choice open (the attention
-            backend), the summary has what was chosen.
+        injected: true if the plugin turns log-probs on for requests that did not ask.
+        effective: choices of a worker, see `effective`. They replace open choices of the configuration (the attention
+            backend) in the summary.
     """
     summary = {name: _plain(_look_up(vllm_config, path), 2) for name, path in _SUMMARY.items()}
     summary["architectures"] = _plain(_look_up(vllm_config, "model_config.hf_config.architectures"), 2)
@@ -148,7 +148,7 @@ def _version(package: str) -> str | None:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Return `value` as JSON types; what JSON cannot say becomes a short text."""
+    """Return `value` as JSON types. Other types become a short text."""
     if isinstance(value, Enum):
         return value.name.lower()
     if value is None or isinstance(value, bool | int | float):

@@ -1,8 +1,8 @@
 """Effective settings of an engine: choices made after its configuration was written, by platform, model and hardware.
 
-`effective` looks into a worker that is ready to run. `arguments` says what was set: vLLM keeps no record of it, so
-the front-end's `EngineArgs` are compared with their defaults when a configuration is made of them, and the answer
-travels with it.
+`effective` inspects a worker that is ready to run. `arguments` returns the settings that were given. vLLM keeps no
+record of them, so the front-end's `EngineArgs` are compared with their defaults when a configuration is created, and
+the answer travels with it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _PLAIN: Final = (bool, int, float, str)
 
 
 def effective(worker: Any, vllm_config: Any) -> dict[str, str | None]:
-    """Return the choices as a JSON-ready document; null where this vLLM does not say. Several values are in
-    alphabetical order, with commas."""
+    """Return the choices as a JSON-ready document, null for unknown ones. Several values are joined in alphabetical
+    order."""
     layers = list(getattr(vllm_config.compilation_config, "static_forward_context", {}).values())
     model = worker.get_model()
     modules = list(model.modules())
@@ -49,7 +49,7 @@ def _head_dtype(model: Any) -> str | None:
 
 
 def _device(worker: Any) -> str | None:
-    """Return the kind of processor; of an accelerator its product name."""
+    """Return the kind of processor, for an accelerator its product name."""
     device = getattr(worker, "device", None)
     kind = getattr(device, "type", None)
     if kind not in {"cuda", "xpu"}:
@@ -76,7 +76,7 @@ def _all(values: Iterable[Any]) -> str | None:
 
 
 def keep_arguments(original: Hook) -> Hook:
-    """Return `EngineArgs.create_engine_config` that leaves word of what was set."""
+    """Return `EngineArgs.create_engine_config` with a record of the given settings."""
 
     def create_engine_config(arguments: Any, *args: Any, **kwargs: Any) -> Any:
         changed = _changed(arguments)

@@ -1,4 +1,4 @@
-"""The thread that turns what an engine's `Capture` collected into records.
+"""The thread that turns the data of an engine's `Capture` into records.
 
 It hands finished sequences to the `Recorder` in batches, each with what the engine itself knows of its weight versions,
 and writes observed weight updates. What trainers mark, the monitor adds. A second thread, because this may wait for a
@@ -106,7 +106,7 @@ class Emitter:
             pass
 
     def close(self) -> None:
-        """Write what is left, the unfinished update included, and stop. Later calls do nothing."""
+        """Write the rest, the unfinished update included, and stop. Later calls do nothing."""
         if self._closing.is_set() or os.getpid() != self._process:
             return
         self._closing.set()
@@ -147,8 +147,7 @@ class Emitter:
         return False
 
     def _make_durable(self, *, wrote: bool) -> None:
-        """Say what a sudden end would cost, before it; an engine that has nothing to do leaves nothing behind that
-        could be lost."""
+        """Report the loss by a sudden end in advance. An idle engine has nothing to lose."""
         capture = self._observed.capture
         running = [*list(capture.open.values()), *list(capture.finished)]
         left = Unwritten.of([*running, *self._on_their_way()])
@@ -327,12 +326,12 @@ class Emitter:
         )
 
     def _cache_cleared(self, *, reset: bool | None) -> bool | None:
-        """Return whether cached prefixes of old weights are gone; None without a prefix cache, where there are none."""
+        """Return whether cached prefixes of old weights were cleared, or None without a prefix cache."""
         return bool(reset) if self._observed.caches_prefixes else None
 
 
 def _logprobs(sequence: Sequence) -> Any:
-    """Return log-probs of a sequence for the recorder; None, which is null and not NaN, where the engine gave none."""
+    """Return log-probs of a sequence for the recorder, or None, which becomes null and not NaN, without any."""
     if sequence.foreign:
         return [None] * len(sequence.tokens)
     values = np.frombuffer(sequence.logprobs, dtype=np.float32)

@@ -29,10 +29,10 @@ class Watch(Protocol):
     observed: Observed
 
     def guard(self, where: str) -> Guard:
-        """Return the context of our own work inside a call of vLLM: its errors are counted, never raised."""
+        """Return the context of plugin code inside a call of vLLM. Its errors are counted and never raised."""
 
     def close(self) -> None:
-        """Write what is left: the engine shuts down."""
+        """Write the rest when the engine shuts down."""
 
 
 # --- The scheduler: what is sampled ---
@@ -269,8 +269,8 @@ def _notice(owner: Any, names: tuple[str, ...], watch: Watch) -> None:
 
 
 def _noticed(original: Hook, watch: Watch, name: str) -> Hook:
-    """Wrap `original`, a bound method; as ``collective_rpc`` it is called at every step of the engine, so what is
-    harmless costs a look-up."""
+    """Wrap `original`, a bound method. `collective_rpc` is called at every step, so a harmless call costs
+    one look-up."""
     by_name = name == "collective_rpc"
 
     def noticed(*args: Any, **kwargs: Any) -> Any:

@@ -30,13 +30,13 @@ _CHILD: Final = re.compile(r"(\d+)_(.*)", re.DOTALL)
 
 
 def sample_id(request_output: Any, completion_index: int = 0, *, prefix: str | None = None) -> str:
-    """Return the sample id of one completion, equal to what the plugin records for it.
+    """Return the sample id of one completion, equal to the one that the plugin records.
 
     Args:
         request_output: a vLLM `RequestOutput`, or the request id (a string) that was given to `AsyncLLM.generate` or
             `LLMEngine.add_request`.
         completion_index: `CompletionOutput.index`.
-        prefix: default: `sample_prefix` of this process, which must then equal the engine's.
+        prefix: prefix of the ids, by default `sample_prefix` of this process, which must then equal the engine's.
 
     >>> sample_id("rollout-17", 3, prefix="")
     'rollout-17/3'
@@ -79,8 +79,8 @@ def response_sample_id(
 
 
 def sample_prefix() -> str:
-    """Return the option ``prefix`` of this process; without it ``rank<RANK>-`` where ``WORLD_SIZE`` says that there are
-    several, else nothing.
+    """Return the option ``prefix`` of this process, else ``rank<RANK>-`` if ``WORLD_SIZE`` says that there are several,
+    else "".
 
     Ranks with an engine each number their requests from 0.
     """
@@ -92,7 +92,7 @@ def sample_prefix() -> str:
 
 
 def split_internal(internal_id: str, external_id: str | None) -> tuple[str, int]:
-    """Return the caller's request id and the completion index behind an internal id of vLLM.
+    """Return the caller's request id and the completion index of an internal id of vLLM.
 
     With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the answer is exact. Without it, the form
     of the internal id decides, and a caller's own id that starts with digits and an underscore would be taken for a

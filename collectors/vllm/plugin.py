@@ -36,9 +36,9 @@ def register() -> None:
 
 
 def flush(timeout: float = 10.0) -> bool:
-    """Write everything that finished in engines of this process; for scripts that run the engine in their own process.
+    """Write all finished requests of engines in this process, for scripts that run the engine in their own process.
 
-    Returns whether all of it is durable. Does nothing, successfully, where the plugin is not active.
+    Returns True if all of it is durable, or if the plugin is not active.
     """
     if not os.environ.get("LOGPROBE_HOME"):
         return True

@@ -88,7 +88,7 @@ class AdapterLoads:
             self.send()
 
     def send(self) -> None:
-        """Tell what was not told yet. Raise `OSError`; it is tried again."""
+        """Write unreported adapters. Raise `OSError`, after which it is tried again."""
         with self._sending:
             while self._unsent:
                 self._exchange.adapters.append(self._unsent[0])
@@ -96,8 +96,8 @@ class AdapterLoads:
 
 
 def watch_adapters() -> None:
-    """Hear of every adapter that is loaded in this process from now on; where that cannot be, no adapter's version is
-    known."""
+    """Watch every adapter that is loaded in this process from now on. If that is impossible, versions of adapters are
+    unknown."""
     if can_watch_adapters():
         from vllm.lora.worker_manager import WorkerLoRAManager  # noqa: PLC0415
 

@@ -25,14 +25,14 @@ ONLY: Final = "only"  # file name of an engine's only worker
 
 
 class Told(TypedDict):
-    """A worker's line; its moments are on the monotonic clock of `machine`, `wall` seconds behind the wall clock."""
+    """A worker's line. Its moments are on the monotonic clock of `machine`, `wall` seconds behind the wall clock."""
 
     machine: str | None
     wall: float
 
 
 class Answer(Told):
-    """Reading of a worker's weights. `keys`: of `hashes`, where they differ from those of the line before."""
+    """Reading of a worker's weights. `keys`: keys of `hashes`, if they differ from those of the line before."""
 
     reason: str
     began: float
@@ -44,8 +44,8 @@ class Answer(Told):
 class Loaded(Told):
     """LoRA adapter that a worker loaded.
 
-    `path` is None if it is unknown which steps use it, `step` if it was loaded outside a step, `written` if the time
-    of its files is unknown; `keys` and `hashes` if its content could not be read.
+    `path` is None if its steps are unknown, `step` if it was loaded outside a step, `written` if the time of its files
+    is unknown. `keys` and `hashes` are None if its content could not be read.
     """
 
     name: str
@@ -59,8 +59,7 @@ class Loaded(Told):
 
 
 def folder_of(vllm_config: Any) -> Path:
-    """Return the folder of an engine. Raise `ConfigurationError` where the environment does not say what is
-    recorded."""
+    """Return the folder of an engine. Raise `ConfigurationError` if the environment names no recording."""
     home, run = home_and_run()
     index = getattr(vllm_config.parallel_config, "data_parallel_index", 0)
     return home / "readings" / run_dir(home, run).name / f"{vllm_config.instance_id}-{index}"
@@ -118,7 +117,7 @@ class Exchange:
         unfinished.replace(path)
 
     def effective(self) -> dict[str, object]:
-        """Return the choices of the engine's first worker; empty if unknown."""
+        """Return the choices of the engine's first worker, empty if unknown."""
         for path in sorted(self.folder.glob("*.effective.json")):
             return dict(json.loads(path.read_text(encoding="utf-8")))
         return {}

@@ -42,8 +42,7 @@ _HARMLESS: Final = frozenset((*_OF_EVERY_STEP, *_OF_THE_START, *_THAT_LOOK, *_AR
 
 
 def may_change_weights(method: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
-    """Return whether the weights may be others after `collective_rpc(method, kwargs=kwargs)`; a function may do
-    anything.
+    """Return whether `collective_rpc(method, kwargs=kwargs)` may change the weights. A function may do anything.
 
     >>> [may_change_weights(method) for method in ("execute_model", "compute_weight_checksums", "pull", len)]
     [False, False, True, True]

@@ -17,8 +17,7 @@ from logprobe.collectors.fingerprint import key, places, sampleable
 
 @dataclass(frozen=True)
 class Piece:
-    """`rows` rows of a parameter from `first` on (None: all of it), and the places of its values within the
-    parameter."""
+    """`rows` rows of a parameter from `first` on (None: all), and the places of its values within the parameter."""
 
     key: str
     owner: weakref.ref[Any]  # the module: a weak one, so that nothing of ours keeps weights in memory
@@ -30,7 +29,7 @@ class Piece:
     count: int
 
     def tensor(self) -> Any | None:
-        """Return the parameter as it is now, or None if it is another kind of tensor than it was."""
+        """Return the present parameter, or None if its kind of tensor has changed."""
         module = self.owner()
         tensor = None if module is None else module._parameters.get(self.attribute)  # noqa: SLF001 - else a search
         if tensor is None or tuple(tensor.shape) != self.shape or str(tensor.dtype) != self.dtype:
@@ -39,7 +38,7 @@ class Piece:
 
 
 def pieces(model: Any) -> list[Piece]:
-    """Return everything of a model that can be sampled; a tensor that two layers share, once."""
+    """Return all tensors of a model that can be sampled. A tensor that two layers share is returned once."""
     fused = _fused(model)
     parts: list[Piece] = []
     seen: set[int] = set()

@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Update:
-    """One observed update; None where nothing was seen."""
+    """One observed update. None: not observed."""
 
     after: float  # the last step before it
     requested_at: float | None = None  # the pause
@@ -32,7 +32,7 @@ class Update:
 
     @property
     def touched_weights(self) -> bool:
-        """True if weights were seen to change; a pause or cache reset alone is no update."""
+        """True if weights changed. A pause or a cache reset alone is no update."""
         return bool(self.calls) or self.labelled
 
 

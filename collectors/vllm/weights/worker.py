@@ -101,7 +101,7 @@ class WeightReader:
     # --- The worker's thread ---
 
     def after_step(self) -> None:
-        """Read, or look whether what was read has arrived."""
+        """Start a reading, or check whether one has arrived."""
         started = time.thread_time()
         with Guard(self._health, "vllm_worker.after_step", cost=False):
             if self._copy is not None:
@@ -112,7 +112,7 @@ class WeightReader:
         self.spent += time.thread_time() - started
 
     def describe(self, look: Callable[[], Mapping[str, object]]) -> None:
-        """Leave word of what the engine runs with."""
+        """Record the effective settings of the engine."""
         with Guard(self._health, "vllm_worker.describe", cost=False):
             self._exchange.write_effective(self._name, look())
 
@@ -127,7 +127,7 @@ class WeightReader:
         self._asleep = False
 
     def read_at_the_end(self) -> None:
-        """Read the weights of an engine that ends. Twice, since only what was found twice is told."""
+        """Read the weights of an engine that ends. Twice, since only repeated readings count."""
         with Guard(self._health, "vllm_worker.read_at_the_end", cost=False):
             for _ in range(0 if self._asleep else 2):
                 self._settle()
@@ -215,7 +215,7 @@ class WeightReader:
 
 
 class Reporter:
-    """Turns samples into answers: only what was found twice in a row is one."""
+    """Turns samples into answers, of which only repeated ones count."""
 
     def __init__(self, send: Callable[[Answer], None]) -> None:
         self._send = send
@@ -287,7 +287,7 @@ def watch(worker: Any, config: Any) -> None:
 
 
 def _look_after(original: Callable[..., Any], worker: Any, config: Any, reader: WeightReader) -> Callable[..., Any]:
-    """Wrap the last call before requests come: what was chosen for them is known now."""
+    """Wrap the last call before requests come, when the choices for them are known."""
 
     def compile_or_warm_up_model(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
