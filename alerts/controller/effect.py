@@ -58,12 +58,14 @@ _SLOWEST: Final = 8  # windows; what takes longer to double is no growth to act 
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
 _BLOCKS: Final = 10
 _STUDENT: Final = 2.92  # two-sided 99 % of Student's t with 2 × (_BLOCKS − 2) degrees of freedom
-_GROWTH: Final = {"halted": "K3 no longer grows", "steady": "no growth of K3 shows in these steps"}
+_GROWTH: Final = {
+    "halted": "K3 did not grow in these steps, as it did before",
+    "steady": "K3 did not grow in these steps",
+}
 
 
 class Estimate(TypedDict):
-    """Mean of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it
-    rests on."""
+    """Mean of block medians and its interval, geometric for a factor. `steps`: number of steps."""
 
     value: float
     low: float
@@ -72,10 +74,10 @@ class Estimate(TypedDict):
 
 
 class Figure(TypedDict):
-    """One quantity on both sides of the switch, as JSON has it.
+    """One quantity on both sides of the switch, as JSON.
 
-    `before`, `after`: None if it was measured in too few steps. `change`: after minus before, or after over before if
-    `factor`; None if one side is unknown. `sure`: whether the interval of the change excludes no change.
+    `before`, `after`: estimate, or None for too few measured steps. `change`: difference, or ratio if `factor`, or None
+    if one side is unknown. `sure`: true if the interval of the change excludes no change.
     """
 
     name: str
@@ -91,8 +93,8 @@ class Figure(TypedDict):
 class Effect(TypedDict):
     """Effect of a correction.
 
-    `judgement`: a key of `WORDS`. `growth`: of K3; None: unknown. `doubling_steps`: afterwards. `masked`: share of the
-    tokens. `steps`: on each side.
+    `judgement`: a key of `WORDS`. `growth`: growth of K3 afterwards, or None if unknown. `doubling_steps`: steps in
+    which K3 then doubles. `masked`: masked share of the tokens. `steps`: steps on each side.
     """
 
     judgement: str
@@ -151,7 +153,7 @@ def judge(
     if masked is not None:
         parts.append(f"{masked['value']:.1%} of the tokens are masked")
     if growth == "still_growing":  # a correction does not lower K3
-        parts.append(f"K3 still doubles every {doubling:.0f} steps: {remedy(stale=stale)}")
+        parts.append(f"K3 still doubled every {doubling:.0f} steps in these steps: {remedy(stale=stale)}")
     elif growth is not None:
         parts.append(_GROWTH[growth])
     kept = judgement == "no_effect_shown" and since_growth and _kept(figures)
@@ -181,7 +183,7 @@ def _before(trend: pa.Table, end: int, count: int) -> pa.Table:
 
 
 def _judgement(before: pa.Table, after: pa.Table) -> tuple[str, str]:
-    """Return the word, and what it rests on."""
+    """Return the judgement and its reason."""
     if len(before) < FEWEST:
         return "no_effect_shown", f"only {len(before)} uncorrected steps were recorded to compare with"
     reward, norm = _break(before, after, "reward", factor=False), _break(before, after, "grad_norm", factor=True)
@@ -205,8 +207,11 @@ def _judgement(before: pa.Table, after: pa.Table) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Measured steps of a quantity on one side of the switch. `steps`, `medians`: means and medians of blocks of
-    neighbouring steps, logarithms where changes are factors; empty if there are fewer than `FEWEST`."""
+    """Measured steps of a quantity on one side of the switch.
+
+    `steps`, `medians`: means and medians of blocks of neighbouring steps, logarithms for factors, empty for fewer than
+    `FEWEST` steps.
+    """
 
     count: int
     steps: Floats
@@ -275,7 +280,7 @@ def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
 
 
 def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None, float | None]:
-    """Return whether K3 grows afterwards, and in how many steps it doubles then."""
+    """Return whether K3 grows afterwards, and its doubling time in steps."""
     if (floats(after["k3"]) >= 0).sum() < FEWEST:
         return None, None
     doubling = _doubling(after, window)
@@ -285,8 +290,8 @@ def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None,
 
 
 def _doubling(table: pa.Table, window: int) -> float | None:
-    """Return the steps in which K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above
-    0."""
+    """Return the doubling time of K3 in steps, 1 / Theil–Sen slope of log2 K3, or None unless its interval
+    is above 0."""
     steps, values = _usable(table, "k3", positive=True)
     if len(values) < FEWEST:
         return None
@@ -295,7 +300,7 @@ def _doubling(table: pa.Table, window: int) -> float | None:
 
 
 def _changes(levels: dict[str, tuple[Estimate | None, Estimate | None]], of: str) -> list[str]:
-    """Return reward and gradient norm in numbers, before `of` and now; nothing of what is unknown."""
+    """Return known values of reward and gradient norm before `of` and now."""
     words = {name: words for name, words, *_ in QUANTITIES}
     changes = [
         f"{words[name]} {before['value']:.3g} → {after['value']:.3g}"

@@ -26,8 +26,7 @@ from logprobe.app.view import parity
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.comparison import METRICS
-from logprobe.monitor.judging.accepted import accepted
-from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.diagnosing import diagnosis_of
 from logprobe.monitor.judging.document import leading
 from logprobe.monitor.judging.named import told
 
@@ -69,8 +68,7 @@ def _by_baseline(arguments: Arguments) -> int:
 
 def _why(place: Place) -> str:
     """Return the leading finding of a run that is worse, or "" if nothing alarms."""
-    diagnosis = diagnose(place.source, place.run, accepted=accepted(place.source, place.run))
-    first = leading(diagnosis)
+    first = leading(diagnosis_of(place.source, place.run)[0])
     return "" if first is None else f"{first['cause'].replace('_', ' ')}: {first['explanation']} {told(first)}"
 
 
@@ -85,8 +83,10 @@ def _histories(arguments: Arguments, metrics: tuple[str, ...], places: Places) -
 
 
 def text(result: Comparison, why: Mapping[str, str] | None = None) -> str:
-    """Return the comparison as text: a sentence per run, and why where it is worse (`why`: by run); then what it
-    stands on."""
+    """Return the comparison as text: a sentence per run, its numbers, and the cause of a run that is worse.
+
+    `why`: cause by run.
+    """
     lines = []
     for pairing in result.pairings:
         lines.append(tables.paragraph(comparison.sentence(pairing, result.axis)))

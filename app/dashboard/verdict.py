@@ -1,7 +1,6 @@
-"""The verdict banner: is the run healthy, since which step not, which layer, what to do. Pure.
+"""The verdict banner: verdict, onset, layer and remedy. Pure.
 
-A verdict is an icon, a word and a colour. What is not known is said to be so; a run without a diagnosis is not a
-healthy one.
+A verdict is an icon, a word and a colour. Unknown is stated, and a run without a diagnosis is not healthy.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from typing import Final
 
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import advised, remedy, settings, unnamed
-from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, remembered, share
+from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, pace, remembered, share
 from logprobe.app.text.judgement import Headline, headline, lateness
-from logprobe.app.text.numbers import number
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.judging.document import CREDIBLE, DiagnosisDocument, FindingDocument, leading
@@ -37,9 +35,9 @@ class LatestDiagnosis:
 
     Attributes:
         document: the diagnosis.
-        step: last one that it has seen.
-        at: when it was made.
-        standing: of the run's correction.
+        step: last step that it covers.
+        at: time of the diagnosis.
+        standing: standing of the run's correction.
     """
 
     document: DiagnosisDocument
@@ -78,10 +76,10 @@ def verdict_of(
     """Return the verdict on a run.
 
     Args:
-        judgement: how it stands now.
-        diagnosis: the newest one, or None if there is none.
-        steps: of the run, ascending.
-        awaited: whether engine records of its newest step may still arrive.
+        judgement: present judgement.
+        diagnosis: the newest one, or None.
+        steps: steps of the run, ascending.
+        awaited: true if engine records of its newest step may still arrive.
     """
     shown = headline(judgement)
     if diagnosis is None and judgement.severity == "unknown" and awaited:
@@ -95,8 +93,7 @@ def verdict_of(
 
 
 def _words(shown: Headline, judgement: Judgement, document: DiagnosisDocument) -> str:
-    """Return what is wrong, in the words of the finding that leads, unless that only says that K3 grows; or what is
-    known of a run that was short."""
+    """Return the leading finding's words, unless it only says that K3 grows, or the level of a short run."""
     first = leading(document)
     if first is not None and kind_of(first["cause"]) != "growth":
         also = "Too few steps for a baseline, but the following finding does not need one. "
@@ -119,20 +116,19 @@ def sentence(verdict: Verdict) -> str:
 
 
 def _facts(judgement: Judgement, diagnosis: LatestDiagnosis, steps: Sequence[int]) -> list[list[str]]:
-    """Return since which step, how much, how fast, which layer, and what explains it; then what is expected or
-    accepted, which needs no action."""
+    """Return onset, size and pace of K3, layer and cause, then the findings that need no action."""
     document = diagnosis.document
     wrong = document["verdict"] in {"growing", "critical"}
-    since, layer, cause = _since(document), _layer(document), _cause(document)
+    since, layer, cause = document["since_step"], document["layer"], _cause(document)
     facts = []
-    if since is not None:
+    if since is not None and document["verdict"] != "healthy":
         facts.append(["since step", f"{since:,}{', its first' if len(steps) and since <= int(steps[0]) else ''}"])
     if how_much := extent(document):
         facts.append(["K3", how_much])
     elif wrong:
         facts.append(["K3", "no baseline yet"])
-    if document["doubling_steps"] is not None:
-        facts.append(["doubles every", f"{number(document['doubling_steps'])} steps"])
+    if doubles := pace(document):
+        facts.append(["doubles every", doubles])
     if layer != "none":
         facts.append(["layer", LAYERS[layer]])
     if cause:
@@ -144,24 +140,6 @@ def _facts(judgement: Judgement, diagnosis: LatestDiagnosis, steps: Sequence[int
 def _firing(judgement: Judgement) -> list[list[str]]:
     rules = [alert.rule for alert in judgement.alerts]
     return [["alerts firing", ", ".join(rules)]] if rules else []
-
-
-def _since(document: DiagnosisDocument) -> int | None:
-    """Return the onset of the finding that the verdict is about, or else of the growth."""
-    first = leading(document)
-    step = None if first is None else first["since_step"]
-    if step is not None or document["verdict"] == "healthy":
-        return step
-    return document["since_step"]
-
-
-def _layer(document: DiagnosisDocument) -> str:
-    """Return the layer of the finding that the verdict is about; without one nothing is at fault, or it is not known
-    what."""
-    first = leading(document)
-    if first is not None:
-        return str(first["layer"])
-    return "unknown" if document["verdict"] in {"growing", "critical"} or document["layer"] == "unknown" else "none"
 
 
 def _cause(document: DiagnosisDocument) -> str:
@@ -176,7 +154,7 @@ def _named(finding: FindingDocument | None) -> str:
 
 
 def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
-    """Name other credible findings: harmless, accepted, or worth a look; none of them decides anything here."""
+    """Name other credible findings by status: harmless, accepted, or worth a look."""
     notes: dict[str, list[str]] = {"normal for this setup": [], "accepted": [], "also found": []}  # in this order
     first = leading(document)
     for finding in document["findings"]:
@@ -203,8 +181,7 @@ def setting_lines(finding: FindingDocument, document: DiagnosisDocument, standin
 
 
 def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
-    """Return the remedy for the leading finding; then what is said of a correction: to switch it on or not, or what
-    came of it."""
+    """Return the remedy of the leading finding, then the advice on a correction or its effect."""
     document, standing = diagnosis.document, diagnosis.standing
     first = leading(document)
     lines = (

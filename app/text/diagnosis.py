@@ -66,11 +66,8 @@ def evidence_name(evidence: str) -> str:
 
 def verdict_line(document: DiagnosisDocument) -> str:
     """Return the verdict of a diagnosis in one line."""
-    since, doubling = document["since_step"], document["doubling_steps"]
-    words = f"{document['run']}: {VERDICTS[document['verdict']][1]}"
-    if document["verdict"] in _WRONG and since is not None:
-        words += f", since step {since}{'' if doubling is None else f', doubling every {doubling:.0f} steps'}"
-    return harmless(words)
+    since, words = document["since_step"], f"{document['run']}: {VERDICTS[document['verdict']][1]}"
+    return harmless(f"{words}, since step {since}" if document["verdict"] in _WRONG and since is not None else words)
 
 
 def extent(document: DiagnosisDocument) -> str:
@@ -90,8 +87,16 @@ def extent(document: DiagnosisDocument) -> str:
     return f"{number(ratio)}× its baseline of {number(baseline)}"
 
 
+def pace(document: DiagnosisDocument) -> str:
+    """Return the steps in which K3 doubles at present, or "" if it does not grow or that is unknown."""
+    doubling = document["doubling_steps"]
+    return "" if doubling is None else f"{doubling:.0f} steps"
+
+
 def outlook(document: DiagnosisDocument, step_seconds: float | None) -> str:
-    """Return when a growing run becomes critical at its pace, or "" if unknown. `step_seconds`: of a step, if known.
+    """Return the time until a growing run becomes critical at its pace, or "" if unknown.
+
+    `step_seconds`: duration of a step, or None.
 
     >>> grows = {"verdict": "growing", "doubling_steps": 60.0, "growth": {"ratio": 1.5}}
     >>> outlook(grows, 120.0), outlook({**grows, "doubling_steps": None}, 120.0)
@@ -123,7 +128,7 @@ def _beside_setup(k3: float, high: float | None) -> str:
 
 
 def level_words(document: DiagnosisDocument) -> str:
-    """Compare K3 with what the setup should have, for a run that is too short for more; "" if unknown."""
+    """Compare K3 with the level of the setup for a short run. Return "" if the level is unknown."""
     level = document["level"]
     if level is None:
         return ""
@@ -150,7 +155,7 @@ def remembered(document: DiagnosisDocument) -> str:
 
 
 def share(finding: FindingDocument) -> str:
-    """Return the share of today's K3 that a finding explains, or of the tokens in no mean; "" if unknown."""
+    """Return the share of today's K3 that a finding explains, or of the unmeasured tokens, or "" if unknown."""
     now = finding["share"]["now"]
     if finding["cause"] in _UNCOUNTED and finding["evidence"].get("share") is not None:
         return f"{finding['evidence']['share']:.0%} of the tokens"
@@ -217,7 +222,7 @@ def to_change(settings: Sequence[str], *, parity: bool) -> str:
 
 
 def arm_cells(arm: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
-    """Return the cells of an arm's row, under `HEAD`; `document`: of the experiment."""
+    """Return the cells of an arm's row under `HEAD`. `document`: document of the experiment."""
     room, usual = arm.get("kv_tokens"), document["baseline"].get("kv_tokens")
     return [
         arm["knob"],

@@ -10,10 +10,10 @@ from logprobe.monitor.judgement import Judgement, Severity
 from logprobe.monitor.judging.growth_rule import RULE
 
 VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "healthy": ("✓", "Healthy", "Engine and trainer agree to within what this setup allows."),
+    "healthy": ("✓", "Healthy", "No finding calls for action."),
     "watch": ("!", "Watch", "Something is off, and it does not grow."),
     "unknown": ("≈", "Unknown", "Nothing shows that the run is healthy, and no test names a cause."),
-    "growing": ("▲", "Growing", "Engine and trainer are drifting apart."),
+    "growing": ("▲", "Growing", "The mismatch grows."),
     "critical": ("✕", "Critical", "The mismatch endangers training."),
     "calibrating": ("…", "Calibrating", "Too few steps for a baseline."),
     "no_data": ("?", "No data", "There is nothing to compare."),
@@ -61,7 +61,7 @@ def headline(judgement: Judgement) -> Headline:
 
 
 def _short(judgement: Judgement) -> Headline:
-    """Return the headline of a run without a baseline: what is known of its level, and what is not known yet."""
+    """Return the headline of a run without a baseline: its level, and the unknown trend."""
     icon, word, _ = VERDICTS["calibrating"]
     steps = f"{RULE.calibrate_to:,} steps"
     if judgement.ended_after is not None:

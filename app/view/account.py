@@ -23,8 +23,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
 from logprobe.monitor.compare.history import History, history
 from logprobe.monitor.judgement import FIRING
-from logprobe.monitor.judging.accepted import accepted
-from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.diagnosing import diagnosis_of
 from logprobe.monitor.judging.document import DiagnosisDocument, leading
 from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.judging.judgement import GROWS
@@ -126,12 +125,12 @@ def read(source: Source, run: str, *, diagnosis: DiagnosisDocument | None = None
     Args:
         source: the store or its service.
         run: its name.
-        diagnosis: present diagnosis of the run, or None to diagnose it now.
+        diagnosis: present diagnosis of the run, or None to read it.
         opened: row of `incident_show` for an incident, which keeps a diagnosis of its own.
     """
     place = Place(run, run, source)
     kept = None if opened is None or opened["document"] is None else json.loads(opened["document"])
-    document = kept or diagnosis or diagnose(source, run, accepted=accepted(source, run))
+    document = kept or diagnosis or diagnosis_of(source, run)[0]
     account = Account(
         document=document,
         history=history(place, [K3]),

@@ -20,7 +20,8 @@ The JSON form is public API, one document, unknown is null:
      "incident": {"id", "opened_at", "since_step", "cause", "closed_at", "facts", "happened", "changes",
                   "last_good_step", "checkpoint", "checkpoint_folder"} | null: the last one}
 
-With ``--steps`` the diagnosis is of these steps alone.
+The diagnosis is the stored one, as on pages and in messages. A run without one is diagnosed now. With ``--steps`` the
+diagnosis is of these steps alone.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from logprobe.app.view import records as recorded
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.judging.accepted import accepted
-from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.diagnosing import diagnose, diagnosis_of
 from logprobe.monitor.judging.document import DiagnosisDocument, leading
 from logprobe.monitor.judging.judgement import Acceptance
 from logprobe.monitor.reader import Reader
@@ -48,19 +49,21 @@ from logprobe.monitor.reader import Reader
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run as every place shows it.
+    """View of a run, shared by all renderings.
 
     Attributes:
-        diagnosis: which layer is at fault, since which step, and why.
-        judgement: the run as a whole, alerts included, or None where only some steps were asked for.
+        diagnosis: layer at fault, onset and causes.
+        kept: true if the diagnosis is the stored one, which may be older than the newest step.
+        judgement: judgement of the whole run, alerts included, or None for a range of steps.
         standing: state of its correction.
-        correction: document of its correction and what came of it.
-        records: what was recorded, lost, and waits.
-        accepted: findings that were accepted of it.
-        account: of its last incident, or of the run as it stands, or None if neither was read.
+        correction: document of its correction and its effect.
+        records: recorded, lost and waiting records.
+        accepted: accepted findings.
+        account: account of its last incident or of the present run, or None if neither was read.
     """
 
     diagnosis: DiagnosisDocument
+    kept: bool
     judgement: Judgement | None
     standing: Standing
     correction: corrections.CorrectionState
@@ -102,18 +105,22 @@ def read(
     now: datetime | None = None,
     account: bool = False,
 ) -> RunView:
-    """Read the view of a run; with `account` also that of a run without an incident.
+    """Read the view of a run. `account`: also read the account of a run without an incident.
 
-    Raises `ConfigurationError` for an unknown run, and as the reader does.
+    Raises `ConfigurationError` for an unknown run, and the reader's errors.
     """
     records = recorded.read(reader, home, run, now=now or datetime.now(UTC))
     agreed = accepted(reader, run)
-    diagnosis = diagnose(reader, run, steps=steps, accepted=agreed)
+    whole = steps == (None, None)
+    diagnosis, kept = (
+        diagnosis_of(reader, run) if whole else (diagnose(reader, run, steps=steps, accepted=agreed), False)
+    )
     opened = accounts.newest(reader, run)
     told = opened is not None or account
     return RunView(
         diagnosis=diagnosis,
-        judgement=_judged(records["judgement"], diagnosis) if steps == (None, None) else None,
+        kept=kept,
+        judgement=(records["judgement"] if kept else _judged(records["judgement"], diagnosis)) if whole else None,
         standing=Standing.read(reader, run),
         correction=corrections.state_of(reader, Home(home), run),
         records=records,
@@ -123,9 +130,7 @@ def read(
 
 
 def _judged(judgement: Judgement, diagnosis: DiagnosisDocument) -> Judgement:
-    """Return the judgement of the service; where none has judged the run yet, this diagnosis is the first."""
-    if judgement.verdict is not None:
-        return judgement
+    """Return the judgement of a run by a diagnosis that is made now."""
     first, level = leading(diagnosis), diagnosis["level"]
     return replace(
         judgement,

@@ -18,6 +18,7 @@ from logprobe.app.text.diagnosis import (
     evidence_name,
     extent,
     outlook,
+    pace,
     remembered,
     standing_of,
     unmeasured,
@@ -32,20 +33,18 @@ from logprobe.app.view.account import BEFORE, Account
 from logprobe.app.view.run_view import RunView
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.expected import expected
-from logprobe.monitor.judging.judged import JudgedDocument
-from logprobe.monitor.judging.judgement import MARGIN, Acceptance
+from logprobe.monitor.judging.judgement import GROWS, MARGIN, Acceptance
 from logprobe.monitor.judging.named import in_words
 
 _NAME: Final = 12  # characters of the longest name of a fact
 _SHOWN: Final = 5  # rows of what happened in a terminal, the newest
-_WRONG: Final = ("growing", "critical", "watch")
 _EVIDENCE: Final = ("cause", "evidence", "value", "expected", "verdict")
 _HELD: Final = {True: "as expected", False: "off", None: ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names with values; those without a value are left out."""
+    """Names with values. Pairs without a value are omitted."""
 
     pairs: Sequence[tuple[str, object]]
 
@@ -69,7 +68,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A numbered paragraph: its title, then words with what they are; "" for those that go on."""
+    """A numbered paragraph: a title, then labelled texts. The label "" marks a continuation."""
 
     number: int
     title: str
@@ -81,7 +80,7 @@ Part = Facts | Table | Points | Item
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Parts under a title; "" for the first, which needs none."""
+    """Parts under a title, which is "" for the first section."""
 
     title: str
     parts: Sequence[Part]
@@ -93,9 +92,9 @@ def headline(view: RunView) -> str:
 
 
 def of_view(view: RunView) -> Iterator[Section]:
-    """Yield everything that is said of a run."""
+    """Yield the sections about a run."""
     judged = view.records["judged"]
-    late = judged["sentence"] if view.judgement is not None and judged is not None and not _is_first(judged) else ""
+    late = judged["sentence"] if judged is not None and (view.kept or judged["spooled_seconds"]) else ""
     state = f"{view.records['state']}: {view.records['reason']}"
     soon = outlook(view.diagnosis, view.records["step_seconds"])
     told = [*_diagnosed(view.diagnosis, view.standing), ("outlook", soon), *(_accepted(each) for each in view.accepted)]
@@ -112,7 +111,7 @@ def of_view(view: RunView) -> Iterator[Section]:
 
 
 def of_records(records: recorded.RecordsDocument) -> Iterator[Section]:
-    """Yield what was recorded of a run, and what that lacks."""
+    """Yield the sections about the records of a run and their faults."""
     listed = [Table(head, rows, title) for title, head, rows in recorded.sections(records)]
     yield Section("records", [Facts(list(recorded.words(records))), *listed])
     lacks = [f"{text}{remedy and f'; to mend it, {remedy}'}" for _, text, remedy in recorded.lacks(records)]
@@ -121,7 +120,7 @@ def of_records(records: recorded.RecordsDocument) -> Iterator[Section]:
 
 
 def of_account(account: Account) -> Iterator[Section]:
-    """Yield everything that is said of an incident."""
+    """Yield the sections about an incident."""
     document, standing = account.document, account.standing
     yield Section("", [Facts([*accounts.facts(account), *_diagnosed(document, standing)])])
     yield from _told(account, "")
@@ -130,7 +129,7 @@ def of_account(account: Account) -> Iterator[Section]:
 
 
 def of_diagnosis(diagnosis: DiagnosisDocument) -> Iterator[Section]:
-    """Yield what a diagnosis alone says."""
+    """Yield the sections about a diagnosis."""
     yield Section("", [Facts(list(_diagnosed(diagnosis, OFF)))])
     yield from findings(diagnosis, OFF)
     yield from not_measured(diagnosis)
@@ -144,17 +143,12 @@ def _accepted(acceptance: Acceptance) -> tuple[str, str]:
     return "accepted", f"{acceptance.cause} up to {up_to}: {acceptance.because}{by}"
 
 
-def _is_first(judged: JudgedDocument) -> bool:
-    """Return true if this diagnosis is the first of the run: nothing is late but what waits in the spool."""
-    return judged["judged_step"] is None and not judged["spooled_seconds"]
-
-
 def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tuple[str, object]]:
-    why, doubling = diagnosis["why_it_grew"], diagnosis["doubling_steps"]
+    why, doubles = diagnosis["why_it_grew"], pace(diagnosis)
     yield "layer", LAYERS[diagnosis["layer"]]
-    yield "K3", extent(diagnosis) + ("" if doubling is None else f"; doubles every {doubling:.0f} steps")
+    yield "K3", extent(diagnosis) + (doubles and f"; doubles every {doubles}")
     yield "setup", remembered(diagnosis)
-    yield "why", why["words"] if why is not None and diagnosis["verdict"] in _WRONG else ""
+    yield "why", why["words"] if why is not None and diagnosis["growth"]["verdict"] in GROWS else ""
     yield "correction", advice_words(diagnosis, standing)
 
 
@@ -195,7 +189,7 @@ def _alerts(records: recorded.RecordsDocument) -> Section:
 
 
 def _told(account: Account, title: str) -> Iterator[Section]:
-    """Yield what happened, and what changed before it; with a title also when it was."""
+    """Yield the events and the preceding changes. With a title, also yield the dates."""
     if title:
         yield Section(title, [Facts(accounts.facts(account))])
     if rows := accounts.happened(account):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
+from logprobe.monitor import queries
 from logprobe.monitor.analysis.slices import Steps
+from logprobe.monitor.judging.accepted import accepted as accepted_of
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
@@ -30,6 +33,18 @@ def diagnose(
         QueryError: the store refused; see `Reader.read`.
     """
     return look(source, run, steps=steps, accepted=accepted)[1]
+
+
+def diagnosis_of(source: Source, run: str) -> tuple[DiagnosisDocument, bool]:
+    """Return the diagnosis that the service has stored of a run and True, or one that is made now and False.
+
+    Raises:
+        QueryError: the store refused; see `Reader.read`.
+    """
+    for row in queries.diagnosis_latest(source, run=run).to_pylist():
+        stored: DiagnosisDocument = json.loads(row["document"])
+        return stored, True
+    return diagnose(source, run, accepted=accepted_of(source, run)), False
 
 
 def look(

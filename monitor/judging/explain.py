@@ -13,6 +13,7 @@ from logprobe.monitor.judging.document import (
     FindingDocument,
     LevelDocument,
     ShareDocument,
+    Verdict,
 )
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judge import judge
@@ -35,6 +36,11 @@ _REASONS: Final = MappingProxyType(
 )
 
 
+_GROWTH: Final[Mapping[Verdict, str]] = MappingProxyType(
+    {"healthy": "K3 does not grow", **dict.fromkeys(GROWS, "what explains the growth of K3 is accepted")}
+)
+
+
 def diagnosed(frame: Frame, accepted: Sequence[Acceptance] = ()) -> DiagnosisDocument:
     """Judge a frame and explain the judgement."""
     return explained(judge(frame, accepted), frame)
@@ -49,7 +55,7 @@ def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
         "since_step": judgement.since,
         "doubling_steps": frame.growth.doubling_steps,
         "layer": judgement.layer,
-        "findings": [_finding(finding, judgement) for finding in judgement.findings],
+        "findings": _findings(judgement),
         "not_measured": list(not_measured(frame, judgement.findings)),
         "correction": _correction(judgement, frame, level, growth),
         "unexplained": _rounded(judgement.unexplained),
@@ -82,8 +88,7 @@ def _correction(
             why = f"{growth.words}; tokens of one kind differ as they did, so there is nothing to correct"
             return {"advice": "do_not_enable", "why": why}
     if advice == "not_needed":
-        known = frame.growth.verdict in ("healthy", *GROWS)
-        grows = "K3 does not grow" if known else "growth of K3 is not judged yet"
+        grows = _GROWTH.get(frame.growth.verdict, "growth of K3 is not judged yet")
         return {"advice": advice, "why": f"{grows}; {in_words(level)}"}
     return {"advice": advice, "why": _REASONS[judgement.reason]}
 
@@ -91,8 +96,17 @@ def _correction(
 # ------------------------------------------------------------------------------------------------ findings
 
 
+def _findings(judgement: Judgement) -> list[FindingDocument]:
+    """Return the documents of the findings. Of several that say the same, only the surest."""
+    documents: dict[tuple[str, str], FindingDocument] = {}
+    for finding in judgement.findings:
+        document = _finding(finding, judgement)
+        documents.setdefault((finding.cause, document["explanation"]), document)
+    return list(documents.values())
+
+
 def _finding(finding: Finding, judgement: Judgement) -> FindingDocument:
-    evidence = {**finding.evidence, **_place(finding.place)}
+    evidence = {**finding.evidence, **_place(_own_place(finding))}
     return {
         "cause": finding.cause,
         "layer": finding.layer,
@@ -125,11 +139,13 @@ def _rounded(share: float | None) -> float | None:
 
 
 def _remedy(finding: Finding, judgement: Judgement) -> str:
-    """Return the remedy; where a finding forbids a correction, without the advice to switch one on."""
+    """Return the remedy, with the advice to switch a correction on only if the judgement advises one."""
     signature = finding.signature
     vetoing = next((f for f in judgement.findings if f.vetoes), None)
-    if vetoing is None or not signature.corrected:
+    if not signature.corrected or judgement.advice == "enable":
         return signature.remedy
+    if vetoing is None:
+        return signature.corrected
     first = "find what is wrong" if vetoing.cause == UNKNOWN else f"fix {vetoing.cause}"
     left = signature.corrected
     return f"First {first}, and no correction until then. Then: {left[0].lower()}{left[1:]}"
@@ -139,9 +155,17 @@ def _explanation(finding: Finding) -> str:
     """Return the cause in words, with the numbers that the finding rests on."""
     words = " ".join(_unknown(finding)) if finding.cause == UNKNOWN else finding.signature.words
     told = [sentence for clause in finding.signature.told if (sentence := _told(clause, finding.evidence))]
-    place = [] if finding.place is None or finding.cause == UNKNOWN else [f"{place_words(finding.place)}."]
+    own = _own_place(finding)
+    place = [] if own is None or finding.cause == UNKNOWN else [f"{place_words(own, dated=finding.since is None)}."]
     over = [] if finding.until is None else [f"The last step with it is {finding.until}."]
     return " ".join([words, *told, *place, *over])
+
+
+def _own_place(finding: Finding) -> Place | None:
+    """Return the place of a finding, or None if most of the mismatch there is not this finding's."""
+    place = finding.place
+    little = place is not None and finding.share is not None and finding.share < place.share / 2
+    return None if little else place
 
 
 def _told(clause: str, evidence: Mapping[str, object]) -> str:
@@ -165,7 +189,7 @@ def _unknown(finding: Finding) -> Iterator[str]:
         yield f"K3 of the pair {name} is {k3:.2g}, above {limit:.2g}."
         return
     if finding.place is not None:
-        yield f"{place_words(finding.place)}."
+        yield f"{place_words(finding.place, dated=finding.since is None)}."
         yield "No test names the cause."
         return
     if "every" in evidence:
@@ -186,10 +210,10 @@ def _place(place: Place | None) -> dict[str, object]:
     return {"where": where, "share_of_k3": place.share, "share_of_tokens": place.tokens}
 
 
-def place_words(place: Place) -> str:
-    """Say which tokens hold most of K3."""
+def place_words(place: Place, *, dated: bool = True) -> str:
+    """Say which tokens hold most of K3, with `dated` also since which step."""
     where = " of ".join(_WORDS.get(column, _other(column))(values) for column, values in place.columns.items())
-    since = "" if place.since is None else f", since step {place.since}"
+    since = "" if place.since is None or not dated else f", since step {place.since}"
     return f"{place.share:.0%} of K3 is in {place.tokens:.1%} of the tokens: {where}{since}"
 
 

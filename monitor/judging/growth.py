@@ -29,6 +29,7 @@ from logprobe.monitor.judging.judgement import Growth
 _HUNDRED: Final = 100  # from here on a ratio with two digits would have an exponent
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
+_LATE_BLOCKS: Final = 10  # of these, or of the last so many where K3 clearly rises less there
 _STEADY_BLOCKS: Final = 60  # by which a steady rise is told from healthy change
 _FEWEST_BLOCKS: Final = 4  # for a trend
 _FEWEST: Final = 3  # points of a level, a bend and a rise
@@ -202,9 +203,11 @@ class Tracker:
         return "critical" if self._critical.raised else "growing" if self._growing.raised else "healthy"
 
     def _doubling(self) -> tuple[float | None, tuple[float, float | None] | None]:
-        """Return the steps in which K3 doubles, by the blocks since the onset, and the interval."""
+        """Return the steps in which K3 doubles at present, by the blocks since the onset, and the interval."""
         blocks = [block for block in self._blocks if block[0] >= (self._since or 0)][-_TREND_BLOCKS:]
         slope = theil_sen(*zip(*blocks, strict=True)) if len(blocks) >= _FEWEST_BLOCKS else None
+        late = theil_sen(*zip(*blocks[-_LATE_BLOCKS:], strict=True)) if len(blocks) > _LATE_BLOCKS else None
+        slope = late if slope is not None and late is not None and late.high < slope.low else slope
         if slope is None or slope.value <= 0:
             return None, None
         fastest = math.log(2) / slope.high

@@ -145,16 +145,16 @@ def first(cause: str) -> dict[str, str]:
 # verdict, layer and findings of a diagnosis and its advice → cause, layer and advice in the banner; what is shown beside it.
 BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, str, str], dict[str, str]]] = [
     ("healthy", "none", [], NOT_NEEDED, ("", "", ""), {}),
-    ("healthy", "inference_path", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this setup": "low precision"}),
+    ("healthy", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this setup": "low precision"}),
     ("healthy", "none", [LIVED_WITH], NOT_NEEDED, ("", "", ""), {"accepted": "low precision (bf16 by choice)"}),
-    ("healthy", "inference_path", [LESSER], first("batch_variance"), ("", "", ""), {"also found": "batch variance"}),
+    ("healthy", "none", [LESSER], first("batch_variance"), ("", "", ""), {"also found": "batch variance"}),
     ("growing", "objective", [GREW], ENABLE, ("late growth", "objective", "switch one on"), {}),
     ("growing", "inference_path", [CACHE, GREW], first("stale_prefix_cache"), ("stale prefix cache", "inference path", "do not"), {"also found": "late growth"}),
     ("growing", "unknown", [], first("what is unknown"), ("", "unknown", "do not"), {}),
     ("critical", "objective", [GREW, ROUNDING], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this setup": "low precision"}),
-    ("critical", "inference_path", [ROUNDING, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this setup": "low precision"}),
-    ("critical", "inference_path", [GREW, LESSER], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "batch variance"}),
-    ("critical", "inference_path", [LIVED_WITH, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"accepted": "low precision (bf16 by choice)"}),
+    ("critical", "objective", [ROUNDING, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this setup": "low precision"}),
+    ("critical", "objective", [GREW, LESSER], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "batch variance"}),
+    ("critical", "objective", [LIVED_WITH, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"accepted": "low precision (bf16 by choice)"}),
     ("critical", "semantic", [RAW, GREW, CACHE], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth, stale prefix cache"}),
     ("critical", "objective", [GREW, RAW_LIVED_WITH], first("raw_logprobs"), ("late growth", "objective", "do not"), {"accepted": "raw logprobs (ablation)"}),
     ("critical", "objective", [LAG, SHAPE], ENABLE, ("staleness", "objective", "switch one on"), {"also found": "late growth (0% of K3)"}),
@@ -173,7 +173,10 @@ def test_the_banner_never_contradicts_itself(
     verdict: str, layer: str, findings: list[dict[str, Any]], correction: dict[str, str], expected: tuple[str, str, str],
     beside: dict[str, str],
 ) -> None:  # fmt: skip
-    shown = banner(judged(verdict, layer=layer, findings=findings, correction=correction, level=AS_EXPECTED))
+    named = expected[0].replace(" ", "_")
+    began = next((each["since_step"] for each in findings if each["cause"] == named), None)
+    more = {"layer": layer, "findings": findings, "correction": correction, "level": AS_EXPECTED}
+    shown = banner(judged(verdict, since=began, **more))
     facts, remedies = dict(shown["facts"]), dict(shown["do"])
     assert shown["tone"] == verdict  # what is informational or accepted colours nothing
     cause = next((name for name in remedies if name != "correction"), "")
@@ -185,12 +188,11 @@ def test_the_banner_never_contradicts_itself(
         for name in ("normal for this setup", "needs no action", "accepted", "also found")
         if name in facts
     } == beside
-    began = next((each["since_step"] for each in findings if each["cause"] == cause.replace(" ", "_")), None)
     assert facts.get("since step", "").removesuffix(", its first") == ("" if began is None else str(began))
 
 
 def test_the_cause_is_named_with_its_share() -> None:
-    facts = dict(banner(judged("critical", findings=[LAG, SHAPE], correction=ENABLE))["facts"])
+    facts = dict(banner(judged("critical", since=310, findings=[LAG, SHAPE], correction=ENABLE))["facts"])
     assert facts["cause"] == "staleness, 100% of K3"
     assert facts["since step"] == "310"
 
