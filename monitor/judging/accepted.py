@@ -15,13 +15,13 @@ from logprobe.monitor.queries import Source
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The gap that another run let expect.
+    """The K3 that another run suggests.
 
     Attributes:
-        run: the other one.
+        run: the other run.
         k3: median of its first steps, nats.
-        steps: how many these are.
-        same_setup: whether engine configuration and sampling params are the same.
+        steps: number of these steps.
+        same_setup: true if engine configuration and sampling params are the same.
     """
 
     run: str
@@ -42,7 +42,7 @@ def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
 
 
 def accepted_by_run(source: Source) -> dict[str, tuple[Acceptance, ...]]:
-    """Return what is accepted, by run. Raises `QueryError`."""
+    """Return all acceptances, by run. Raises `QueryError`."""
     found: dict[str, list[Acceptance]] = {}
     for row in queries.acceptances_read(source, run=None).to_pylist():
         found.setdefault(row["run"], []).append(_acceptance(row))
@@ -62,10 +62,10 @@ def _acceptance(row: Mapping[str, Any]) -> Acceptance:
 
 
 def expectation(source: Source, run: str, reference: str | None = None) -> Expectation | None:
-    """Return the gap to expect of `run`: that of `reference`, or else of the newest earlier healthy run of the same
-    setup. Raises `QueryError`.
+    """Return the expected K3 of `run`: that of `reference`, or else of the newest earlier healthy run of the same
+    setup.
 
-    None: there is no such run, or it has no gap that was measured.
+    Returns None if there is no such run or its K3 was not measured. Raises `QueryError`.
     """
     rows = queries.acceptances_expected(source, run=run, reference=reference).to_pylist()
     return next((Expectation(row["run"], row["k3"], row["steps"], row["same_setup"]) for row in rows), None)

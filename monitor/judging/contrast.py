@@ -107,7 +107,8 @@ class Rest:
 
 
 def _resampled(now: Strata, worse: Bools, better: Bools, whole: Strata) -> tuple[Floats, Floats]:
-    """Return K3 that `worse` has over `better` at the same lag, and all K3; of the data and of resampled steps."""
+    """Return the K3 by which `worse` exceeds `better` at the same lag, and all K3, of the data and of
+    resampled steps."""
     steps = whole.steps
     count = int(number("resamples"))
     draws = np.ones((count + 1, len(steps)))
@@ -133,7 +134,7 @@ def _resampled(now: Strata, worse: Bools, better: Bools, whole: Strata) -> tuple
 
 
 def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
-    """Name the causes whose column separates high K3 from low, the clearest first, each on what is left."""
+    """Name the causes whose column separates high K3 from low, the clearest first, each on the rest of the former."""
     found: list[Finding] = []
     while True:
         best: tuple[float, str, Contrast, Mask, Mask, object] | None = None
@@ -166,7 +167,7 @@ def _is_told(frame: Frame, cause: str, c: Contrast, worse: Strata) -> bool:
 
 
 def recorded(frame: Frame, cause: str) -> bool:
-    """Return whether the records of weight updates say that most of them kept what the cause is about."""
+    """Return whether most recorded weight updates kept the state that the cause is about."""
     if cause == "stale_prefix_cache":
         return frame.weights.kept_cache > number("most")
     keep = [record.pause_mode == "keep" and not record.cache_cleared for record in frame.weights.updates]
@@ -222,8 +223,8 @@ def _since(frame: Frame, worse: Mask, better: Mask) -> int | None:
 def where(frame: Frame) -> Place | None:
     """Return the place that holds most of today's K3 in few tokens, or None if the mismatch is spread.
 
-    Every group column of every table is searched, over today's steps and over all of them. Values are chosen on even
-    steps and tested on odd ones, so that a place is not an artefact of its choice.
+    All group columns of all tables are searched, over today's steps and over all steps. Values are chosen on even steps
+    and tested on odd ones, so a place is no artefact of its choice.
     """
     places = []
     uneven = (table.strata for table in frame.places if table.uneven or table.within(frame.now.steps).uneven)
@@ -243,7 +244,7 @@ def _is_over(today: Strata, place: Place) -> bool:
 
 
 def grew_at(frame: Frame) -> Place | None:
-    """Return the place that K3 grew in, if it grew nowhere else; None if it grew among all tokens.
+    """Return the place that K3 grew in, or None if it grew among all tokens.
 
     Policies that drift apart, and weights that do not arrive, concern tokens of every group.
     """

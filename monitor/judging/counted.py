@@ -14,7 +14,7 @@ from logprobe.monitor.judging.thresholds import number
 
 
 def counted(frame: Frame, facts: Facts) -> list[Finding]:
-    """Name what was counted: broken, missing and other tokens, records that contradict each other."""
+    """Name counted causes: broken, missing and other tokens, and contradictory records."""
     unfilled = _unfilled(frame.today, frame, facts) or _unfilled(frame, frame, facts)
     if unfilled is not None and unfilled.until is None:
         return [unfilled]
@@ -69,7 +69,7 @@ def _positive_trainer(frame: Frame) -> Floats:
 
 
 def _certain(cause: str, frame: Frame, count: Floats | None = None, **evidence: float) -> Finding:
-    """Return a cause that was counted; since and until which step where it was counted by step [G]."""
+    """Return a counted cause, with first and last step if it was counted by step [G]."""
     if count is None:
         return Finding(cause, Confidence.CERTAIN, frame.start, evidence=evidence)
     since, until = _span(frame, frame.series.step[count > 0])
@@ -77,9 +77,9 @@ def _certain(cause: str, frame: Frame, count: Floats | None = None, **evidence: 
 
 
 def _span(frame: Frame, counted_in: Steps) -> tuple[int | None, int | None]:
-    """Return the first of some steps, and the last one if what was counted there is over.
+    """Return the first of some steps, and the last one if the fault is over.
 
-    It is over if today has none, where as many steps as before would have had several.
+    It is over if today's steps have none, although as many earlier steps had several.
     """
     if not len(counted_in):
         return frame.start, None
@@ -136,7 +136,7 @@ def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
 
 
 def _other_side(frame: Frame, side: str) -> float | None:
-    """Return the mean log-prob that the other side has where this one has zeros; None if no tokens are kept."""
+    """Return the other side's mean log-prob at the zeros of this one, or None if no tokens are kept."""
     seen = frame.recorded
     if seen is None or not len(seen):
         return None

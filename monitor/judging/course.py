@@ -26,7 +26,7 @@ class Shape:
 
     Attributes:
         kind: name of the shape.
-        step: step at which it leaves the level; None for a level.
+        step: step at which it leaves the level, or None for a level.
         ratio: factor by which K3 has risen.
         drift: log-likelihood ratio of the ramp over the better of power and jump.
     """
@@ -42,7 +42,7 @@ _ROUNDING: Final = 1e-9  # relative, of sums that are added in another order
 
 
 def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
-    """Fit the shapes by least squares of AR(1) innovations; None for fewer steps than tell them apart."""
+    """Fit the shapes by least squares of AR(1) innovations, or return None for too few steps."""
     if len(log_G) < number("shape_steps"):
         return None
     block = -(-len(log_G) // int(number("shape_blocks")))
@@ -152,7 +152,7 @@ def logs(table: Strata) -> tuple[Steps, Floats]:
 
 
 def rise_of(table: Strata, step: int) -> Mean:
-    """Return mean |d| from a step on over that before, less 1; NaN if either side has no token."""
+    """Return the ratio of mean |d| from a step on to that before, less 1, or NaN if a side has no token."""
     before, after = table.where(table.step < step).abs_d, table.where(table.step >= step).abs_d
     if not (before.n and after.n and before.value > 0):
         return Mean(math.nan, math.nan, 0)
@@ -175,10 +175,9 @@ def concerned(before: Gap, after: Gap) -> float:
 
 
 def odd_steps(table: Strata, far: float) -> Steps | None:
-    """Return the steps that differ from all others, again and again, by a K3 beyond `far`; else None.
+    """Return the recurring steps whose K3 is beyond `far`, unlike all others, or None.
 
-    Mean |d| of the others keeps together and that of these is a multiple of it, so that no tail of few tokens makes the
-    difference.
+    Mean |d| of the others varies little and that of these is a multiple, so few extreme tokens do not decide.
     """
     steps = table.steps
     if len(steps) < number("shape_begin"):
@@ -239,7 +238,8 @@ def without_load(frame: Frame) -> tuple[int, ...]:
 
 
 def labels_lie(table: Strata, versions: tuple[int, ...]) -> tuple[Bools, float] | None:
-    """Return the rows of such versions [R] and how many errors they are above the others; None if they are not."""
+    """Return the rows of such versions [R] and their distance from the others in standard errors, or None
+    without one."""
     column = table.groups.get("version")
     if column is None or not versions:
         return None

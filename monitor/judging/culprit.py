@@ -1,4 +1,4 @@
-"""The picture that proves a finding: K3 of the tokens that it concerns beside K3 of the others, step by step."""
+"""The figure that shows a finding: K3 of its tokens and of the others, step by step."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Picture:
     """K3 by step.
 
     Attributes:
-        cause: that it is about.
-        lines: name → points. First the tokens concerned, then the others; one line where the cause concerns all tokens
-            alike.
-        limit: what K3 is measured by; None: not known.
-        limit_name: what that is.
-        since: first step concerned; None: not known.
-        sampled: whether steps were left out.
+        cause: cause of the finding.
+        lines: name → points. The tokens concerned come first, then the others. There is one line if all tokens are
+            concerned.
+        limit: reference level of K3, or None.
+        limit_name: name of that level.
+        since: first step concerned, or None if unknown.
+        sampled: true if steps were left out.
     """
 
     cause: str
@@ -43,21 +43,21 @@ class Picture:
 
     @property
     def words(self) -> str:
-        """Return a sentence that says what it shows."""
+        """Description of the figure in a sentence."""
         return f"K3 by step of {' and of '.join(self.lines)}."
 
 
 def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[int]) -> Picture | None:
-    """Return the picture of the finding that users read first.
+    """Return the figure of the leading finding.
 
     Args:
         source: a `Reader` or a `Store`.
-        run: which run.
+        run: name of the run.
         document: its diagnosis.
         steps: all of its steps.
 
     Returns:
-        None: nothing alarms, or what does is in no mean.
+        None if nothing alarms, or if the leading finding is in no mean.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -89,8 +89,8 @@ def _lines(finding: FindingDocument, rows: Sequence[Row], steps: Sequence[int]) 
 
 
 def _split(finding: FindingDocument) -> tuple[tuple[str, str], Concerned | None]:
-    """Return the names of the tokens concerned and of the others, and the rule that selects the former; no rule: the
-    cause concerns all alike."""
+    """Return the names of the tokens concerned and of the others, and the rule that selects the former, or None for all
+    tokens."""
     replica = finding["evidence"].get("replica")
     if finding["cause"] == "replica_divergence" and replica is not None:
         return (f"replica {replica}", "other replicas"), lambda row: row["replica"] == replica

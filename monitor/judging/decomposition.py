@@ -65,10 +65,10 @@ class Decomposition:
     """The growth of K3 between two windows of steps, in parts that add up to it.
 
     Attributes:
-        first: first and last step of the window before.
-        now: of the window after.
+        first: first and last step of the earlier window.
+        now: first and last step of the later window.
         k3: K3 of the sampled tokens of both.
-        parts: by the names of `PARTS`.
+        parts: parts by the names of `PARTS`.
     """
 
     first: tuple[int, int]
@@ -83,7 +83,7 @@ class Decomposition:
 
     @property
     def words(self) -> str:
-        """The answer in a sentence; "": it did not grow."""
+        """Description in a sentence, or "" if K3 did not grow."""
         if not self.grew:
             return ""
         most = sorted(self.parts, key=lambda name: -self.parts[name].k3)
@@ -145,7 +145,7 @@ def _cells(tokens: Tokens) -> tuple[Codes, Codes]:
 
 
 def _sums(tokens: Tokens, cell_N: Codes, limit: float, sizes: tuple[int, int], *, seed: int) -> Floats:
-    """Return the tokens, their K3 up to the limit, and what lies above, by resample and cell [3, B, L, C]."""
+    """Return the tokens, their K3 up to the limit, and the rest, by resample and cell [3, B, L, C]."""
     steps = np.unique(tokens.step)
     _, cluster_N = np.unique(tokens.step if len(steps) >= _FEWEST_STEPS else tokens.sequence, return_inverse=True)
     count, cells = int(cluster_N.max()) + 1, sizes[0] * sizes[1]
@@ -160,7 +160,7 @@ def _sums(tokens: Tokens, cell_N: Codes, limit: float, sizes: tuple[int, int], *
 
 
 def _split(before: Floats, after: Floats) -> tuple[dict[str, Floats], list[Floats]]:
-    """Each part [B], and K3 of both windows [B]."""
+    """Return each part [B], and K3 of both windows [B]."""
     n0, n1 = before[0], after[0]
     body0, body1 = _rates(before[1], n0, after[1], n1)
     tail0, tail1 = _rates(before[2], n0, after[2], n1)
@@ -184,7 +184,7 @@ def _split(before: Floats, after: Floats) -> tuple[dict[str, Floats], list[Float
 
 
 def _rates(sums0: Floats, n0: Floats, sums1: Floats, n1: Floats) -> tuple[Floats, Floats]:
-    """Return the means by cell; a cell that one window lacks has there what it has in the other."""
+    """Return the means by cell. A cell missing in one window has the mean of the other."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mean0, mean1 = sums0 / n0, sums1 / n1
     mean0, mean1 = np.where(n0 > 0, mean0, mean1), np.where(n1 > 0, mean1, mean0)
@@ -192,8 +192,7 @@ def _rates(sums0: Floats, n0: Floats, sums1: Floats, n1: Floats) -> tuple[Floats
 
 
 def _within(n0: Floats, n1: Floats) -> tuple[Floats, Floats]:
-    """Return the weights of the cells of a lag; a lag that one window lacks has there the weights it has in the
-    other."""
+    """Return the weights of the cells of a lag. A lag missing in one window has the weights of the other."""
     of_lag0, of_lag1 = n0.sum(axis=-1, keepdims=True), n1.sum(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         within0, within1 = n0 / of_lag0, n1 / of_lag1

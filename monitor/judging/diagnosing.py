@@ -21,12 +21,12 @@ from logprobe.monitor.queries import Source
 def diagnose(
     source: Source, run: str, *, steps: Steps = (None, None), accepted: Sequence[Acceptance] = ()
 ) -> DiagnosisDocument:
-    """Return what is wrong with a run.
+    """Return the diagnosis of a run, made now.
 
     Args:
         source: a `Reader` or a `Store`.
         run: name of the run.
-        steps: first and last step, both included; None for no bound.
+        steps: first and last step, both included, or None for no bound.
         accepted: causes that the operator accepts.
 
     Raises:
@@ -50,7 +50,7 @@ def diagnosis_of(source: Source, run: str) -> tuple[DiagnosisDocument, bool]:
 def look(
     source: Source, run: str, *, steps: Steps = (None, None), accepted: Sequence[Acceptance] = ()
 ) -> tuple[Frame, DiagnosisDocument]:
-    """Return the frame of a run and what is wrong with it, see `diagnose`."""
+    """Return the frame of a run and its diagnosis, see `diagnose`."""
     frame = gather(source, run, steps=steps)
     return frame, named(source, diagnosed(frame, accepted), frame)
 

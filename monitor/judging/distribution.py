@@ -119,7 +119,7 @@ def _repeats(frame: Frame) -> Finding | None:
 def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool, trainer: bool) -> Finding:
     """Name the side whose logits have another temperature.
 
-    Raw log-probs are known where the engine's own temperature is exactly what they lack, whatever it says of them.
+    Raw log-probs are known if exactly the engine's own temperature is missing from them.
     """
     implied = 1 / beta if trainer else beta
     theirs = frame.setup.temperatures
@@ -165,7 +165,7 @@ def _agree_within_contexts(frame: Frame) -> bool:
 
 
 def _scale(frame: Frame) -> tuple[float, bool] | None:
-    """Return β of Δt = β·Δr and whether siblings prove it; None if one temperature fits both sides."""
+    """Return β of Δt = β·Δr and whether siblings prove it, or None if one temperature fits both sides."""
     tokens = frame.tokens
     if tokens is not None and len(tokens) >= number("fewest"):
         siblings = siblings_of(tokens.fresh if len(tokens.fresh) >= number("fewest") else tokens)
@@ -175,7 +175,7 @@ def _scale(frame: Frame) -> tuple[float, bool] | None:
 
 
 def by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
-    """Return β of Δt = β·Δr, proven; None if one temperature fits both sides."""
+    """Return β of Δt = β·Δr, proven, or None if one temperature fits both sides."""
     beta = siblings.slope
     misfit, plain = siblings.misfit(beta), siblings.misfit(1.0)
     error = misfit / math.sqrt(len(siblings.r) / 2)
@@ -333,7 +333,7 @@ def _apart(frame: Frame, whole: Frame) -> Finding | None:
 
 
 def _neighbours(tokens: Tokens) -> tuple[float, int]:
-    """Return the best correlation of r with t after a shift, and by how many tokens."""
+    """Return the best correlation of r with t after a shift, and the shift in tokens."""
     best, at, reach = -1.0, 0, int(number("shifts"))
     for by in range(1, reach + 1):
         same = tokens.sequence[:-by] == tokens.sequence[by:]

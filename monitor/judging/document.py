@@ -47,7 +47,7 @@ class SettingDocument(TypedDict):
 
 
 class ShareDocument(TypedDict):
-    """Shares of today's K3 (with the 95 % interval) and of its growth that a finding explains; None if unknown."""
+    """Shares of today's K3 (with the 95 % interval) and of its growth that a finding explains, None if unknown."""
 
     now: float | None
     interval: list[float | None] | None
@@ -129,7 +129,7 @@ class RememberedDocument(TypedDict):
 
 
 class ExpectedDocument(TypedDict):
-    """Range of K3 that is reported of such a setup; None if unknown."""
+    """Reported range of K3 for such a setup, None if unknown."""
 
     low: float | None
     high: float | None

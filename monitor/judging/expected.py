@@ -1,7 +1,6 @@
-"""Expected values of an evidence on a run without a fault, where the number alone allows to state them.
+"""Expected values of evidence in a run without a fault, as far as one number alone allows it.
 
-A finding stands on all of its evidence and on its rule; whether one number of it is as expected decides nothing by
-itself.
+A finding rests on all of its evidence, so one expected number decides nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from logprobe.monitor.judging.measures import SIGNIFICANT
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Words, and what lies within: numbers between `low` and `high`, or one of `values`."""
+    """Words and the expected values: numbers between `low` and `high`, or one of `values`."""
 
     words: str
     low: float = 0.0

@@ -1,4 +1,4 @@
-"""Write the document of a judgement: sentences, level, decomposition, and what was not measured."""
+"""Write the document of a judgement: sentences, level, decomposition, and missing inputs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
 
 
 def decomposed(frame: Frame) -> Decomposition | None:
-    """Return why K3 of today is not that of the beginning; None if it did not grow, or too few tokens are kept."""
+    """Return the decomposition of the growth of K3, or None if it did not grow or too few tokens are kept."""
     first, now = frame.first, frame.now
     if frame.tokens is None or not now.k3 > number("grown_ratio") * first.k3:
         return None
@@ -169,7 +169,7 @@ def _own_place(finding: Finding) -> Place | None:
 
 
 def _told(clause: str, evidence: Mapping[str, object]) -> str:
-    """Return a sentence with its numbers; empty if one of them is missing."""
+    """Return a sentence with its numbers, or "" if one of them is missing."""
     known = {name: value for name, value in evidence.items() if value is not None}
     try:
         return clause.format_map(known)
@@ -178,7 +178,7 @@ def _told(clause: str, evidence: Mapping[str, object]) -> str:
 
 
 def _unknown(finding: Finding) -> Iterator[str]:
-    """Say where and since which step, and what was tried, of a mismatch whose cause no test names."""
+    """Describe a mismatch without a named cause: place, step and excluded causes."""
     evidence = finding.evidence
     if "identical" in evidence:
         yield "Both sides have identical log-probs, bit by bit, which two computations do not give in this setup."
@@ -280,7 +280,7 @@ def _plain(value: object) -> object:
 
 
 def _level(judgement: Judgement, frame: Frame) -> LevelDocument | None:
-    """Return the level as documents have it; None if nothing could be compared."""
+    """Return the document of the level, or None if nothing could be compared."""
     level, first, now = judgement.level, frame.first, frame.now
     if not frame.gap.n:
         return None

@@ -86,7 +86,7 @@ class Column:
 
     @property
     def numbers(self) -> Floats:
-        """Values as numbers [R]; NaN where not recorded."""
+        """Values as numbers [R], NaN if not recorded."""
         numbers: Floats = np.array([*map(float, self.values), math.nan])[self.codes]
         return numbers
 
@@ -154,7 +154,7 @@ class Strata:
         return Strata(**both, groups={name: column(self, name).and_later(column(later, name)) for name in names})
 
     def is_value(self, column: str, value: object) -> Bools:
-        """Return which rows have a value in a group column [R]; none if the column was not recorded."""
+        """Return which rows have a value in a group column [R], none if the column was not recorded."""
         found = self.groups.get(column)
         return np.zeros(len(self.step), np.bool_) if found is None else found.isin((value,))
 
@@ -196,7 +196,7 @@ class Strata:
 
     @property
     def k3(self) -> float:
-        """Mean K3; NaN without a token."""
+        """Mean K3, NaN without a token."""
         return float(self.sum_k3.sum()) / float(self.tokens.sum()) if self.n else math.nan
 
     @property
@@ -219,7 +219,7 @@ def strata_of(
 
     Args:
         step_N: optimizer step of each token.
-        lag_N: weight lag; NaN where unknown.
+        lag_N: weight lag, NaN if unknown.
         sequence_N: number of each token's sequence, unique in the run.
         d_N: log-ratio t − r, all finite.
         groups: group columns of the tokens.
@@ -280,11 +280,11 @@ def strata_of_steps(series: Series) -> Strata:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Tokens with group columns of their own; arrays [N].
+    """Tokens with group columns of their own, as arrays [N].
 
     Attributes:
         step: optimizer step.
-        lag: weight lag; NaN where unknown.
+        lag: weight lag, NaN if unknown.
         sequence: number of the token's sequence, unique in the run.
         d: log-ratio t − r, all finite.
         groups: group columns by name.
@@ -333,11 +333,11 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """K3 of another pair than engine and trainer, by step.
+    """K3 of a pair other than engine and trainer, by step.
 
     Attributes:
         step: optimizer step [G].
-        k3: mean K3 [G]; NaN where it was not measured.
+        k3: mean K3 [G], NaN if it was not measured.
         first_pass: true if the trainer's weights have not moved when it is measured, so that the ratio must be 1.
     """
 
@@ -392,7 +392,7 @@ class Frame:
 
     @cached_property
     def tokens(self) -> Tokens | None:
-        """Tokens of the sample with a usable log-ratio; None if no tokens are kept."""
+        """Tokens of the sample with a usable log-ratio, or None if no tokens are kept."""
         return None if self.recorded is None else self.recorded.valid
 
     @cached_property
@@ -412,7 +412,7 @@ class Frame:
 
     @property
     def measured(self) -> Steps:
-        """Steps with a compared token, from the run's first one on: that is what is normal for it."""
+        """Steps with a compared token, from the run's first one on, which define its normal."""
         whole = self.series if self.history is None else self.history
         return whole.step[whole["n"] > 0]
 

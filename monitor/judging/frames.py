@@ -70,13 +70,13 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look at a run that has news.
+    """Request to judge a run that has news.
 
     Attributes:
         run: its name.
-        revision: of its newest step, as read before.
+        revision: revision of its newest step.
         accepted: causes that the operator accepts.
-        whole: read everything again.
+        whole: true to read everything again.
     """
 
     run: str
@@ -94,11 +94,11 @@ class Frames:
         self._turn = threading.Lock()
 
     def diagnose(self, source: Source, looks: Sequence[Look]) -> list[tuple[Frame, DiagnosisDocument]]:
-        """Return the frame of each run as of its newest step, and what is wrong with it.
+        """Return the frame of each run as of its newest step, and its diagnosis.
 
         Args:
             source: a `Reader` or a `Store`.
-            looks: at different runs; what is new of all of them is read together.
+            looks: requests for different runs, whose news are read together.
 
         Raises:
             QueryError: the store refused; see `Reader.read`.
@@ -134,14 +134,14 @@ class Frames:
 
 
 def _holds(whole: int, judgement: Judgement) -> int:
-    """Return for how many steps a look at the tokens of so many steps holds if the judgement by sums stays."""
+    """Return the number of steps for which a look at the tokens remains valid while the judgement by sums stays."""
     tenth = max(AGAIN, whole // AGAIN)
     is_quiet = judgement.verdict in _QUIET and judgement.layer == "none"
     return max(tenth, min(whole, WINDOW)) if is_quiet else tenth
 
 
 def _essence(judgement: Judgement) -> object:
-    """Return what makes a judgement another one."""
+    """Return the parts of a judgement whose change requires a new look."""
     causes = frozenset((f.cause, f.urgency, f.accepted is not None) for f in judgement.findings if f.named)
     return judgement.verdict, judgement.layer, judgement.advice, judgement.level.status, causes
 
@@ -162,7 +162,7 @@ def _carried(full: DiagnosisDocument, plain: DiagnosisDocument) -> DiagnosisDocu
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """What the store has of a run that a frame may not know.
+    """News of a run in the store.
 
     Attributes:
         step: first step that was computed since the frame's revision, or None.
@@ -182,8 +182,8 @@ def _news(source: Source, runs: Sequence[str], known: Mapping[str, _Kept]) -> di
 
 
 def _advanced(source: Source, known: Mapping[str, _Kept], news: Mapping[str, _News]) -> dict[str, Frame]:
-    """Return frames with the steps that were computed since; none of a run with another configuration, or with a step
-    from before the last few ones."""
+    """Return frames advanced by the newly computed steps, except for runs with a new configuration or older changed
+    steps."""
     same = {run: kept for run, kept in known.items() if news[run].records[0] == kept.records[0]}
     frames = {run: kept.frame for run, kept in same.items() if news[run].step is None}
     ahead = {

@@ -63,12 +63,12 @@ _GROUPS: Final = ("cached", "in_flight", "replica", "version")
 
 
 def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
-    """Read everything known of a run in a window of steps.
+    """Read the frame of a run in a window of steps.
 
     Args:
         source: a `Reader` or a `Store`.
         run: name of the run.
-        steps: first and last step, both included; None for no bound.
+        steps: first and last step, both included, or None for no bound.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -89,7 +89,7 @@ def with_tokens(source: Source, frame: Frame) -> Frame:
 
 
 def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
-    """Read what is known of a run but its raw tokens. Takes, and raises, what `gather` does."""
+    """Read the frame of a run without raw tokens. Arguments and errors are those of `gather`."""
     series = series_of(source, run, *steps)
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
     history = series  # a run's normal is that of its beginning, wherever the window begins
@@ -115,7 +115,7 @@ def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Fra
 
 
 def with_series(source: Source, frame: Frame, series: Series) -> Frame:
-    """Return the frame with sums by step, and what follows from these alone."""
+    """Return the frame with sums by step, and the columns derived from them."""
     joins = joins_of(series, _on_their_way(source, frame.run, series))
     return replace(frame, series=series, joins=joins, pairs=pairs_of(series), independent=_independent(joins))
 
@@ -125,7 +125,7 @@ def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
 
 
 def series_of(source: Source, run: str, first: int | None = None, last: int | None = None) -> Series:
-    """Read sums by step, both ends included; None for no bound."""
+    """Read sums by step, both ends included, None for no bound."""
     return series_of_runs(source, {run: (first, last)})[run]
 
 
@@ -153,7 +153,7 @@ def _by_run(table: pa.Table, runs: Iterable[str]) -> Iterator[tuple[str, pa.Tabl
 
 
 def _setups(source: Source, run: str, configs: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
-    """Read from which steps on the engines had which setup; empty if they have one."""
+    """Read the first step of each setup of the engines, empty if they have one."""
     if sum(row["kind"] == "engine_config" for row in configs) < 2:  # noqa: PLR2004 - reading them looks at every sequence
         return ()
     rows = queries.diagnosis_config_changes(source, run=run).to_pylist()
@@ -164,10 +164,10 @@ def growth_of(source: Source, run: str, steps: Sequence[int], values: Iterable[f
     """Return the verdict on K3 by the run's own past.
 
     Args:
-        source: where the run's configurations are read; each setup of the engines has its own baseline.
+        source: source of the run's configurations. Each setup of the engines has its own baseline.
         run: name of the run.
         steps: its steps from the first on, ascending.
-        values: K3 of the pair `backend` at each; None or NaN where it was not measured.
+        values: K3 of the pair `backend` at each, None or NaN if it was not measured.
     """
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
     setups = _setups(source, run, configs)
@@ -244,7 +244,7 @@ def _on_their_way(source: Source, run: str, series: Series) -> Collection[int]:
 
 
 def joins_of(series: Series, on_their_way: Collection[int] = ()) -> Joins:
-    """Return where r came from in all steps; what may still come is not missing. `on_their_way`: steps that wait."""
+    """Return the source of r in all steps. Steps in `on_their_way` may still receive it."""
     waits = np.isin(series.step, list(on_their_way))
     unseen, unseen_tokens = (int(series[name][waits].sum()) for name in ("unseen", "unseen_tokens"))
     count = {name: int(series.total(name)) for name in _COUNTED}
@@ -322,7 +322,7 @@ def _replay(source: Source, run: str, series: Series) -> Replay:
 
 
 def _plan(series: Series) -> tuple[list[int], int]:
-    """Return the steps to sample, and into how many parts their sequences are cut, of which one is taken."""
+    """Return the steps to sample, and the number of parts of their sequences, of which one is read."""
     tokens = series["n_expected"]
     if not len(series) or not tokens.sum():
         return [], 1

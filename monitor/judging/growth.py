@@ -59,7 +59,7 @@ class Tracker:
 
         Args:
             band: K3 up to which the setup is as others report it, or None if unknown.
-            setup: of the engines at the first step, or None if unknown.
+            setup: setup of the engines at the first step, or None if unknown.
         """
         self._band = None if band is None else math.log(max(band, RULE.floor))
         self._setup = setup
@@ -86,8 +86,8 @@ class Tracker:
 
         Args:
             steps: ascending.
-            values: K3 of each step; None or NaN where it was not measured.
-            changes: from which of the steps to come on the engines have which setup, ascending.
+            values: K3 of each step, None or NaN if it was not measured.
+            changes: first steps of new engine setups among these steps, ascending.
         """
         ahead = deque(changes)
         for step, value in zip(steps, values, strict=True):
@@ -154,8 +154,10 @@ class Tracker:
                 self._baseline = None
 
     def _followed(self, baseline: float) -> float:
-        """Return what the baseline rises by: to what has been usual for as long as it was set by, no faster than
-        healthy change is, and not while K3 clearly rises faster. A baseline that follows growth hides it."""
+        """Return the rise of the baseline towards the recent level, no faster than healthy change.
+
+        It is 0 while K3 clearly rises faster, since a baseline that follows growth hides it.
+        """
         as_many = (RULE.calibrate_to - RULE.calibrate_from) // RULE.block
         usual = [value for _, value in self._blocks[-as_many:]]
         if len(usual) < as_many or (rise := median(usual) - baseline) <= 0:
@@ -190,7 +192,7 @@ class Tracker:
         return ramp([value for _, value in self._blocks[-_TREND_BLOCKS:]]) < math.log(2) * RULE.block / RULE.fast
 
     def _ratio(self, window: int) -> float | None:
-        """Return the median of the last `window` measured steps over the baseline; None without either."""
+        """Return the median of the last `window` measured steps over the baseline, or None without either."""
         if self._baseline is None or len(self._recent) < window:
             return None
         return math.exp(median(value for _, value in self._recent[-window:]) - self._baseline)
@@ -303,13 +305,12 @@ def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
 
 
 def ramp(values: ArrayLike) -> float:
-    """Slope per point, at its end, of a series that was level and rises.
+    """Return the slope per point, at its end, of a series that was level and rises.
 
-    0 where a jump from one level to another fits about as well, and where the rise explains less than half of how the
-    series varies.
+    It is 0 if a jump between two levels fits about as well, or if the rise explains less than half of the variance.
 
     Args:
-        values: equidistant, oldest first; shape [n].
+        values: equidistant, oldest first, shape [n].
     """
     y = np.asarray(values, np.float64)
     if len(y) < 2 * _FEWEST:

@@ -12,8 +12,8 @@ K3: Final = "backend.k3_kl"  # the metric that is judged
 class Threshold:
     """One degree of growth: the medians of the last `short` and `long` steps exceed multiples of the baseline.
 
-    Raised when both do for `confirm` steps in a row; taken back when the short median stays below `clear_ratio` times
-    the baseline for `clear_steps` steps in a row.
+    It is raised after `confirm` such steps in a row, and withdrawn after `clear_steps` steps in a row whose short
+    median is below `clear_ratio` times the baseline.
     """
 
     short: int

@@ -55,7 +55,8 @@ class DiagnosisStage:
         now: Callable[[], datetime] | None = None,
         armed: Callable[[str], bool] = lambda _run: False,
     ) -> None:
-        """`now`: None: the store's clock. `armed`: whether a correction of a run may be switched."""
+        """Set up the stage. `now`: time source, or None for the store's. `armed`: returns whether a correction of a run
+        may be switched."""
         self._store = store
         self._now = now or store.time.now
         self._armed = armed
@@ -73,8 +74,8 @@ class DiagnosisStage:
         return priority(live=row["live"], armed=armed, awaited=row["awaited"], first=first)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Diagnose and write; return how many diagnoses are other ones than before, and how many are of armed runs.
-        Raises `StoreError` and `QueryError`."""
+        """Diagnose and write. Return the numbers of changed diagnoses and of armed runs. Raises `StoreError` and
+        `QueryError`."""
         at = self._now()  # what is accepted from now on is not in it
         found = list(self._look(rows))
         before = self._essences_of([row["run"] for row in rows])
@@ -98,7 +99,7 @@ class DiagnosisStage:
         return {"changes": len(changed), "armed": sum(self._armed(row["run"]) for row in rows)}
 
     def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
-        """Look at live runs together, from what is kept of them, and at others whole, one by one."""
+        """Judge live runs together from kept frames, and others one by one from the store."""
         accepted = accepted_by_run(self._store)
         looks = [
             Look(row["run"], row["revision"], accepted.get(row["run"], ()), whole=row["awaited"])
@@ -146,7 +147,7 @@ def _row(row: Row, document: DiagnosisDocument, at: datetime) -> dict[str, Any]:
 
 
 def essence(document: DiagnosisDocument) -> Essence:
-    """Return what makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move
-    with every step."""
+    """Return the parts of a diagnosis whose change is news: verdict, layer, credible and accepted causes. Numbers
+    change at every step."""
     causes = ((f["cause"], f["accepted"] is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
     return document["verdict"], document["layer"], frozenset(causes)

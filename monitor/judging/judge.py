@@ -363,7 +363,7 @@ def _excluded(found: list[Finding], frame: Frame, facts: Facts) -> list[Finding]
 
 
 def _once(found: list[Finding]) -> list[Finding]:
-    """Keep the surest finding of each cause that two tests name; a share that it does not know is the other's."""
+    """Keep the surest finding of each cause. An unknown share is taken from the other finding."""
     surest: dict[object, Finding] = {}
     for at, finding in enumerate(found):
         key = at if finding.cause == UNKNOWN else finding.cause
@@ -505,9 +505,9 @@ def _concluded(
 
 
 def _shared(found: list[Finding], frame: Frame, level: Level) -> tuple[list[Finding], float | None]:
-    """Give noise the share of K3 that it makes, up to the level of the numerics. Return what no finding explains, too.
+    """Give noise its share of K3, up to the level of the numerics. Return the unexplained share, too.
 
-    The share is unknown beside a wrong distribution, of which nothing tells how much of K3 it makes.
+    The share is unknown next to a wrong distribution, whose part of K3 is unknown.
     """
     parts = [f for f in found if f.named and f.signature.kind in ("fault", "growth", "lag") and not f.signature.masked]
     if any(f.share is None for f in parts) or not frame.now.k3 > 0:
@@ -520,7 +520,7 @@ def _shared(found: list[Finding], frame: Frame, level: Level) -> tuple[list[Find
 
 
 def _beyond(found: list[Finding], frame: Frame, level: Level, accepted: Sequence[Acceptance]) -> list[Finding]:
-    """Say that K3 is beyond what the setup is reported to have, if no finding explains it."""
+    """Report K3 beyond the reported range of the setup, if no finding explains it."""
     lived_with = {acceptance.cause for acceptance in accepted}
     idle = () if frame.growth.verdict in GROWS else ("growth",)  # no excuse where growth itself finds nothing
     explained = any(
@@ -621,7 +621,7 @@ def _lived_with(found: Iterable[Finding]) -> bool:
 def _advice(
     frame: Frame, found: list[Finding], deciding: list[Finding], layer: str, facts: Facts
 ) -> tuple[Advice, str]:
-    """Advise a correction only for growth or lag, beside no fault, with proof that weights arrive."""
+    """Advise a correction only for growth or lag, without any fault, with proof that weights arrive."""
     if any(f.vetoes for f in found):
         return "do_not_enable", "veto"
     objective = [f for f in deciding if f.layer == "objective" and f.urgency == "act"]

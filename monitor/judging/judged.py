@@ -21,17 +21,16 @@ SECONDS: Final = 2.0  # likewise
 
 
 def is_in_time(steps: int, seconds: float, spooled: float) -> bool:
-    """Return whether a judgement with `steps` recorded after it, the first of them `seconds` ago, still speaks for its
-    run.
+    """Return whether a judgement still speaks for its run after `steps` later steps, the first of them `seconds` old.
 
-    `spooled`: seconds for which records have waited in the spool, 0: none has. Promised is that of live runs only; a
-    run that is not live and behind is not judged either.
+    `spooled`: seconds for which records have waited in the spool, 0 for none. The promise holds for live runs only, and
+    an ended run that is behind is not judged either.
     """
     return (steps <= STEPS or seconds <= SECONDS) and spooled <= SECONDS
 
 
 class JudgedDocument(TypedDict):
-    """A `JudgedAsOf` in JSON, with what it says."""
+    """A `JudgedAsOf` in JSON, with its sentence."""
 
     run: str
     live: bool
@@ -75,7 +74,7 @@ class JudgedAsOf:
 
     @property
     def sentence(self) -> str | None:
-        """Return the sentence to show beside the run's verdict, or None if it is judged in time."""
+        """Sentence for the run's verdict, or None if it is judged in time."""
         if self.in_time:
             return None
         since = "not judged yet" if self.judged_step is None else f"not judged since step {self.judged_step}"
@@ -99,8 +98,10 @@ class JudgedAsOf:
 
 
 def judged_as_of(source: Source, run: str, *, now: datetime | None = None) -> JudgedAsOf | None:
-    """Return the progress of the judgement of `run`, or None if it has no computed step. `now`: None: by the service's
-    clock. Raises `QueryError`."""
+    """Return the progress of the judgement of `run`, or None if it has no computed step. Raises `QueryError`.
+
+    `now`: time, or None for the service's clock.
+    """
     return judged_runs(source, run, now=now).get(run)
 
 

@@ -1,6 +1,6 @@
-"""Result of judging a run, and what a judgement takes into account: growth, known-good runs, accepted causes.
+"""Result of judging a run, and its inputs: growth, known-good runs, accepted causes.
 
-An accepted cause stays visible, and neither alarms nor vetoes until it exceeds what was accepted.
+An accepted cause stays visible, and neither alarms nor vetoes until it exceeds its limit.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Growth:
 
     @classmethod
     def of(cls, document: GrowthDocument) -> Self:
-        """From its JSON-ready form."""
+        """Build it from its JSON-ready form."""
         interval = document["doubling_interval"]
         return cls(
             verdict=document["verdict"],
@@ -85,8 +85,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting with another value than the known-good runs of a similar setup had; None: it was not recorded, or
-    null."""
+    """A setting whose value differs from known-good runs of a similar setup, None for not recorded or null."""
 
     setting: str
     then: str | None
@@ -123,12 +122,12 @@ class Remembered:
 
     @property
     def settles(self) -> bool:
-        """Return whether it is the same setup, in enough runs to say what is normal for it."""
+        """True if it is the same setup, in enough runs to define what is normal."""
         return not self.differs and self.runs >= REMEMBERED_RUNS
 
     @property
     def words(self) -> str:
-        """Return a sentence that says how many runs had which K3."""
+        """Sentence with the number of runs and their K3."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         if not self.differs:
             few = "" if self.settles else f"; normal is known from {REMEMBERED_RUNS} on"
@@ -141,7 +140,7 @@ class Remembered:
 
     @property
     def range(self) -> str:
-        """From the least to the most, as people write it."""
+        """Range as text."""
         low, high = (f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e") for value in (self.low, self.high))
         return low if low == high else f"{low} to {high}"
 
@@ -289,7 +288,7 @@ class Finding:
 
     @property
     def hides(self) -> bool:
-        """Return whether nothing else can be judged beside it."""
+        """True if nothing else can be judged next to it."""
         return self.signature.hides and self.until is None
 
     @property
@@ -320,7 +319,7 @@ class Level:
 
     @property
     def beyond(self) -> bool:
-        """Return whether it is higher than is reported of such a setup; of an unknown one, higher than of any."""
+        """True if it exceeds the reported range of the setup, or of all setups for an unknown one."""
         unlike_any = self.status == "unknown set-up" and self.k3 is not None and self.k3 > self.high
         return self.status in ("above", "far above") or unlike_any
 

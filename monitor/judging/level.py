@@ -24,7 +24,7 @@ _UNKNOWN_TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))
 
 @once
 def grids(frame: Frame) -> tuple[float, float]:
-    """Return the shares of 16-bit logits at engine and trainer; NaN where unknown."""
+    """Return the shares of 16-bit logits at engine and trainer, NaN if unknown."""
     tokens = frame.tokens
     if tokens is None or not len(tokens):
         return math.nan, math.nan
@@ -48,7 +48,7 @@ def _rows(frame: Frame) -> tuple[list[Prior], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Parts of a setup that decide the level; None where unknown."""
+    """Parts of a setup that decide the level, None if unknown."""
 
     engine: Precision | None
     trainer: Precision | None
@@ -82,13 +82,13 @@ def _traits(setup: Setup, engine_head: str | None = None, trainer_head: str | No
 
 
 def _heads(frame: Frame) -> tuple[str | None, str | None]:
-    """Return the dtypes of both sides' logits as their grid tells them; None where it does not."""
+    """Return the dtypes of both sides' logits by their grid, None if it does not tell."""
     engine, trainer = ("bfloat16" if share > number("grid_share") else None for share in grids(frame))
     return engine, trainer
 
 
 def setup_of(frame: Frame) -> dict[str, str | None]:
-    """Return what is known of the setup, as a diagnosis shows it."""
+    """Return the known parts of the setup, for a diagnosis."""
     setup, (engine_head, trainer_head) = frame.setup, _heads(frame)
     engine = next((str(value).lower() for value in setup.engine("dtype")), None)
     cache = next(map(str, setup.engine("kv_cache_dtype")), None)
@@ -105,9 +105,9 @@ def setup_of(frame: Frame) -> dict[str, str | None]:
 
 
 def band_of(setup: Setup) -> float | None:
-    """Return K3 up to which every setup that this may be is as reported; None if that is unknown, or no row fits.
+    """Return K3 up to which every possible setup of the run is as reported, or None if unknown.
 
-    It excuses growth, and what is not known excuses none: without a recorded architecture a model may be dense.
+    It excuses growth, and an unknown part excuses none: without a recorded architecture a model may be dense.
     """
     traits = _traits(setup)
     return None if traits.nothing else min((row.high for row in PRIORS if traits.fits(row)), default=None)
@@ -146,7 +146,7 @@ def _status(k3: float | None, high: float, *, nothing: bool) -> LevelStatus:
 
 
 def _remembered(level: Level, memory: Remembered) -> Level:
-    """Judge a level beside known-good runs, while the run has no baseline of its own.
+    """Judge a level against known-good runs, for a run without a baseline.
 
     Entropy and tasks move the level of a setup, so within the table's range it is at most "above".
     """
@@ -169,7 +169,7 @@ def _remembered(level: Level, memory: Remembered) -> Level:
 
 
 def numerics(frame: Frame) -> float | None:
-    """Return K3 of tokens of the trainer's own weights or of unknown age, before it grew; None if there are too few."""
+    """Return K3 of tokens of the trainer's own weights or of unknown age, before growth, or None for too few."""
     fewest = number("fewest")
     whole = frame.strata.where(frame.strata.own)
     ends = [whole.within(steps) for steps in windows(frame.measured)]
@@ -212,7 +212,7 @@ def _precision(dtype: str) -> Precision | None:
 
 
 def in_words(level: LevelDocument | None) -> str:
-    """Say how the level compares with its setup; what is not known is not called normal."""
+    """Compare the level with its setup in words. An unknown level is not called normal."""
     if level is None or level["numerics"] is None:
         return "K3 of tokens that the trainer's own weights sampled is not known, so neither is whether it is normal"
     k3, status, memory = f"{level['numerics']:.2g}", level["status"], level["remembered"]
@@ -239,7 +239,7 @@ def _among(k3: float) -> str:
 
 
 def round_number(value: float) -> str:
-    """Write a round number as people do.
+    """Return a round number in its shortest form.
 
     >>> round_number(1e-5)
     '1e-5'

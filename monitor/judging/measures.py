@@ -25,7 +25,7 @@ _SECOND_ORDER: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean over tokens and its standard error clustered by sequence; NaN where it is unknown.
+    """A mean over tokens and its standard error clustered by sequence, NaN if unknown.
 
     >>> Mean(0.5, 0.1, 100).z
     5.0
@@ -106,14 +106,14 @@ def k3_of(d_N: Floats) -> Floats:
 
 
 def correlation(x_N: Floats, y_N: Floats) -> float:
-    """Pearson correlation; NaN where one side does not vary."""
+    """Return the Pearson correlation, NaN if one side does not vary."""
     if len(x_N) < 2 or not (np.ptp(x_N) > 0 and np.ptp(y_N) > 0):  # noqa: PLR2004 - two points make a line
         return math.nan
     return float(np.corrcoef(x_N, y_N)[0, 1])
 
 
 def slope(x_N: Floats, y_N: Floats) -> float:
-    """Return the least-squares slope of y on x; NaN where x does not vary.
+    """Return the least-squares slope of y on x, NaN if x does not vary.
 
     >>> slope(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
     2.0

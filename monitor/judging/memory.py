@@ -50,8 +50,7 @@ _TRIAL: Final = "trainer.trial"
 
 
 def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the settings that decide log-probs, by name, of rows of ``diagnosis_configs``; empty: too little is
-    recorded to call a setup the same."""
+    """Return the settings that decide log-probs, by name, from rows of ``diagnosis_configs``, empty for too few."""
     rows = list(rows)
     of_kind = {kind: _used(rows, kind) for kind in ("engine_config", "sampling_params", "trainer_config")}
     if not of_kind["engine_config"] or from_documents(rows).trainer_dtype is None:
@@ -77,7 +76,7 @@ def _used(rows: list[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
 
 
 def _engine(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the summary's names as they are; what a worker chose only where the summary does not have it."""
+    """Yield the summary's settings, completed by a worker's choices."""
     if row["deciding"] is None:
         yield "engine", row["fingerprint"]
         return

@@ -1,7 +1,6 @@
-"""Names of a remedy in the framework that trains, or in vLLM: name, value now, suggested value, and the text to paste.
+"""Names of a remedy in the training framework, or in vLLM: name, present and suggested value, and the text to paste.
 
-The names are data, `framework_settings.yaml` beside this file. What is not in it is not guessed: a finding then has no
-setting.
+The names are data, in `framework_settings.yaml`. A setting missing there is not guessed.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ def table() -> Mapping[str, Mapping[str, Any]]:
 
 
 def framework_of(setup: Setup) -> str | None:
-    """Return the framework that trains, as its recorder named it, or vLLM where only that is known; None: neither
-    is."""
+    """Return the training framework by its recorder, or vLLM if only that is known, or None."""
     named = (setup.trainer or {}).get("framework")
     if isinstance(named, str):
         return named
@@ -51,13 +49,12 @@ def with_settings(diagnosis: DiagnosisDocument, setup: Setup) -> DiagnosisDocume
 
 
 def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> list[SettingDocument]:
-    """Return the framework's own settings that mend a cause; vLLM's arguments, as the framework hands them on, where it
-    has none.
+    """Return the framework's own settings that mend a cause, or else vLLM's arguments as the framework passes them.
 
     Args:
-        cause: of a finding.
-        setup: how engine and trainer were set up.
-        advised: whether a correction is advised.
+        cause: cause of the finding.
+        setup: setup of engine and trainer.
+        advised: true if a correction is advised.
     """
     name = framework_of(setup)
     if name is None:
@@ -76,7 +73,7 @@ def told(finding: FindingDocument) -> str:
 
 
 def in_words(setting: SettingDocument) -> str:
-    """Return a setting as it is written down, with its framework and its value now."""
+    """Return a setting as text, with its framework and its present value."""
     return f"`{setting['copy']}` ({'; '.join((setting['framework'], *particulars(setting)))})"
 
 
@@ -88,14 +85,14 @@ def particulars(setting: SettingDocument) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Framework:
-    """One framework's settings, as a run has them. `through`: the framework that hands vLLM its arguments."""
+    """One framework's settings in a run. `through`: framework that passes vLLM its arguments."""
 
     name: str
     setup: Setup
     through: Mapping[str, Any] | None = None
 
     def settings(self, cause: str, *, advised: bool) -> Iterator[SettingDocument]:
-        """Those that mend `cause`; what is set so already is no remedy, and what corrects is one only where it is
+        """Yield the settings that mend `cause`, without those set already. A correction counts only if it is
         advised."""
         for entry in self._entries.get(cause, ()):
             now = self._now(entry)
@@ -154,7 +151,7 @@ def _unvalued(entry: Mapping[str, Any]) -> str:
 
 
 def _written(form: str, spelling: str, name: str, to: Any) -> str:
-    """Return a setting as it is pasted; a flag of a command line has no value."""
+    """Return the text of a setting to paste. A command-line flag has no value."""
     if form.startswith("--{dashed}") and isinstance(to, bool):
         return f"--{'' if to else 'no-'}{_dashed(name)}"
     if name.startswith("--") and to is True:

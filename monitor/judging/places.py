@@ -57,7 +57,7 @@ def _differs(column: Column) -> bool:
 
 
 def _from_end(tokens: Tokens) -> Codes:
-    """Return how many tokens follow under the mask [N]."""
+    """Return the number of following tokens under the mask [N]."""
     lengths = np.bincount(tokens.sequence) if len(tokens) else np.zeros(0, np.intp)
     after: Codes = lengths[tokens.sequence] - 1 - tokens.place
     return after

@@ -1,4 +1,4 @@
-"""What the records of a run prove: facts that exclude causes, and whether weight updates arrive."""
+"""Proofs from the records of a run: facts that exclude causes, and the arrival of weight updates."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Facts:
 
     @property
     def conflict(self) -> bool:
-        """Whether the recorded versions contradict each other."""
+        """True if the recorded versions contradict each other."""
         return "versions_conflict" in self.true
 
     @property
     def arrive(self) -> bool:
-        """Whether records prove that weight updates arrive: by fingerprints, or by a load of every version.
+        """True if records prove that weight updates arrive: by fingerprints, or by a load of every version.
 
-        Loads prove it where K3 was steady at first. An engine that loads the same weights again and again is further
-        from the trainer with each update, from the first one on.
+        Loads prove it if K3 was steady at first. An engine that reloads the same weights departs from the trainer with
+        each update, from the first one on.
         """
         fingerprints = self.true & {"fingerprints_agree", "engine_weights_change"}
         return bool(fingerprints) or {"loads_recorded", "steady_at_first"} <= self.true
@@ -80,7 +80,7 @@ def _unpublished(frame: Frame) -> float:
 
 
 def _distinct_fingerprints(frame: Frame) -> bool:
-    """Whether each recorded version of an engine has a fingerprint that no other version has."""
+    """Return whether each recorded version of an engine has a fingerprint of its own."""
     seen: dict[tuple[str | None, str | None, str | None], dict[str, str]] = {}
     for row in frame.readings.rows:
         if row.source == "worker" and row.version is not None and row.adapter is None:
@@ -95,7 +95,7 @@ def _engine_weights_change(frame: Frame) -> bool:
 
 
 def _fingerprints_agree(frame: Frame) -> bool:
-    """Whether engines and trainer were compared by fingerprints, and no version differs."""
+    """Return whether engines and trainer were compared by fingerprints, without any difference."""
     readings = frame.readings
     trained = {row.version: row.tensors for row in readings.rows if row.source == "trainer" and row.version}
     alike = sum(
@@ -110,7 +110,7 @@ def _fingerprints_agree(frame: Frame) -> bool:
 
 
 def _loads_recorded(frame: Frame) -> bool:
-    """Whether each label that engines got came with a load, and none with fewer tensors than others."""
+    """Return whether each engine label came with a complete load."""
     updates = frame.weights.updates
     labels = {record.version for record in updates if record.version is not None}
     loaded = {record.version for record in updates if record.loaded}
@@ -119,7 +119,7 @@ def _loads_recorded(frame: Frame) -> bool:
 
 
 def _steady_at_first(frame: Frame) -> bool:
-    """Whether K3 did not rise within the run's beginning, its start-up included."""
+    """Return whether K3 did not rise within the run's beginning, its start-up included."""
     first = windows(frame.measured)[0]
     rows = frame.strata.where(frame.strata.step <= first.max(initial=0)).alike
     third = -(-len(rows.steps) // 3)
@@ -129,15 +129,15 @@ def _steady_at_first(frame: Frame) -> bool:
 
 
 def _cache_cleared(frame: Frame) -> bool:
-    """Whether each update's record says that the prefix cache was cleared."""
+    """Return whether each update's record says that the prefix cache was cleared."""
     updates = [record for record in frame.weights.updates if record.loaded or record.cache_cleared is not None]
     return len(updates) >= number("published_versions") and all(record.cache_cleared for record in updates)
 
 
 def stands_still(frame: Frame) -> tuple[int, float] | None:
-    """Return the step since which tokens have one version while the trainer goes on, and that version; else None.
+    """Return the step since which tokens have one version while the trainer advances, and that version, or None.
 
-    Versions may rise rarely: they stand still if they have not risen for several times as long as they ever did.
+    Versions may rise rarely. They stand still after several times their longest interval.
     """
     rows = frame.strata
     known = rows.where(rows.known("version") & np.isfinite(rows.lag))
@@ -159,7 +159,7 @@ def stands_still(frame: Frame) -> tuple[int, float] | None:
 
 
 def _loaded_past(frame: Frame, version: float) -> bool:
-    """Whether an engine was seen to load newer weights: then batches wait, and updates arrive."""
+    """Return whether an engine loaded newer weights, so that batches wait and updates arrive."""
     loaded = [number_of(record.version) for record in frame.weights.updates if record.loaded]
     return any(value is not None and value > version + 1 for value in loaded)
 

@@ -1,4 +1,4 @@
-"""What experiments add to a diagnosis: a proven cause ranks above inferred ones. Loads neither DuckDB nor the
+"""Evidence of experiments in a diagnosis: a proven cause ranks above inferred ones. Loads neither DuckDB nor the
 service."""
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _FEWEST: Final = 2  # findings that could be mistaken for each other
 
 
 def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
-    """Return the newest experiment of a kind: its document, with `at` and `author`; None: there is none. Raises
-    `QueryError`."""
+    """Return the newest experiment of a kind: its document, with `at` and `author`, or None. Raises `QueryError`."""
     rows = queries.experiments_latest(source, run=run).to_pylist()
     experiment = next((row for row in rows if row["kind"] == kind), None)
     if experiment is None:

@@ -43,7 +43,7 @@ class Series:
 
     @cached_property
     def k3(self) -> Floats:
-        """K3 per step; NaN where nothing could be compared."""
+        """K3 per step, NaN if nothing could be compared."""
         means: Floats = np.divide(self["k3"], self["n"], out=np.full(len(self), np.nan), where=self["n"] > 0)
         return means
 
@@ -111,7 +111,7 @@ def gap_of(series: Series) -> Gap:
 
 
 def _moments(series: Series) -> tuple[float, float]:
-    """Correlation of r and t, and the standard deviation of t over that of r; NaN where one does not vary."""
+    """Return the correlation of r and t, and the ratio of their standard deviations, NaN if one does not vary."""
     n, total = series.total("n"), series.total
     if n <= 1:
         return math.nan, math.nan
@@ -126,7 +126,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def windows(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the steps of a run's beginning, less its start-up, and of today; of short runs a quarter each.
+    """Return the steps of a run's beginning, without its start-up, and of today, or a quarter each of a short run.
 
     >>> [window.tolist() for window in windows(np.arange(9))]
     [[0, 1], [7, 8]]
@@ -138,7 +138,7 @@ def windows(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 @dataclass(frozen=True)
 class VersionConflicts:
-    """What engine and trainer both say about tokens' weight versions, in tokens: a row of ``version_conflicts``."""
+    """Weight versions stated by engine and trainer, in tokens: a row of ``version_conflicts``."""
 
     compared: int
     differing: int
@@ -149,7 +149,7 @@ class VersionConflicts:
 
 @dataclass(frozen=True)
 class Joins:
-    """Whether the two sides are of the same tokens; counts of sequences unless they say tokens."""
+    """Counts of sequences, or tokens, that show whether the two sides have the same tokens."""
 
     sequences: int = 0
     tokens: int = 0
@@ -184,7 +184,7 @@ _HABIT: Final = 3  # updates that say how updates are made
 
 @dataclass(frozen=True)
 class Weights:
-    """What trainer and engines said of weight versions, oldest first."""
+    """Weight versions stated by trainer and engines, oldest first."""
 
     records: tuple[WeightRecord, ...] = ()
 
@@ -195,14 +195,13 @@ class Weights:
 
     @cached_property
     def without_load(self) -> frozenset[str]:
-        """Versions of which engines got the label but not, as far as was seen, the weights; none where loads are never
-        seen."""
+        """Versions whose label reached engines without an observed load, none if loads are never observed."""
         loaded = {record.version for record in self.updates if record.loaded}
         labels = {record.version for record in self.updates if record.version is not None}
         return frozenset(labels - loaded) if loaded else frozenset()
 
     def numbered(self, versions: Iterable[str]) -> list[int]:
-        """Of labels, what `Strata.version` has: the number itself, or the place among all labels."""
+        """Return the numbers of labels in `Strata.version`: the number itself, or the place among all labels."""
         labels = dict.fromkeys(record.version for record in self.records if record.version is not None)
         places = {label: place for place, label in enumerate(labels, 1)}
         numbers = [places.get(label) if number_of(label) is None else number_of(label) for label in versions]
@@ -210,13 +209,12 @@ class Weights:
 
     @cached_property
     def kept_cache(self) -> float:
-        """Share of the engines' updates after which the prefix cache was not cleared; NaN without an update."""
+        """Share of the engines' updates after which the prefix cache was not cleared, NaN without an update."""
         return _share(sum(not record.cache_cleared for record in self._seen), len(self._seen))
 
     @cached_property
     def kept_since(self) -> int | None:
-        """Step of the first update since which none cleared the cache any more, where those before did; None: there is
-        none."""
+        """Step of the first update after which no cache was cleared, although earlier ones were, or None."""
         cleared = [index for index, record in enumerate(self._seen) if record.cache_cleared]
         kept = self._seen[cleared[-1] + 1 :] if len(cleared) >= _HABIT else ()
         before = self._seen[: cleared[-1] + 1] if kept else ()
@@ -229,5 +227,5 @@ class Weights:
 
 
 def number_of(label: str | None) -> int | None:
-    """Return the version that a label says; None: it is no whole number."""
+    """Return the version of a label, or None if it is no whole number."""
     return int(label) if label is not None and label.lstrip("-").isdigit() else None

@@ -36,10 +36,10 @@ _SOME: Final = 0.05  # of the pairs
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of one sequence: pairs (token, layer) with a route on both sides, and how many are the same.
+    """One turn of one sequence: pairs (token, layer) with a route on both sides, and the number of equal ones.
 
-    `shift`: trained routes are those of tokens so many places further on; 0: none found. `padded`: the last ones are
-    all alike, or absent.
+    `shift`: distance in tokens of the trained routes, 0 for none. `padded`: true if the last routes are all equal, or
+    missing.
     """
 
     rank: int | None
@@ -52,7 +52,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Replay that does not replay. `where`: in words; `kind`: "shift" | "turn" | "rank" | "padding" | "sequences"."""
+    """A failing replay. `where`: its place in words. `kind`: "shift" | "turn" | "rank" | "padding" | "sequences"."""
 
     kind: str
     where: str
@@ -72,29 +72,29 @@ class Replay:
 
     @property
     def agreement(self) -> float:
-        """Share of the pairs whose trained route is the sampled one; NaN without any."""
+        """Share of the pairs whose trained route is the sampled one, NaN without any."""
         return _share(self.turns)
 
     @property
     def measured(self) -> bool:
-        """Whether there are enough pairs, or tokens whose trained route is padding."""
+        """True if there are enough pairs, or tokens whose trained route is padding."""
         return self.compared >= _FEWEST or sum(turn.padded for turn in self.turns) > 1
 
     @property
     def exact(self) -> bool:
-        """Whether every trained route is the sampled one."""
+        """True if every trained route is the sampled one."""
         return self.agreement >= EXACT and not self._padded
 
     @property
     def fault(self) -> Fault | None:
-        """What is wrong with the replay; None: it is exact, or there is none."""
+        """Fault of the replay, or None if it is exact or there is none."""
         if not self.measured or self.exact:
             return None
         return self._of_ranks() or self._of_turns() or self._of_padding() or self._of_shifts() or self._of_some()
 
     @property
     def off(self) -> bool:
-        """Whether the trainer chooses experts by itself."""
+        """True if the trainer chooses experts by itself."""
         return self.measured and not self.exact and self.fault is None
 
     def by(self, name: Callable[[Turn], Any]) -> dict[Any, float]:
@@ -182,7 +182,7 @@ class Replay:
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]]) -> Replay:
-    """From rows of ``diagnosis_routes``."""
+    """Build it from rows of ``diagnosis_routes``."""
     return Replay(tuple(turn for row in rows for turn in _turns(row)))
 
 
@@ -217,7 +217,7 @@ def _stretches(
 
 
 def turn_of(ours_PL: Marks, theirs_PL: Marks, *, rank: int | None, number: int) -> Turn:
-    """Return what a turn's trained routes are of its sampled ones."""
+    """Return the relation of a turn's trained routes to its sampled ones."""
     known_PL = (ours_PL != NO_ROUTE) & (theirs_PL != NO_ROUTE)
     equal_PL = known_PL & (ours_PL == theirs_PL)
     compared, equal = int(known_PL.sum()), int(equal_PL.sum())
@@ -245,7 +245,7 @@ def _shift(ours_PL: Marks, theirs_PL: Marks, aligned: float) -> int:
 
 
 def _ends_padded(ours_PL: Marks, theirs_PL: Marks) -> bool:
-    """Whether the last trained routes are one and the same although the sampled ones are not."""
+    """Return whether the last trained routes are all equal although the sampled ones differ."""
     alike = int(np.argmin([*(ours_PL[::-1] == ours_PL[-1]).all(axis=1).tolist(), False]))
     if alike < _PADDED:
         return False

@@ -1,4 +1,4 @@
-"""How engine and trainer were set up, as far as their configuration records say."""
+"""Setup of engine and trainer, by their configuration records."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Setup:
 
     Attributes:
         engines: one summary per engine configuration, see `logprobe.collectors.vllm.config`.
-        samplings: fingerprint → effective sampling params, of those that some rollout used.
-        trainer: the trainer's own document, keys flattened with dots; empty: none was recorded.
+        samplings: fingerprint → effective sampling params, for the used ones.
+        trainer: the trainer's own document, keys flattened with dots, empty if none was recorded.
     """
 
     engines: tuple[Mapping[str, Any], ...] = ()
@@ -40,13 +40,13 @@ class Setup:
 
     @property
     def logprobs_mode(self) -> str | None:
-        """The engines' mode; None: not known, or they differ."""
+        """The engines' mode, or None if it is unknown or they differ."""
         modes = self.engine("logprobs_mode")
         return modes[0] if len(modes) == 1 else None
 
     @cached_property
     def raw(self) -> bool | None:
-        """Whether log-probs are reported before temperature and truncation; None: not known."""
+        """True if log-probs are reported before temperature and truncation, or None if unknown."""
         return None if self.logprobs_mode is None else self.logprobs_mode.startswith("raw")
 
     @property
@@ -56,7 +56,7 @@ class Setup:
 
     @property
     def trainer_temperature(self) -> float | None:
-        """What the trainer divides its logits by; None: not recorded."""
+        """Divisor of the trainer's logits, or None if not recorded."""
         return self._trainer_number("temperature")
 
     def _trainer_number(self, name: str) -> float | None:
@@ -95,18 +95,18 @@ class Setup:
 
     @property
     def trainer_dtype(self) -> str | None:
-        """What the trainer says it computes log-probs in."""
+        """Dtype of the trainer's log-probs, as it states it."""
         trainer = self.trainer or {}
         return next((str(trainer[key]).lower() for key in _TRAINER_DTYPE if trainer.get(key)), None)
 
     @property
     def head_dtype(self) -> str | None:
-        """Dtype of the engine's last matrix product; None: not recorded."""
+        """Dtype of the engine's last matrix product, or None if not recorded."""
         return next((str(dtype).lower() for dtype in self.engine("head_dtype")), None)
 
     @property
     def trainer_full_precision(self) -> bool | None:
-        """Whether the trainer computes in float32; None: not recorded."""
+        """True if the trainer computes in float32, or None if not recorded."""
         return None if self.trainer_dtype is None else self.trainer_dtype in FULL_DTYPES
 
     @property
@@ -124,7 +124,7 @@ class Setup:
 
     @property
     def mixture_of_experts(self) -> bool:
-        """Whether the model routes tokens to experts, by its architecture's name."""
+        """True if the model routes tokens to experts, by its architecture's name."""
         names = [name for value in self.engine("architectures") for name in value]
         return any("moe" in str(name).lower() or "mixtral" in str(name).lower() for name in names)
 
@@ -151,7 +151,7 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
 
 
 def parsed(text: str) -> Mapping[str, Any]:
-    """Return a recorded configuration document; empty where the text holds none."""
+    """Return a recorded configuration document, empty for invalid text."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -160,7 +160,7 @@ def parsed(text: str) -> Mapping[str, Any]:
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting of a nested document, by its dotted name."""
+    """Return every setting of a nested document, by its dotted name."""
     for key, value in document.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")

@@ -80,7 +80,7 @@ ORDER: Final = tuple(SIGNATURES)
 
 
 def kind_of(cause: str) -> Kind | None:
-    """Return the kind of a cause that a stored document names; None if there is no such cause, or no longer."""
+    """Return the kind of a cause in a stored document, or None for an unknown or former cause."""
     return SIGNATURES[cause].kind if cause in SIGNATURES else None
 
 

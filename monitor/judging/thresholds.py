@@ -12,12 +12,12 @@ from logprobe.monitor.settings.yaml_text import packaged
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """One number.
+    """One threshold.
 
     Attributes:
         value: the number.
         unit: unit in words.
-        source: report or measurement that the number rests on.
+        source: report or measurement behind the number.
         guards: cases under ``tests/judging/cases`` that fail for a worse number.
     """
 

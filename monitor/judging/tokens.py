@@ -115,31 +115,31 @@ class Tokens:
 
     @cached_property
     def valid(self) -> Tokens:
-        """Those with a log-ratio that can be used."""
+        """Tokens with a usable log-ratio."""
         return self.where(np.isfinite(self.d) & ~self.broken)
 
     @cached_property
     def fresh(self) -> Tokens:
-        """Those that are not known to come from weights older than the trainer's."""
+        """Tokens not known to come from weights older than the trainer's."""
         return self.where(~(self.lag > 0))
 
     @cached_property
     def alike(self) -> Tokens:
-        """Those of one weight lag, see `of_one_lag`."""
+        """Tokens of one weight lag, see `of_one_lag`."""
         return self.where(of_one_lag(self.lag, np.ones(len(self))))
 
     def since(self, step: int) -> Tokens:
-        """Those of this and later steps."""
+        """Return the tokens of this and later steps."""
         return self.where(self.step >= step)
 
     @cached_property
     def parent(self) -> Codes:
-        """Code of each token's context [N]; −1 where no one shares it."""
+        """Code of each token's context [N], −1 for a context of one token."""
         return _contexts(self)
 
     @cached_property
     def repeated(self) -> Tokens:
-        """Those whose context is shared."""
+        """Tokens with a shared context."""
         return self.where(self.parent >= 0)
 
     @cached_property
@@ -324,14 +324,14 @@ def _contexts(tokens: Tokens) -> Codes:
 
 
 def _roots(tokens: Tokens, at: Codes) -> Codes:
-    """Return a code of what a sequence starts from."""
+    """Return a code of the beginning of a sequence."""
     keys = np.stack([tokens.context[at], tokens.version[at], tokens.step[at]])
     _, root = np.unique(keys, axis=1, return_inverse=True)
     return root.reshape(-1).astype(np.intp)
 
 
 def _shared(at: Codes, parent: Codes) -> tuple[Codes, Codes]:
-    """Those that are not alone with their parent, which are numbered from 0."""
+    """Return the tokens that share a parent, with parents numbered from 0."""
     at, parent = at[parent >= 0], parent[parent >= 0]
     _, index, counts = np.unique(parent, return_inverse=True, return_counts=True)
     several = counts[index] > 1
@@ -346,7 +346,7 @@ class Siblings:
     Attributes:
         tokens: the tokens [K].
         r: their rollout log-probs less the mean of their context's [K].
-        t: likewise of the trainer.
+        t: the same for the trainer.
     """
 
     tokens: Tokens
@@ -373,14 +373,14 @@ class Siblings:
         return Siblings(self.tokens.where(keep_K), self.r[keep_K], self.t[keep_K])
 
     def scaled(self, slope: float | Floats) -> Tokens:
-        """Return the tokens with what a common normaliser and this slope, of all or of each [K], leave of their
-        log-ratio."""
+        """Return the tokens with the log-ratio that remains after a common normaliser and this slope, of all or of each
+        [K]."""
         return dataclasses.replace(self.tokens, d=self.t - slope * self.r)
 
 
 @once
 def siblings_of(tokens: Tokens) -> Siblings | None:
-    """Return the tokens that share their context with a different token; None where there are too few."""
+    """Return the tokens that share their context with a different token, or None for too few."""
     usable, parent = tokens.repeated, tokens.parent[tokens.parent >= 0]
     repeated = _parting(parent, usable.token_id)
     if repeated.sum() < _FEWEST:
@@ -391,13 +391,12 @@ def siblings_of(tokens: Tokens) -> Siblings | None:
 
 
 def on_grid(tokens: Tokens, values_N: Floats, temperatures: Iterable[float]) -> float:
-    """Share of siblings whose difference to another one is a difference of bfloat16 logits; NaN where too few have a
-    sibling.
+    """Return the share of siblings whose difference is one of bfloat16 logits, NaN for too few.
 
     Args:
-        tokens: that the values belong to.
+        tokens: tokens of the values.
         values_N: log-probs of one side.
-        temperatures: that this side's logits may have been divided by; the one with the largest share counts.
+        temperatures: possible divisors of this side's logits, of which the one with the largest share counts.
     """
     shared = tokens.parent >= 0
     parent, values, ids = tokens.parent[shared], values_N[shared], tokens.token_id[shared]
@@ -417,11 +416,11 @@ def _grid_share(steps: Floats, scale: float) -> float:
 class Spread:
     """Root mean square deviation of a token computed several times over that of its log-ratio.
 
-    What varies by itself varies in most tokens: it is the less of that of all and that without the largest.
+    Noise of one side affects most tokens, so the smaller value of all tokens and of those without the largest counts.
 
     Attributes:
-        engine: of r.
-        trainer: of t.
+        engine: ratio for r.
+        trainer: ratio for t.
         n: tokens computed more than once.
     """
 
@@ -431,12 +430,12 @@ class Spread:
 
     @property
     def alone(self) -> bool:
-        """Whether the trainer varies by itself: rounding that depends on the batch varies both."""
+        """True if the trainer varies by itself. Rounding that depends on the batch varies both sides."""
         return self.trainer > max(VARIES, _ALONE * self.engine)
 
 
 def spread_of(tokens: Tokens) -> Spread | None:
-    """How much r and t vary where nothing else does; None where too few tokens are computed twice."""
+    """Return the variation of r and t for repeated tokens, or None if too few are computed twice."""
     usable, parent = tokens.repeated, tokens.parent[tokens.parent >= 0]
     keep = usable.r < _CERTAIN
     code = parent[keep] * (int(usable.token_id.max(initial=0)) + 1) + usable.token_id[keep]

@@ -1,4 +1,4 @@
-"""List what could not be looked at: what it is, why, and how to make it measurable."""
+"""List missing inputs, each with the reason and a way to measure it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _ENDED: Final = 2  # times the usual distance of mismatches that the newest may 
 
 @dataclass(frozen=True)
 class Reading:
-    """One row of ``diagnosis_weight_readings``; `tensors` maps what was sampled (name, dtype, shape) to its hash."""
+    """One row of ``diagnosis_weight_readings``. `tensors` maps a sample (name, dtype, shape) to its hash."""
 
     source: str
     replica: str | None
@@ -41,14 +41,13 @@ class Reading:
 
     @property
     def part(self) -> Part:
-        """What it may be compared with."""
+        """Key of the readings that it can be compared with."""
         return self.worker, self.layout
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Replicas that have other weights than others of the same version. `wrong`: which, where that can be said; `why`:
-    how."""
+    """Replicas with different weights of one version. `wrong`: the deviating ones, if known. `why`: the difference."""
 
     version: str
     step: int | None
@@ -72,15 +71,15 @@ class Mismatch:
 
     @property
     def tensors(self) -> str:
-        """Some of the tensors, for people."""
+        """Names of some of the tensors."""
         names = [name.split(" ")[0] for name in self.different[:_NAMED]]
         return ", ".join(names) + (", …" if len(self.different) > _NAMED else "")
 
 
 @dataclass(frozen=True)
 class Reuse:
-    """A version that names several different weights. `source`: who said so, "trainer" or "worker"; `versions`: how
-    many there are."""
+    """A version that names several different weights. `source`: "trainer" or "worker". `versions`: number
+    of weights."""
 
     version: str
     step: int | None
@@ -241,7 +240,7 @@ class Readings:
         return agreed
 
     def _is_new(self, key: str, version: str) -> bool:
-        """Whether a tensor changed with a version, as the trainer says."""
+        """Return whether a tensor changed with a version, by the trainer's readings."""
         versions = list(self._trainer)
         at = versions.index(version)
         return at > 0 and self._trainer[versions[at - 1]].get(key) != self._trainer[version].get(key)
@@ -257,7 +256,7 @@ class Readings:
         return None
 
     def _differ(self, one: str, other: str, row: Reading) -> bool:
-        """Whether two versions are of different weights, by the trainer or by another replica's same part."""
+        """Return whether two versions have different weights, by the trainer or by the same part of another replica."""
         first, second = self._trainer.get(one), self._trainer.get(other)
         if first is not None and second is not None:
             return any(key in first and first[key] != second.get(key, first[key]) for key in row.tensors)
@@ -276,7 +275,7 @@ def _minority(rows: list[Reading]) -> list[Reading]:
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]], layouts: Mapping[str, tuple[str, ...]]) -> Readings:
-    """From rows of ``diagnosis_weight_readings`` and the tensors of each layout."""
+    """Build it from rows of ``diagnosis_weight_readings`` and the tensors of each layout."""
     readings = []
     for row in rows:
         keys, hashes = layouts.get(row["layout"], ()), row["tensor_hashes"] or ()

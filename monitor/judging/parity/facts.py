@@ -41,7 +41,7 @@ _TRAINER_HEAD: Final = ("trainer.lm_head_dtype", "trainer.head_dtype")
 
 
 def facts_of(source: Source, run: str) -> Facts:
-    """All facts of a run. Raises `QueryError` as the source does."""
+    """Return all facts of a run. Raises the errors of the source."""
     recorded: dict[str, list[Any]] = {}
     # No column of times below: to make datetimes of them, pyarrow would load pandas.
     configs = queries.diagnosis_configs(source, run=run).drop_columns("time").to_pylist()

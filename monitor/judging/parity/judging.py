@@ -46,19 +46,18 @@ class Setting:
 
     @property
     def words(self) -> str:
-        """The value for people."""
+        """Value as text."""
         return _words(self.value, recorded=self.known)
 
     @property
     def reference_words(self) -> str:
-        """The reference's value for people."""
+        """The reference's value as text."""
         return _words(self.reference, recorded=self.reference_known)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One requirement of the recipe, or one fact that must be the same, with what is expected and the settings it was
-    judged by."""
+    """One requirement of the recipe, or one fact that must be equal, with its expectation and the compared settings."""
 
     name: str
     layer: Layer | None
@@ -71,7 +70,7 @@ class Check:
 
     @property
     def verdict(self) -> Verdict:
-        """What it means for parity."""
+        """Meaning for parity."""
         if self.outcome in {"met", self.reference}:
             return "at_parity"
         return "unknown" if self.outcome == "unknown" else "not_at_parity"
@@ -112,10 +111,10 @@ def compare(
 
     Args:
         source: a `Reader` or a `Store`.
-        run: which run.
-        reference: a run of the same home; None: the recipe alone.
-        recipe: None: the shipped one.
-        name: what the recipe is called in the result.
+        run: name of the run.
+        reference: a run of the same data directory, or None for the recipe alone.
+        recipe: recipe, or None for the shipped one.
+        name: name of the recipe in the result.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -173,7 +172,7 @@ def _side(fact: str, facts: Facts) -> tuple[bool, Any, str | None]:
 
 
 def _provenance(fact: str, facts: Facts) -> str | None:
-    """Return "set" or "left to vLLM"; None for no setting of an engine, or where its arguments were not recorded."""
+    """Return "set" or "left to vLLM", or None for other settings and unrecorded arguments."""
     known = fact in facts and fact.startswith(("engine.", "config."))
     if not known or not any(name.startswith("arguments.") for name in facts):
         return None
@@ -181,8 +180,7 @@ def _provenance(fact: str, facts: Facts) -> str | None:
 
 
 def _values(fact: str, facts: Facts) -> Any:
-    """Return the one value, or a list of them, in an order of their own, where there are several; None: not known, or
-    null."""
+    """Return the one value, or an ordered list of several, or None if unknown or null."""
     values = facts.get(fact, (None,))
     return values[0] if len(values) == 1 else sorted(values, key=repr)
 
@@ -195,7 +193,7 @@ def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> I
 
 
 def trends(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Trend]:
-    """Return what was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
+    """Return the values of `metrics`, by metric. Raises the errors of the source."""
     by_metric: dict[str, dict[int, float]] = {}
     rows = queries.app_points(source, run=run, since=-1, metrics=list(metrics))
     columns = (rows[name].to_pylist() for name in ("metric", "step", "value"))

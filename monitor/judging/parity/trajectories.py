@@ -89,8 +89,8 @@ def follow(band: Band, run: Trend, reference: Trend) -> Trajectory:
 
 
 def in_blocks(run: Trend, reference: Trend) -> tuple[NDArray[np.int64], Floats, Floats] | None:
-    """Return the common steps in blocks [B, T], and both runs' values there; None: too few. What is left over at the
-    end is left out."""
+    """Return the common steps in blocks [B, T] and both runs' values, or None for too few. A partial last block is
+    omitted."""
     steps = np.array(sorted(run.keys() & reference.keys()), np.int64)
     length = max(_SHORTEST, len(steps) // _BLOCKS)
     count = len(steps) // length
