@@ -37,7 +37,7 @@ def task_of(arguments: Arguments, step: int | None = None) -> Task:
     if (arguments.sample is None) == (arguments.name is None):
         refuse_usage("pass a RUN or --sample FILE")
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
-        raise ConfigurationError(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
+        raise ConfigurationError(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION; write e.g. my_trainer:score")
     setup = Setup(
         models=_models(arguments.model),
         arguments=arguments.engine_args,

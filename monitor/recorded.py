@@ -110,7 +110,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         readable = manifest["format"] <= FORMAT and manifest["schema"] <= SCHEMA_VERSION
         missing = [kind for kind in manifest["kinds"] if not (folder / f"{kind}.parquet").is_file()]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigurationError(f"{folder} is not an exported run: cannot read {MANIFEST} ({error})") from error
+        raise ConfigurationError(
+            f"{folder} is not an exported run: cannot read {MANIFEST} ({error}); name the folder that has it"
+        ) from error
     if not readable:
         raise ConfigurationError(f"{folder}: exported by a newer logprobe; upgrade")
     if missing:

@@ -60,7 +60,7 @@ _Limit = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Threshold(settings_file.Settings):
-    """One threshold."""
+    """A user's threshold on a metric."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80), AfterValidator(_free)]
     """name of the alert"""
@@ -111,7 +111,7 @@ class Threshold(settings_file.Settings):
         return hashlib.sha256(repr(judged).encode()).hexdigest()[:12]
 
     def look(self, value: float | None) -> Seen:
-        """Compare the value of one step; None or NaN: not measured."""
+        """Compare the value of one step, where None and NaN mean not measured."""
         if value is None or math.isnan(value):
             return Seen(None, f"{self.called} was not measured")
         beyond = value > self.above if self.above is not None else self.below is not None and value < self.below
@@ -144,7 +144,7 @@ def of_file(file: Path) -> tuple[Threshold, ...]:
     try:
         text = limits.read_text(file, limits.SETTINGS)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: cannot be read ({error})") from error
+        raise ConfigurationError(f"{file}: cannot be read ({error}); check its path and permissions") from error
     return _checked(settings_file.given(located.parse(text, str(file)), SECTION))
 
 

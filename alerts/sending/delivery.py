@@ -55,7 +55,7 @@ class Deadline:
     def run(self, work: Callable[[], T]) -> T:
         """Return or raise what `work` does. Raise `ChannelError` (``uncertain``) if it takes too long or must stop."""
         if self._left is not None and not self._left.done():
-            raise ChannelError("uncertain", "an earlier call is still hanging")
+            raise ChannelError("uncertain", "an earlier call is still hanging; it is tried again")
         future: Future[T] = Future()
         threading.Thread(target=_fulfil, args=(future, work), name="logprobe-call", daemon=True).start()
         deadline = time.monotonic() + self._seconds

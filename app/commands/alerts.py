@@ -96,7 +96,7 @@ def silence(arguments: Arguments) -> int:
         print(f"{harmless(done['id'])}: ended")
         return 0
     if not arguments.reason:
-        raise ConfigurationError("--reason is required")
+        raise ConfigurationError('--reason is required, e.g. --reason "maintenance"')
     document = {
         "id": secrets.token_hex(4),
         **_patterns(arguments.matchers),

@@ -97,7 +97,7 @@ def correct(
         InputError: shapes that do not agree, or advantages missing where the configuration needs them.
     """
     if config.needs_advantages and advantages is None:
-        raise InputError(f"advantages: the correction ({config}) needs them")
+        raise InputError(f"advantages: the correction ({config}) needs them; pass advantages=")
     logprobs = {"rollout_logprobs": rollout_logprobs, "trainer_logprobs": trainer_logprobs}
     batch = batch_of(logprobs, mask, advantages)
     tokens = tokens_of(config, batch)

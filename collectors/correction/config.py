@@ -105,13 +105,13 @@ class CorrectionConfig:
         if self.is_mode == "clip" and self.is_lower is None:
             raise ConfigurationError("is_mode='clip' needs is_lower; 'truncate' only limits weights from above")
         if self.is_mode != "truncate" and self.is_lower is None and self.is_upper is None:
-            raise ConfigurationError(f"is_mode={self.is_mode!r} needs is_lower or is_upper")
+            raise ConfigurationError(f"is_mode={self.is_mode!r} needs is_lower or is_upper; set one")
 
     def _check_rejection(self) -> None:
         if self.rs_level is None:
             return
         if self.rs_lower is None and self.rs_upper is None:
-            raise ConfigurationError(f"rs_level={self.rs_level!r} needs rs_lower or rs_upper")
+            raise ConfigurationError(f"rs_level={self.rs_level!r} needs rs_lower or rs_upper; set one")
         _check_bounds("rs_lower", self.rs_lower, "rs_upper", self.rs_upper, signed=self.rs_measure == "prob_diff")
         if self.rs_by_advantage and self.rs_level != "token":
             raise ConfigurationError(f"rs_by_advantage=True goes with rs_level='token', not {self.rs_level!r}")

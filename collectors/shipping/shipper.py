@@ -114,9 +114,9 @@ class Shipper:
             if self._options.drain and not self.queue.waiting() and self.queue.unread is None:
                 return None
             if not self._options.drain and time.monotonic() >= deadline:
-                raise HomeBusyError(f"{self._home} has a shipper already")
+                raise HomeBusyError(f"{self._home} has a shipper already; do not start another")
             if self._stop.wait(LOOK_SECONDS):
-                raise HomeBusyError(f"{self._home} is shipped by another process")
+                raise HomeBusyError(f"{self._home} is shipped by another process; wait for its end, or stop it")
         return lock
 
     # --- the spool ---

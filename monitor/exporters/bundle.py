@@ -181,7 +181,7 @@ def read_manifest(path: Path) -> Manifest:
     if newer:
         raise ConfigurationError(f"{path}: written by a newer logprobe; upgrade")
     if not isinstance(run, str) or not run or not files:
-        raise ConfigurationError(f"{path}: not a logprobe bundle (it has no run name)")
+        raise ConfigurationError(f"{path}: not a logprobe bundle (it has no run name); export it again")
     return manifest
 
 
@@ -201,7 +201,9 @@ def records(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
                 except pa.ArrowMemoryError:
                     raise
                 except pa.ArrowException as error:
-                    raise ConfigurationError(f"{path}: {name} cannot be read as Parquet ({error})") from error
+                    raise ConfigurationError(
+                        f"{path}: {name} cannot be read as Parquet ({error}); copy the file again"
+                    ) from error
 
 
 class _Part(io.RawIOBase):

@@ -46,7 +46,7 @@ def flattened(name: str, value: Any, cu_seqlens: Any = None) -> Ragged:
         return _from_list(name, value)
     array = arrays.numbers_on_host(name, value)
     if array.ndim == _PADDED and cu_seqlens is not None:
-        raise InputError(f"{name}: cu_seqlens goes with packed [tokens], not with shape {array.shape}")
+        raise InputError(f"{name}: cu_seqlens goes with packed [tokens], not with shape {array.shape}; leave it out")
     if array.ndim == _PADDED:
         return Ragged(array.reshape(-1), np.full(len(array), array.shape[1], np.int64))
     if array.ndim != 1:
@@ -79,7 +79,7 @@ def mask_of(mask: Any, lengths: NDArray[np.int64], cu_seqlens: Any = None) -> Ra
     given = flattened("mask", mask, cu_seqlens)
     require_lengths("mask", given, lengths)
     if given.values.dtype.kind == "f" and np.isnan(given.values).any():
-        raise InputError("mask: NaN does not say whether a token counts")
+        raise InputError("mask contains NaN; use 0 or 1")
     return Ragged(given.values != 0, lengths)
 
 

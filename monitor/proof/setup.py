@@ -95,7 +95,7 @@ def settings_of(text: str | None) -> dict[str, object]:
     try:
         settings = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError(f"--trainer-args: invalid JSON ({error})") from error
+        raise ConfigurationError(f"--trainer-args: invalid JSON ({error}); write an object such as {{}}") from error
     if not isinstance(settings, dict):
         raise ConfigurationError(f"--trainer-args: {text!r} is not a JSON object")
     return settings

@@ -243,7 +243,9 @@ class Service:
         try:
             server = FlightServer(self, host=healthz.HOST, port=0, token=token, actions=actions)
         except (OSError, pa.ArrowException) as error:
-            raise ConfigurationError(f"cannot listen on {healthz.HOST} ({error})") from error
+            raise ConfigurationError(
+                f"cannot listen on {healthz.HOST} ({error}); choose another health_port"
+            ) from error
         stack.callback(server.shutdown)
         self._home.write_service_info(
             ServiceInfo(
@@ -328,7 +330,7 @@ class Service:
 
     def _refuse_when_stopping(self) -> None:
         if self._stop.is_set():
-            raise ServiceUnavailableError(f"the service of {self._home.path} is stopping")
+            raise ServiceUnavailableError(f"the service of {self._home.path} is stopping; start it again: logprobe up")
 
     def ingest(self) -> Progress:
         """Ingest the spool and return its `Ingested` once readers can see it."""

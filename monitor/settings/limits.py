@@ -95,7 +95,7 @@ def settings_text(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: cannot be read ({error})") from error
+        raise ConfigurationError(f"{file}: cannot be read ({error}); check its path and permissions") from error
 
 
 def read_bytes(file: Path, limit: Limit, *, not_for: int = 0) -> bytes:

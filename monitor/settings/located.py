@@ -112,7 +112,7 @@ def _has(value: Any, key: Any) -> bool:
 def _value(loader: yaml.SafeLoader, node: yaml.Node, file: str, depth: int) -> Any:
     place = Place(file, node.start_mark.line + 1)
     if depth > _DEEPEST:
-        raise ConfigurationError(f"{place}: nested too deeply")
+        raise ConfigurationError(f"{place}: nested too deeply; flatten it")
     if isinstance(node, yaml.MappingNode):
         return _table(loader, node, file, depth)
     if isinstance(node, yaml.SequenceNode):

@@ -55,7 +55,7 @@ def identify(home: Path, folder: Path, *, ours: bool, expected: int, disk: Disk 
                 replace_file(path, wanted.encode(), disk=disk)
             disk.sync(path.parent)  # a killed process may not have come to it
     except OSError as error:
-        raise StoreError(f"{folder} cannot be written ({error})") from error
+        raise StoreError(f"{folder} cannot be written ({error}); make room, or the folder writable") from error
     return wanted
 
 

@@ -43,7 +43,9 @@ def create(connection: duckdb.DuckDBPyConnection, home: Home, said: Said) -> Non
         raise
     except duckdb.Error as error:
         rollback(connection)
-        raise StoreError(f"{home.database}: its tables cannot be created ({error})") from error
+        raise StoreError(
+            f"{home.database}: its tables cannot be created ({error}); make room, or the folder writable"
+        ) from error
     with suppress(duckdb.Error):  # a lost log must not take the schema, and with it the store's identity, away
         connection.execute("CHECKPOINT")
 

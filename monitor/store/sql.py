@@ -200,7 +200,7 @@ def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
-        raise QueryError(f"one statement at a time, not {len(statements)}")
+        raise QueryError(f"one statement at a time, not {len(statements)}; run them one by one")
     _check_reads(connection, statements[0])
     return statements[0].query
 
@@ -241,7 +241,9 @@ def _check_node(connection: duckdb.DuckDBPyConnection, node: dict[str, Any]) -> 
     if kind == "TABLE_FUNCTION":
         _check_table_function(connection, str(node["function"].get("function_name", "")).lower())
     if str(node.get("function_name", "")).lower() in REFUSED_FUNCTIONS:
-        raise QueryError(f"the function {node['function_name']} is refused: it waits, or changes what is not a row")
+        raise QueryError(
+            f"the function {node['function_name']} is refused: it waits, or changes other things than rows; leave it out"
+        )
     if kind in ("BASE_TABLE", "SHOW_REF"):
         names = [str(node.get(part) or "") for part in ("catalog_name", "schema_name", "table_name")]
         if _FILE_SIGNS.intersection("".join(names)) or names[1].lower() not in _SCHEMAS:

@@ -449,7 +449,9 @@ class Store:
                     f"{path} or its log is damaged ({message}); it is an index of the files beside it: move it and "
                     f"{path.name}.wal away and start again, and it is made again"
                 ) from error
-            raise StoreError(f"cannot open {path}: {message}") from error
+            raise StoreError(
+                f"cannot open {path}: {message}; close other programs that use it, or check its permissions"
+            ) from error
 
     def _once_unlocked(self) -> duckdb.DuckDBPyConnection:
         """Return the file, opened: its next owner waits for a command that reads it at this moment."""

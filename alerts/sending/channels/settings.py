@@ -135,7 +135,7 @@ def read_secret(label: str, place: str, environment: Mapping[str, str]) -> Secre
     if place.startswith("$"):
         where = f"{label}: the environment variable {place[1:]}"
         if place[1:] not in environment:
-            raise ConfigurationError(f"{where} is not set")
+            raise ConfigurationError(f"{where} is not set; export it where the service starts")
         value = environment[place[1:]]
     elif place.startswith(("/", "~/", "./")):
         where = f"{label}: the file {place}"
@@ -147,7 +147,9 @@ def read_secret(label: str, place: str, environment: Mapping[str, str]) -> Secre
         )
     secret = value.strip()
     if not secret or not secret.isprintable() or " " in secret:
-        raise ConfigurationError(f"{where} is empty, or is not a single line without spaces")
+        raise ConfigurationError(
+            f"{where} is empty, or is not a single line without spaces; write the secret alone on one line"
+        )
     return SecretStr(secret)
 
 
@@ -156,4 +158,6 @@ def _read_private(file: Path) -> str:
         return limits.read_text(file, limits.SETTINGS, not_for=_NOT_PRIVATE)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise ConfigurationError(f"{file}: cannot read the secret ({reason})") from None
+        raise ConfigurationError(
+            f"{file}: cannot read the secret ({reason}); make it readable for the service's user"
+        ) from None

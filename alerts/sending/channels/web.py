@@ -72,7 +72,7 @@ def checked_url(url: SecretStr, label: str) -> SecretStr:
     except ValueError:
         valid = False
     if not valid or not url.get_secret_value().isascii():
-        raise ConfigurationError(f"{label} is not an https:// or http:// URL")
+        raise ConfigurationError(f"{label} is not an https:// or http:// URL; write the whole address")
     try:
         literal = forbidden(parts.hostname or "")
     except ValueError:

@@ -86,7 +86,9 @@ def key_of(secret: SecretStr) -> bytes:
     try:
         key = base64.b64decode(text.removeprefix(_PREFIX), validate=True) if text.startswith(_PREFIX) else text.encode()
     except binascii.Error:
-        raise ConfigurationError("the webhook's secret starts with whsec_, but no base64 follows") from None
+        raise ConfigurationError(
+            "the webhook's secret starts with whsec_, but no base64 follows; copy it again"
+        ) from None
     if len(key) < _SHORTEST_KEY:
         short = f"the webhook's secret has less than {_SHORTEST_KEY} bytes; make one: openssl rand -hex 32"
         raise ConfigurationError(short)

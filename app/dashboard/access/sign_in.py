@@ -73,7 +73,7 @@ def load(home: Path) -> SignIn | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file}: cannot be read ({error})") from error
+        raise ConfigurationError(f"{file}: cannot be read ({error}); check its permissions") from error
     if "auth" not in document:
         return None
     if mode & (stat.S_IRWXO | stat.S_IWGRP):
@@ -109,7 +109,9 @@ def _providers(file: Path, auth: Mapping[str, Any]) -> tuple[str | None, ...]:
         raise ConfigurationError(f"{file}: [auth] names no provider; it needs {', '.join(_NEEDED)}")
     for name, section in sections.items():
         if name and "_" in name:  # Streamlit's way to look a provider up cannot do with one
-            raise ConfigurationError(f"{file}: [auth.{name}]: the name of a provider cannot have an underscore in it")
+            raise ConfigurationError(
+                f"{file}: [auth.{name}]: the name of a provider cannot contain an underscore; rename it"
+            )
         missing = [key for key in _NEEDED if not section.get(key)]
         if missing:
             raise ConfigurationError(f"{file}: [auth{f'.{name}' if name else ''}] lacks {', '.join(missing)}")

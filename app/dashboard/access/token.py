@@ -74,7 +74,9 @@ def _written(home: Home, token: str) -> Iterator[Path]:
         yield Path(name)
         Path(name).unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"{path(home)}: cannot be written ({error.strerror})") from error
+        raise ConfigurationError(
+            f"{path(home)}: cannot be written ({error.strerror}); make room, or the folder writable"
+        ) from error
 
 
 def mark(token: str) -> str:

@@ -1,5 +1,4 @@
-"""A parity recipe: requirements on facts of a run, read from YAML. ``parity.yaml`` beside this file is the shipped
-one."""
+"""A parity recipe: requirements on facts of a run, read from YAML. ``parity.yaml`` is the shipped one."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class _Part(BaseModel):
 
 
 class Requirement(_Part):
-    """One thing that must hold: one alternative of `any`, with all its facts."""
+    """One requirement: one alternative of `any` must hold with all its facts."""
 
     name: str
     layer: Layer
@@ -46,11 +45,11 @@ class Requirement(_Part):
 
     @property
     def words(self) -> str:
-        """What has to hold, for people."""
+        """Requirement as text."""
         return "; or ".join(_words(alternative) for alternative in self.any)
 
     def outcome(self, facts: Facts) -> Outcome:
-        """Whether it holds; unknown where a fact that could decide it is not known."""
+        """Return whether it holds, unknown if a decisive fact is unknown."""
         outcomes = [_alternative(alternative, facts) for alternative in self.any]
         return next((outcome for outcome in ("met", "unknown") if outcome in outcomes), "violated")
 
@@ -76,7 +75,7 @@ class Band(_Part):
 
 
 class Recipe(_Part):
-    """What parity asks for; see the head of ``parity.yaml``."""
+    """Requirements of parity, see the head of ``parity.yaml``."""
 
     requirements: tuple[Requirement, ...] = ()
     same: tuple[str, ...] = ()
@@ -103,7 +102,7 @@ def read(path: Path) -> Recipe:
     try:
         text = limits.read_text(path, limits.SETTINGS)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the recipe {path}: {error}") from error
+        raise ConfigurationError(f"cannot read the recipe {path}: {error}; check the path") from error
     return _parsed(text, str(path))
 
 
@@ -125,7 +124,7 @@ def _parsed(text: str, name: str) -> Recipe:
 
 
 def _words(alternative: Mapping[str, Any]) -> str:
-    """Return a text of the facts and what is wanted of them.
+    """Return the facts and their required values as text.
 
     >>> _words({"sampling.top_p": 1, "sampling.top_k": [0, -1]})
     'sampling.top_p = 1, sampling.top_k = 0 or -1'
@@ -138,7 +137,7 @@ def _words(alternative: Mapping[str, Any]) -> str:
 
 
 def spoken(value: Any) -> str:
-    """Return a value as users read it: YAML's words for what has no other."""
+    """Return a value as text, in YAML's words for null and booleans."""
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
