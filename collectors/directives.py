@@ -134,7 +134,7 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
         raise DirectiveError(f"not a directive: {error}") from error
     if key is not None and not _is_signed(document, signature, key):
         raise DirectiveError(
-            "the directive's signature is missing or wrong; do trainer and service have the same directive.key?"
+            "the directive's signature is missing or wrong; give trainer and service the same directive.key"
         )
     if document.get("format") != FORMAT:
         raise DirectiveError(

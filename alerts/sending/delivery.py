@@ -278,5 +278,5 @@ class Dispatcher:
         return self._senders
 
     def close(self) -> None:
-        """Return when sending has ended. The event has been set, so this takes as long as one look at it."""
+        """Wait for the end of sending, which the set event ends soon."""
         self._pool.shutdown(wait=True)

@@ -146,8 +146,7 @@ def _foreign(whole: Gap | None, legs: Mapping[Departs, Gap | None], off: Collect
 
 
 def _unlike_the_run(whole: Gap | None, legs: Mapping[Departs, Gap | None]) -> bool:
-    """Return whether a fresh engine is far from all others, r among them: it is not the one that sampled, and its
-    settings made no gap."""
+    """Return whether a fresh engine deviates from all others, r included. It is not the one that sampled then."""
     trainer, *fresh = (legs.get(leg) for leg in ("trainer", *_OF_FRESH))
     if whole is None or trainer is None or None in fresh:
         return False

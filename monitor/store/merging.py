@@ -105,10 +105,10 @@ class Merger:
         return len(self._paths)
 
     def run_once(self, *, runs: Collection[str] | None = None, full: bool = False) -> tuple[MergeReport, list[Refused]]:
-        """Merge everything, or all of some `runs`; `full`: only what fills a file, or half of it.
+        """Merge all segments, or those of some `runs`. `full`: only as many as fill a file, or half of it.
 
-        What cannot be merged now stays, is named in the report and tried again. A segment that cannot be trusted any
-        more is returned with its reason and is not tried again.
+        A failing segment stays, is named in the report and is tried again. A corrupt one is returned with its reason
+        and is not tried again.
         """
         report, refused = MergeReport(), list[Refused]()
         with self._lock:

@@ -40,13 +40,13 @@ def bisect(
     """Find the settings that make the gap.
 
     Args:
-        sequences: what is scored.
+        sequences: sequences to score.
         setup: checkpoints, engine and trainer.
-        knobs: what to try.
+        knobs: settings to try.
         floor: K3 that counts as agreement.
-        minutes: after which no arm is started.
-        run: starts a process, or has its answer; as `run_scorer`.
-        countdown: is told of each arm.
+        minutes: time after which no arm is started.
+        run: starts a process or returns its kept answer, like `run_scorer`.
+        countdown: called for each arm.
 
     Raises:
         ConfigurationError: neither engine nor reference could score anything.

@@ -151,8 +151,7 @@ class Scorer:
         return self._finish()
 
     def rates(self) -> list[float]:
-        """Return the tokens/s of further rounds over the sample: what an engine does once, such as compiling, is not in
-        them."""
+        """Return the tokens/s of further rounds over the sample, without one-time work such as compiling."""
         rates: list[float] = []
         ends = time.monotonic() + _TIMED
         while len(rates) < _FEWEST or (len(rates) < _ROUNDS and time.monotonic() < ends):
