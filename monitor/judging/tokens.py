@@ -247,7 +247,8 @@ def _broken(r_M: Floats, t_M: Floats) -> Bools:
     nonfinite = ~(np.isfinite(r_M) & np.isfinite(t_M))
     with np.errstate(invalid="ignore"):
         found: Bools = nonfinite | is_sentinel(r_M) | is_sentinel(t_M) | (np.maximum(r_M, t_M) > MAX_LOGPROB)
-        return found | zero_of_unlikely(t_M, r_M)
+        found |= zero_of_unlikely(t_M, r_M)
+    return found
 
 
 def _versions(table: pa.Table, lengths_S: Codes, own_M: Codes, mask_M: Bools) -> pa.ChunkedArray:
