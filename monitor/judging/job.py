@@ -44,7 +44,7 @@ class DiagnosisStage:
     """Keeps the tables ``diagnoses``, ``diagnosis_changes`` and ``known_levels``. One per store."""
 
     name = "diagnosis"
-    reads = ("step_summaries", "step_pairs", "step_slices", "acceptances", "experiments")
+    reads = ("step_summaries", "acceptances", "experiments")
     writes = ("diagnoses", "diagnosis_changes", "known_levels")
     together = 1
 

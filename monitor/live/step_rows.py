@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
+from logprobe.monitor import ragged
 from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import BY_PARTS, HAS, MISSING, RECEIVED, UNALIGNED
 from logprobe.monitor.live.rows import NONE
@@ -35,67 +36,60 @@ _PRODUCTS: Final = {
     "c_qn": ("sum_ratio_m1", "n"),
 }
 _SUMS: Final = {"d": "sum_d", "abs_d": "sum_abs_d", "k3": "sum_k3"}
-_SLICED: Final = pa.schema(
-    {
-        "run": pa.string(),
-        "step": pa.int64(),
-        "version": pa.int64(),
-        "replica": pa.string(),
-        "cached": pa.bool_(),
-        "in_flight": pa.bool_(),
-        "lag": pa.int64(),
-    }
-)
+_KIND: Final = {
+    "version": pa.int64(),
+    "replica": pa.string(),
+    "cached": pa.bool_(),
+    "in_flight": pa.bool_(),
+    "lag": pa.int64(),
+}
 _PLACES: Final = {column.name: place for place, column in enumerate(COLUMN_SPECS)}
 _Kind = tuple[int | None, str | None, bool | None, bool | None, int | None]
 _UNKNOWN: Final = (None, None, None)  # version, in_flight, lag
 
 
-def pair_rows(steps: Sequence[Step], sums: StepSums) -> pa.Table:
-    """Return the rows of ``step_pairs`` of some steps."""
-    return pa.concat_tables([_of_pair(steps, pair, sums.pair(pair)) for pair in PAIRS])
+def pair_lists(steps: Sequence[Step], sums: StepSums) -> pa.ListArray:
+    """Return the statistics of the pairs that were measured in each step [G], see the type ``step_pair``."""
+    of_pairs = [_of_pair(pair, sums.pair(pair)) for pair in PAIRS]
+    places = np.concatenate([rows for rows, _ in of_pairs])
+    table = pa.concat_tables([table for _, table in of_pairs])
+    return _lists(table.take(pa.array(np.argsort(places, kind="stable"))), places, len(steps))
 
 
-def _of_pair(steps: Sequence[Step], pair: str, sums: PairSums) -> pa.Table:
+def _of_pair(pair: str, sums: PairSums) -> tuple[NDArray[np.intp], pa.Table]:
     rows = np.flatnonzero(sums.measured)
-    columns: dict[str, Any] = _keys(steps, rows) | {"pair": pa.repeat(pair, len(rows))}
     valid = sums.n[rows] > 0
-    columns["compared"] = sums.compared[rows].astype(np.int64)
+    columns: dict[str, Any] = {"pair": pa.repeat(pair, len(rows)), "compared": sums.compared[rows].astype(np.int64)}
     for column in COLUMN_SPECS:
         values = np.asarray(sums.tokens[column.name])[rows].astype(column.dtype)
         columns[column.name] = values if column.reduction == "sum" else pa.array(values, mask=~valid)
     for name, (one, other) in _PRODUCTS.items():
         columns[name] = sums.sequences.sum(sums.column(one) * sums.column(other))[rows]
-    return pa.table(columns)
+    return rows, pa.table(columns)
 
 
-def _keys(steps: Sequence[Step], rows: NDArray[np.intp]) -> dict[str, pa.Array]:
-    some = [steps[row] for row in rows.tolist()]
-    return {
-        "run": pa.array([step.run.name for step in some], pa.string()),
-        "step": pa.array([step.number for step in some], pa.int64()),
-    }
+def _lists(table: pa.Table, places: Any, count: int) -> pa.ListArray:
+    """Return the rows of a table, which are in the order of their places, as a list of each place [G]."""
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=count))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), ragged.one_array(table.to_struct_array()))
 
 
-def slice_rows(steps: Sequence[Step]) -> pa.Table:
-    """Return the rows of ``step_slices`` of some steps that were summed up (see `steps.step_sums`)."""
+def slice_lists(steps: Sequence[Step]) -> pa.ListArray:
+    """Return the slices of each step that was summed up (see `steps.step_sums`) [G], see the type ``step_slice``; in an
+    order of their own, whichever record came first."""
     of_runs = orders(steps)
-    codes: dict[tuple[int, _Kind], int] = {}
-    index, values = list[int](), list[NDArray[np.float64]]()
+    index, values = list[tuple[int, _Kind]](), list[NDArray[np.float64]]()
     for place, step in enumerate(steps):
         rows = _measured(step)
         if len(rows):
             values.append(step.trained["backend"][rows])
             kinds = _Kinds(step, of_runs[step.run])
-            index += [codes.setdefault((place, kind), len(codes)) for kind in map(kinds.of, rows.tolist())]
-    groups = Groups(np.array(index, np.intp), len(codes))
-    table = pa.Table.from_pylist(
-        [
-            dict(zip(_SLICED.names, (steps[place].run.name, steps[place].number, *kind), strict=True))
-            for place, kind in codes
-        ],
-        _SLICED,
-    )
+            index += [(place, kinds.of(row)) for row in rows.tolist()]
+    known = sorted(set(index), key=_order)
+    codes = {slice_: code for code, slice_ in enumerate(known)}
+    groups = Groups(np.array([codes[slice_] for slice_ in index], np.intp), len(codes))
+    kinds_of = [dict(zip(_KIND, kind, strict=True)) for _, kind in known]
+    table = pa.Table.from_pylist(kinds_of, pa.schema(_KIND))
     sums = np.concatenate(values) if values else np.empty((0, len(COLUMN_SPECS)))
     n, abs_d = sums[:, _PLACES["n"]], sums[:, _PLACES["sum_abs_d"]]
     table = table.append_column("sequences", pa.array(groups.count().astype(np.int64)))
@@ -104,7 +98,12 @@ def slice_rows(steps: Sequence[Step]) -> pa.Table:
         table = table.append_column(name, pa.array(groups.sum(sums[:, _PLACES[column]])))
     for name, products in {"c_nn": n * n, "c_aa": abs_d * abs_d, "c_an": abs_d * n}.items():
         table = table.append_column(name, pa.array(groups.sum(products)))
-    return table
+    return _lists(table, np.array([place for place, _ in known], np.intp), len(steps))
+
+
+def _order(known: tuple[int, _Kind]) -> tuple[Any, ...]:
+    place, kind = known
+    return place, *((value is None, value if value is not None else 0) for value in kind)
 
 
 def _measured(step: Step) -> NDArray[np.intp]:

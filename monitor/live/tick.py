@@ -17,7 +17,7 @@ from logprobe.monitor.live.memory import Memory, Run, Step, StepKey
 from logprobe.monitor.live.recall import meet, names_met_elsewhere, recall
 from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.sequences import link
-from logprobe.monitor.live.step_rows import counts, pair_rows, slice_rows
+from logprobe.monitor.live.step_rows import counts, pair_lists, slice_lists
 from logprobe.monitor.live.steps import newest_counted, settle, step_sums
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
 
@@ -38,8 +38,8 @@ class Computed:
     times: Sequence[int]  # of the newest record, in microseconds, or `NONE`
     stored: Sequence[bool]  # whether the store has rows of the step
     counts: Mapping[str, NDArray[np.int64]]  # where r came from
-    pairs: pa.Table  # rows of ``step_pairs``
-    slices: pa.Table  # rows of ``step_slices``
+    pairs: pa.ListArray
+    slices: pa.ListArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,6 @@ def _computed(steps: Sequence[Step]) -> Computed:
         times=[newest_counted(step) for step in steps],
         stored=[step.stored for step in steps],
         counts=counts(steps),
-        pairs=pair_rows(steps, sums),
-        slices=slice_rows(steps),
+        pairs=pair_lists(steps, sums),
+        slices=slice_lists(steps),
     )

@@ -372,17 +372,15 @@ def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
     summaries = summaries.append_column("computed_at", pa.array([now] * len(runs), pa.timestamp("us", "UTC")))
     for name, counted in computed.counts.items():
         summaries = summaries.append_column(name, pa.array(counted))
+    summaries = summaries.append_column("pairs", computed.pairs).append_column("slices", computed.slices)
     if any(computed.stored):
         _forget(to, keys.filter(pa.array(computed.stored)))
     to.execute("live_metrics", pa.table(metrics))
-    for table, rows in (("step_pairs", computed.pairs), ("step_slices", computed.slices)):
-        if rows.num_rows:
-            to.execute("append", rows, table=table)
     to.execute("live_summaries", summaries)
 
 
 def _forget(to: Transaction, keys: pa.Table) -> None:
-    """Forget the rows of steps that are written again."""
+    """Forget the metrics of steps that are written again."""
     runs, steps = keys["run"].to_pylist(), keys["step"].to_numpy()
     span = {
         "first_run": min(runs),
@@ -390,5 +388,4 @@ def _forget(to: Transaction, keys: pa.Table) -> None:
         "first": int(steps.min()),
         "last": int(steps.max()),
     }
-    for table in ("step_metrics", "step_pairs", "step_slices"):
-        to.execute("live_forget", keys, table=table, **span)
+    to.execute("live_forget", keys, **span)

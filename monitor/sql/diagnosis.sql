@@ -65,11 +65,11 @@ SELECT w.run, c.step, coalesce(configs, 0) AS configs, coalesce(readings, 0) AS 
 FROM wanted AS w
 LEFT JOIN computed AS c ON c.run = w.run LEFT JOIN configured AS k ON k.run = w.run LEFT JOIN read AS r ON r.run = w.run
 
--- diagnosis_slices: Rows of step_slices of some steps, each of $steps one of the run at its place in $runs. $lowest and $highest: of $steps.
--- Grain: that of step_slices, in the order of runs and steps. Inputs: step_slices.
+-- diagnosis_slices: Slices of some steps, each of $steps one of the run at its place in $runs. $lowest and $highest: of $steps.
+-- Grain: slice of a step, in the order of runs and steps. Inputs: step_summaries.
 WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($steps::BIGINT[]) AS step)
-SELECT s.*
-FROM step_slices AS s SEMI JOIN wanted AS w ON w.run = s.run AND w.step = s.step
+SELECT s.run, s.step, unnest(s.slices, max_depth := 2)
+FROM step_summaries AS s SEMI JOIN wanted AS w ON w.run = s.run AND w.step = s.step
 WHERE s.step BETWEEN $lowest::BIGINT AND $highest::BIGINT
 ORDER BY ALL
 

@@ -21,7 +21,7 @@ SELECT step, revision FROM step_summaries WHERE run = $run AND list_contains($st
 SELECT (used_blocks * block_size)::BIGINT AS bytes, (free_blocks * block_size)::BIGINT AS free_bytes FROM pragma_database_size()
 
 -- freeze_rows: What is kept of steps. Grain: step of incoming (Arrow: run, step). Inputs: incoming, step_summaries, step_metrics, training_sequences,
--- rollout_sequences, step_pairs.
+-- rollout_sequences.
 WITH counted AS (
     SELECT t.step, count(*) FILTER (n_expected > 0) AS with_tokens,
            count(*) FILTER (n_expected > 0 AND (rollout_source = 'joined' OR received_max_abs_diff IS NOT NULL)) AS independent,
@@ -33,8 +33,6 @@ WITH counted AS (
 ), measured AS (
     SELECT step, map(list(metric ORDER BY metric), list(value ORDER BY metric)) AS metrics
     FROM step_metrics WHERE (run, step) IN (SELECT (run, step) FROM incoming) GROUP BY step
-), compared AS (
-    SELECT step, list(p ORDER BY pair) AS pairs FROM step_pairs AS p WHERE (run, step) IN (SELECT (run, step) FROM incoming) GROUP BY step
 )
 SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, coalesce(with_tokens, 0) AS with_tokens,
        coalesce(independent, 0) AS independent, engines, metrics, pairs,
@@ -42,7 +40,7 @@ SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, coalesc
         'unseen': s.unseen, 'unseen_tokens': s.unseen_tokens, 'unaligned': s.unaligned, 'other_ids': s.other_ids, 'routed': s.routed,
         'versions_compared': s.versions_compared, 'versions_differing': s.versions_differing, 'engine_older': s.engine_older, 'engine_newer': s.engine_newer} AS counts
 FROM incoming AS i JOIN step_summaries AS s ON s.run = i.run AND s.step = i.step
-LEFT JOIN counted AS c ON c.step = i.step LEFT JOIN measured AS m ON m.step = i.step LEFT JOIN compared AS p ON p.step = i.step
+LEFT JOIN counted AS c ON c.step = i.step LEFT JOIN measured AS m ON m.step = i.step
 ORDER BY s.step
 
 -- freeze_rollouts_due: Engine's records that no kept sequence needs once the steps $steps of $run are gone: those that only their sequences were joined
@@ -84,8 +82,8 @@ SELECT i.step, f.time < i.time AS replaced FROM incoming AS i JOIN frozen_steps 
 -- freeze_steps: Grain: frozen step. Inputs: incoming (Arrow), as of freeze_rows.
 INSERT INTO frozen_steps BY NAME SELECT * EXCLUDE (metrics, pairs, counts) FROM incoming
 
--- freeze_pairs: Grain: frozen step and pair. Inputs: incoming (Arrow), as of freeze_rows.
-INSERT INTO step_pairs BY NAME SELECT unnest(p) FROM (SELECT unnest(pairs) AS p FROM incoming)
+-- freeze_pairs: Of frozen steps that the index knows, what the file has counts. Grain: step. Inputs: incoming (Arrow), as of freeze_rows.
+UPDATE step_summaries AS s SET pairs = i.pairs, slices = NULL FROM incoming AS i WHERE s.run = i.run AND s.step = i.step
 
 -- freeze_metrics: Metrics of frozen steps that the index does not know. Grain: step and metric. Inputs: incoming (Arrow), as of freeze_rows,
 -- step_summaries.
@@ -95,7 +93,7 @@ FROM (SELECT run, step, unnest(map_entries(metrics)) AS entry FROM incoming ANTI
 
 -- freeze_summaries: To be run after freeze_metrics. Grain: step. Inputs: incoming (Arrow), as of freeze_rows, step_summaries.
 INSERT INTO step_summaries BY NAME
-SELECT run, step, tokens, sequences, time, now() AS computed_at, nextval('revision') AS revision, unnest(counts) FROM incoming ANTI JOIN step_summaries USING (run, step)
+SELECT run, step, tokens, sequences, time, now() AS computed_at, nextval('revision') AS revision, pairs, unnest(counts) FROM incoming ANTI JOIN step_summaries USING (run, step)
 
 -- freeze_profiled: Frozen steps are not profiled again. Grain: step. Inputs: incoming (Arrow: run, step).
 INSERT OR REPLACE INTO profiled_steps SELECT run, step, 9223372036854775807, 0 FROM incoming

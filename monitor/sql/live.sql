@@ -52,9 +52,9 @@ SELECT r.run, r.sample_id, r.segment_id, r.row, r.group_id, r.replica, r.time, r
 FROM incoming AS i JOIN rollout_sequences AS r ON r.run = i.run AND r.segment_id = i.segment_id AND r.row = i.row
 ORDER BY i.number
 
--- live_forget: Rows of steps that are written again. {table}: of which table. Grain: run and step. Inputs: incoming (Arrow: run, step). Parameters: the
--- range of what is chosen, for the zone maps: steps need not be contiguous.
-DELETE FROM {table} AS s
+-- live_forget: Metrics of steps that are written again. Grain: run and step. Inputs: incoming (Arrow: run, step). Parameters: the range of what is
+-- chosen, for the zone maps: steps need not be contiguous.
+DELETE FROM step_metrics AS s
 WHERE run BETWEEN $first_run AND $last_run AND step BETWEEN $first AND $last
     AND EXISTS (FROM incoming AS c WHERE c.run = s.run AND c.step = s.step)
 

@@ -1,7 +1,7 @@
 -- What the verdict "identical" stands on. Grain: run and step of $runs, each between its numbers in $first and $last (both included; null: no bound). `n`: valid tokens, `zero`: those with a log-ratio of exactly 0,
 -- `independent`: sequences whose two log-probs the collectors saw where they were computed: r at the engine, t at the trainer.
 -- `blank`: those of sequences in which every log-prob is exactly 0 on both sides; of frozen steps, where that holds for the whole step.
--- Inputs: training_sequences, statistics of the pair "backend"; of frozen steps frozen_steps and step_pairs.
+-- Inputs: training_sequences, statistics of the pair "backend"; of frozen steps frozen_steps and step_summaries.
 WITH asked AS (
     SELECT unnest($runs::VARCHAR[]) AS run, unnest($first::BIGINT[]) AS first, unnest($last::BIGINT[]) AS last
 ), parts AS (
@@ -21,7 +21,7 @@ WITH asked AS (
     WHERE with_tokens > 0
     UNION ALL
     SELECT t.run, step, 0, n, n_zero_d, 0, 0, CASE WHEN sum_behaviour2 = 0 AND sum_policy2 = 0 THEN n END
-    FROM step_pairs AS t SEMI JOIN frozen_steps AS f ON f.run = t.run AND f.step = t.step
+    FROM (SELECT run, step, unnest(pairs, max_depth := 2) FROM step_summaries SEMI JOIN frozen_steps USING (run, step)) AS t
     JOIN asked AS a ON a.run = t.run AND t.step >= coalesce(a.first, t.step) AND t.step <= coalesce(a.last, t.step)
     WHERE pair = 'backend' AND n_expected > 0
 )

@@ -16,7 +16,6 @@ _GOING: Final = {
     "all_sequences": "freeze_forget",
     "all_statistics": "freeze_forget",
     "profiles": "forget_steps",
-    "step_slices": "forget_steps",
 }
 
 
@@ -38,7 +37,6 @@ def write(store: Store, cursor: Any, run: str, rows: pa.Table) -> None:
         store.execute(cursor, "forget_steps", again, table=table)
     steps = keys["step"].to_pylist()
     rollouts = store.read_within(cursor, "freeze_rollouts_due", run=run, steps=steps)
-    store.execute(cursor, "forget_steps", keys, table="step_pairs")
     for name in ("freeze_steps", "freeze_pairs", "freeze_metrics", "freeze_summaries"):
         store.execute(cursor, name, rows)
     store.execute(cursor, "freeze_profiled", keys)

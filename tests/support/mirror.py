@@ -33,8 +33,6 @@ TABLES: Mapping[str, str] = {
             "config_records",
             "health_records",
             "step_metrics",
-            "step_pairs",
-            "step_slices",
         )
     },
     "step_summaries": "SELECT * EXCLUDE (computed_at, revision) FROM step_summaries",
@@ -49,10 +47,7 @@ UNPLACED: Mapping[str, str] = {
     "all_statistics": "SELECT * EXCLUDE (segment_id, row) FROM all_statistics",
     "all_weights": "SELECT * EXCLUDE (segment_id, row) FROM all_weights",
     "rollout_sequences": "SELECT * EXCLUDE (segment_id, row, parts), len(parts) AS parts FROM rollout_sequences",
-    **{
-        name: TABLES[name]
-        for name in ("all_step_records", "health_records", "step_metrics", "step_pairs", "step_slices")
-    },
+    **{name: TABLES[name] for name in ("all_step_records", "health_records", "step_metrics")},
     "step_summaries": TABLES["step_summaries"],
 }
 

@@ -9,6 +9,35 @@ CREATE TABLE step_metrics (
     value  DOUBLE
 );
 
+-- Statistics of a pair in a step, of all sequences together; `c_*`: sums over sequences of products of their sums, which a standard error
+-- clustered by sequence needs.
+CREATE TYPE step_pair AS STRUCT(
+    pair VARCHAR,                         -- backend | update | total | reference
+    compared BIGINT,                      -- sequences
+    n BIGINT, n_expected BIGINT, sum_d DOUBLE, sum_d2 DOUBLE, sum_abs_d DOUBLE, sum_ratio_m1 DOUBLE, sum_ratio_m1_sq DOUBLE, sum_k3 DOUBLE,
+    sum_reverse_kl DOUBLE, sum_abs_prob_diff DOUBLE, sum_exp_abs_d DOUBLE, min_d DOUBLE, max_d DOUBLE, sum_policy DOUBLE, sum_behaviour DOUBLE,
+    sum_policy2 DOUBLE, sum_behaviour2 DOUBLE, sum_policy_behaviour DOUBLE, sum_policy_prob DOUBLE, sum_behaviour_prob DOUBLE,
+    sum_policy_prob2 DOUBLE, sum_behaviour_prob2 DOUBLE, sum_policy_behaviour_prob DOUBLE, n_positive_d BIGINT, n_negative_d BIGINT,
+    n_zero_d BIGINT, n_above BIGINT, n_below BIGINT, n_clamped BIGINT, n_advantage BIGINT, n_pg_clipped BIGINT, n_zero_policy BIGINT,
+    n_nonfinite_behaviour BIGINT, n_nonfinite_policy BIGINT, n_sentinel_behaviour BIGINT, n_sentinel_policy BIGINT, n_positive_behaviour BIGINT,
+    n_positive_policy BIGINT, n_zero_behaviour BIGINT,
+    c_nn DOUBLE, c_dd DOUBLE, c_dn DOUBLE, c_aa DOUBLE, c_an DOUBLE, c_qq DOUBLE, c_qn DOUBLE
+);
+
+-- The pair "backend" of the sequences of a step that are alike in what may tell causes apart: the fields from `version` to `lag`, each null where
+-- unknown.
+CREATE TYPE step_slice AS STRUCT(
+    version BIGINT,                       -- number of the version that sampled, of a label that is none its place; token mean, rounded half up
+    replica VARCHAR,
+    cached BOOLEAN,                       -- prompt tokens came from the prefix cache
+    in_flight BOOLEAN,                    -- sampled by more than one weight version
+    lag BIGINT,                           -- trainer's version − that of the sequence's tokens, token mean, rounded half up, in versions
+    sequences BIGINT,                     -- with a valid token
+    n BIGINT,                             -- valid tokens
+    d DOUBLE, abs_d DOUBLE, k3 DOUBLE, c_nn DOUBLE, c_aa DOUBLE, c_an DOUBLE  -- see step_pair
+);
+
+-- Written by ticks, a step's row at once; of frozen steps it is what the archive has.
 CREATE SEQUENCE revision START 1;
 CREATE TABLE step_summaries (
     run         VARCHAR NOT NULL,
@@ -32,6 +61,8 @@ CREATE TABLE step_summaries (
     versions_differing BIGINT,            -- of those: they say different ones
     engine_older       BIGINT,            -- of those: the engine's number is the smaller one
     engine_newer       BIGINT,
+    pairs              step_pair[],       -- that were measured
+    slices             step_slice[],      -- null of frozen steps
     PRIMARY KEY (run, step)
 );
 
@@ -70,31 +101,4 @@ CREATE TABLE frozen_steps (
     with_tokens BIGINT NOT NULL,          -- sequences with a token under the mask
     independent BIGINT NOT NULL,          -- of these: r seen at the engine and t at the trainer
     engines     VARCHAR[]                 -- engine_config_id of the rollout records that its sequences were joined with
-);
-
--- Statistics of a step and pair, of all sequences together; `c_*`: sums over sequences of products of their sums, which a standard error
--- clustered by sequence needs. Written by ticks; those of frozen steps are what the archive has.
-CREATE TABLE step_pairs AS
-SELECT run, step, pair, 0::BIGINT AS compared, COLUMNS('^n(_.*)?$'), COLUMNS('^sum_.*$'), min_d, max_d,
-       sum_d AS c_nn, sum_d AS c_dd, sum_d AS c_dn, sum_d AS c_aa, sum_d AS c_an, sum_d AS c_qq, sum_d AS c_qn
-FROM all_statistics LIMIT 0;
-
--- The pair "backend" of a step by what may tell causes apart. Grain: run, step and the columns from `version` to `lag`, each null where unknown.
--- Written by ticks; none of frozen steps.
-CREATE TABLE step_slices (
-    run       VARCHAR NOT NULL,
-    step      BIGINT NOT NULL,
-    version   BIGINT,                     -- number of the version that sampled, of a label that is none its place; token mean, rounded half up
-    replica   VARCHAR,
-    cached    BOOLEAN,                    -- prompt tokens came from the prefix cache
-    in_flight BOOLEAN,                    -- sampled by more than one weight version
-    lag       BIGINT,                     -- trainer's version − that of the sequence's tokens, token mean, rounded half up, in versions
-    sequences BIGINT NOT NULL,            -- with a valid token
-    n         BIGINT NOT NULL,            -- valid tokens
-    d         DOUBLE NOT NULL,
-    abs_d     DOUBLE NOT NULL,
-    k3        DOUBLE NOT NULL,
-    c_nn      DOUBLE NOT NULL,            -- see step_pairs
-    c_aa      DOUBLE NOT NULL,
-    c_an      DOUBLE NOT NULL
 );

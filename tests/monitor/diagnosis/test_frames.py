@@ -96,7 +96,10 @@ def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(home: Path) ->
     frames = Frames()
     look(frames, home)
     with Store.open(Home(home)) as store, store.transaction() as cursor:
-        cursor.execute("UPDATE step_pairs SET n_nonfinite_behaviour = 5, n = n - 5 WHERE run = ? AND step = 59", [RUN])
+        with_five = (
+            "pairs = list_transform(pairs, lambda p: struct_update(p, n_nonfinite_behaviour := 5, n := p.n - 5))"
+        )
+        cursor.execute(f"UPDATE step_summaries SET {with_five} WHERE run = ? AND step = 59", [RUN])
         cursor.execute("UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = 59", [RUN])
     document, expected, asked = look(frames, home)
     assert "diagnosis_configs" in asked
@@ -110,7 +113,8 @@ def test_a_step_that_was_computed_again_counts_as_it_is_now(home: Path, step: in
     frames = Frames()
     look(frames, home)
     with Store.open(Home(home)) as store, store.transaction() as cursor:
-        cursor.execute("UPDATE step_pairs SET sum_k3 = sum_k3 * 2 WHERE run = ? AND step = ?", [RUN, step])
+        twice = "pairs = list_transform(pairs, lambda p: struct_update(p, sum_k3 := p.sum_k3 * 2))"
+        cursor.execute(f"UPDATE step_summaries SET {twice} WHERE run = ? AND step = ?", [RUN, step])
         cursor.execute(
             "UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = ?", [RUN, step]
         )
