@@ -124,13 +124,6 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.2%}"
 
 
-def describe(home: Home, run: str) -> CorrectionState:
-    """Return the state of the correction of a run. Raises `ConfigurationError` for an unknown run."""
-    with open_reader(home) as reader:
-        require_run(run, queries.app_runs(reader)["run"].to_pylist())
-        return state_of(reader, home, run)
-
-
 def state_of(reader: Reader, home: Home, run: str) -> CorrectionState:
     """Return the state of the correction of a run. Raises `QueryError` as the reader does."""
     rows = queries.controller_read(reader, runs=[run]).to_pylist()

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from logprobe.app.runs import run_of
 from logprobe.app.text import gaps, nodes
-from logprobe.app.text.files import store_of
 from logprobe.app.text.lost_records import (
     SPOOL_REMEDY,
     about_event,
@@ -70,7 +69,7 @@ class RecordsDocument(TypedDict):
     attempts: queries.CliAttempts | None
     on_policy: Mapping[str, object]
     alerts: list[Firing]
-    alerts_seen_step: int | None
+    alerts_seen_step: int | None  # None: the alerts have not looked, so that no firing one means nothing
     judged: JudgedDocument | None
     kept: queries.FreezeSpan
     sudden_ends: list[queries.CliEnds]
@@ -83,7 +82,6 @@ class RecordsDocument(TypedDict):
     collectors: list[queries.CliCollectors]
     nodes: list[queries.NodesOf]
     stuck: list[StuckFile] | None
-    store: Mapping[str, Any]
     service: ServiceState
     gone: NotRequired[str | None]
 
@@ -94,6 +92,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
     behind = queries.cli_behind(reader, run=run).to_pylist()[0]
     service = reader.status()
     judged = judged_as_of(reader, run)
+    alerts = queries.alert_list(reader, run=run).to_pylist()
     return {
         "run": run,
         "state": facts.liveness.state.value,
@@ -112,8 +111,8 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "on_policy": asdict(
             identity.judge(identity.facts_of(queries.slice_identity(reader, runs=[run], first=[None], last=[None])))
         ),
-        "alerts": _firing(reader, run),
-        "alerts_seen_step": _seen_step(reader, run),
+        "alerts": _firing(alerts),
+        "alerts_seen_step": next((row["step"] for row in alerts if row["rule"] == JUDGEMENT), None),
         "judged": None if judged is None else judged.document(),
         "kept": queries.freeze_span(reader, run=run, first=None, last=None).to_pylist()[0],
         "sudden_ends": queries.cli_ends(reader, run=run, now=now, silent=gaps.SILENT_SECONDS).to_pylist(),
@@ -126,7 +125,6 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "collectors": queries.cli_collectors(reader, run=run).to_pylist(),
         "nodes": queries.nodes_of(reader, run=run, now=now).to_pylist(),
         "stuck": _stuck(service, run),
-        "store": _progress(service, "store_budget"),
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
 
@@ -138,29 +136,10 @@ def read(reader: Any, home: Path, run: str, *, now: datetime) -> RecordsDocument
     return {**document, "gone": None if missing is None else missing[0]}
 
 
-def _firing(reader: queries.Source, run: str) -> list[Firing]:
+def _firing(alerts: Sequence[Mapping[str, Any]]) -> list[Firing]:
     """Return the alerts that fire, silenced ones included: a silence makes nothing better."""
-    rows = queries.alert_list(reader, run=run).to_pylist()
-    return [
-        {
-            "rule": row["rule"],
-            "severity": row["severity"],
-            "started_step": row["started_step"],
-            "value": row["value"],
-            "words": row["words"],
-            "acknowledged_by": row["acknowledged_by"],
-            "muted": row["muted"],
-        }
-        for row in rows
-        if row["phase"] in FIRING
-    ]
-
-
-def _seen_step(reader: queries.Source, run: str) -> int | None:
-    """Return the newest step that the alerts have looked at, or None if they have not, so that no firing alert means
-    nothing."""
-    rows = queries.alert_list(reader, run=run).to_pylist()
-    return next((row["step"] for row in rows if row["rule"] == JUDGEMENT), None)
+    firing: Any = [{name: row[name] for name in Firing.__annotations__} for row in alerts if row["phase"] in FIRING]
+    return list[Firing](firing)
 
 
 def _stuck(service: Status, run: str) -> list[StuckFile] | None:
@@ -168,12 +147,6 @@ def _stuck(service: Status, run: str) -> list[StuckFile] | None:
     if "stuck" not in service:
         return None
     return [file for file in service["stuck"]["files"] if file["run"] in {None, run}]
-
-
-def _progress(service: Status, name: str) -> Mapping[str, Any]:
-    """Return the last progress of a job, empty without a service or before its first run."""
-    job = service.get("jobs", {}).get(name)
-    return {} if job is None else job["progress"]
 
 
 def _failing(service: Status) -> dict[str, str]:
@@ -192,8 +165,6 @@ def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
     yield "measured", gaps.measured(document["measured"]) if document["measured"] else None
     yield "on-policy", "{verdict}: {reason}".format(**document["on_policy"])
     yield "kept", _kept(document["kept"])
-    if document["service"]["running"]:
-        yield "store", store_of(document["store"])
     yield "behind", _behind(document)
     yield "quarantined", _quarantined(document)
 

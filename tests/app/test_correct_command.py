@@ -10,12 +10,13 @@ import pytest
 from processes import logprobe
 from recorded_home import ingest_control, ingest_recorded, take_in
 
-from logprobe.app.view.correction import Foreseen, describe, foreseen
+from logprobe.app.view.correction import Foreseen, foreseen, state_of
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.monitor.home import Home
+from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -110,7 +111,8 @@ def test_an_effect_that_another_version_judged_keeps_its_words_and_is_unknown(ho
     """Its numbers are not those of today: they are computed from the steps."""
     ingest_recorded(home, "late-growth-mis", before_step=580)
     ingest_control(home, "late-growth-mis")
-    state = describe(Home(home), "late-growth-mis")
+    with open_reader(home) as reader:
+        state = state_of(reader, Home(home), "late-growth-mis")
     assert state["effect"] == {"judgement": "unknown", "words": state["effect"]["words"], "step": 574}
     assert "K3 no longer grows" in state["effect"]["words"]
     (k3,) = (figure for figure in state["figures"] if figure["name"] == "k3")
