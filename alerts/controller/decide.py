@@ -191,7 +191,7 @@ def _because(situation: Situation) -> tuple[str, str]:
 
 
 def _off(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """Switch on, suggest, or say what keeps it from doing so: `Control.waiting` at every look, an action once."""
+    """Switch on, suggest, or record the obstacle: in `Control.waiting` always, as an action once."""
     if not _trigger(situation):
         growing = situation.verdict == "growing"
         return (replace(control, waiting=_NOT_YET, objection=NOT_YET) if growing else control), ()

@@ -32,7 +32,7 @@ class FlushRequest:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Calls that are still in the queue; tokens with padding."""
+    """Calls left in the queue, with their tokens, padding included."""
 
     by_kind: dict[str, int]
     size: dict[str, int]  # calls, sequences and tokens, as `Health.drop` counts them

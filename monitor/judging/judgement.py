@@ -38,13 +38,13 @@ class Growth:
     """The verdict on K3 over time.
 
     Attributes:
-        verdict: as of the last step.
-        since_step: where growth began, as estimated when it was found; None unless growing or critical.
-        baseline: K3 of the run's own normal; None while calibrating.
+        verdict: state as of the last step.
+        since_step: onset as estimated at detection, or None unless growing or critical.
+        baseline: K3 of the run's own normal, or None while calibrating.
         ratio: the last short median over the baseline.
-        doubling_steps: steps in which K3 doubles at present; None when it is not growing, or that is unknown.
-        doubling_interval: 95 % interval of it; the upper end is None when growth may have stopped.
-        reasons: the verdict in words.
+        doubling_steps: steps in which K3 doubles at present, or None if it does not grow or that is unknown.
+        doubling_interval: 95 % interval of it. The upper end is None if growth may have stopped.
+        reasons: sentences behind the verdict.
     """
 
     verdict: Verdict

@@ -94,7 +94,7 @@ class Gap:
 
 
 def gap_of(series: Series) -> Gap:
-    """Return the gap over all steps of a series."""
+    """Return the mismatch over all steps of a series."""
     n, total = series.total("n"), series.total
     ratio = {"c_nn": total("c_nn"), "c_xx": total("c_qq"), "c_xn": total("c_qn")}
     return Gap(

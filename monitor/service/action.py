@@ -1,4 +1,4 @@
-"""Actions that a client may ask the service for. Apart from jobs and store, which a client that asks does not need."""
+"""Actions that a client may request from the service, without the imports of jobs and store."""
 
 from __future__ import annotations
 

@@ -85,5 +85,5 @@ def mark(token: str) -> str:
 
 
 def same(given: str, expected: str) -> bool:
-    """Compare two secrets; takes as long when they differ early as when they differ late."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())
