@@ -9,7 +9,7 @@ A span is (start, end, version), version None: unknown. Dimensions: ``_N`` token
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -114,6 +114,9 @@ class Marks:
         self._own: dict[str, list[Mark]] = {}  # by machine
         self._walls: list[Mark] = []
         self.changes: list[Mark] = []  # of what engines saw change
+        self._loads: dict[
+            tuple[str | None, ...], list[tuple[int, int]]
+        ] = {}  # of an adapter: moments of load and files
 
     def add(self, mark: Mark) -> None:
         """Take in a mark."""
@@ -124,6 +127,8 @@ class Marks:
             self._walls.insert(bisect_left(self._walls, mark.wall, key=_wall), mark)
         if mark.of is not None:
             self.changes.append(mark)
+            if mark.adapter is not None and mark.of.since is not None:
+                insort(self._loads.setdefault(_adapter(mark.of), []), (mark.moment, mark.of.since))
 
     def about(self, record: Decided) -> list[list[Change]]:
         """Return for each decision of a record the marks that decide instead, ascending; nothing if no decision has
@@ -196,14 +201,11 @@ class Marks:
                 yield loaded, mark
 
     def _loaded(self, record: About, moment: int) -> int | None:
-        """Return when the adapter that a mark of `moment` is about was read, if that was later."""
-        for change in self.changes:
-            of = change.of
-            if of is None or of.since is None or of.adapter is None or of.machine != record.machine:
-                continue
-            if of.adapter == record.adapter and of.replica == record.replica and of.since < moment < change.moment:
-                return change.moment
-        return None
+        """Return when the adapter that a mark of `moment` is about was read, if its files were there and it was read
+        later."""
+        loads = () if record.adapter is None else self._loads.get(_adapter(record), ())
+        index = bisect_right(loads, moment, key=_of_moment)
+        return loads[index][0] if index < len(loads) and loads[index][1] < moment else None
 
     def _naming(self, change: Seen, since: int | None, until: int | None) -> Iterator[Mark]:
         """Yield the marks that name weights an engine saw change."""
@@ -241,8 +243,12 @@ def _moment(mark: Mark) -> int:
     return mark.moment
 
 
-def _of_moment(each: tuple[int, Mark]) -> int:
+def _of_moment(each: tuple[int, Any]) -> int:
     return each[0]
+
+
+def _adapter(record: About) -> tuple[str | None, ...]:
+    return record.machine, record.replica, record.adapter
 
 
 def _wall(mark: Mark) -> int:
