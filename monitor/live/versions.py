@@ -25,6 +25,7 @@ Spans = tuple[Span, ...]
 Change = tuple[int, str | None]  # from this moment on, weights are of this version
 _EARLIEST: Final = -(1 << 63)  # no moment decided: nothing was known
 PATIENCE: Final = 5_000_000  # a mark so soon after weights were seen to have changed is about that
+_LOOK_BACK: Final = 60_000_000  # and further, until there is a mark
 _NAN: Final = float("nan")
 
 
@@ -140,10 +141,22 @@ class Marks:
         for decision in record.decisions:
             first = started if decision.at is None else max(started, decision.at + 1)
             until = first - 1 if decision.last is None else min(decision.last, last)
-            changes = [(moment, mark.version) for moment, mark in self._between(record, first, until)]
+            changes = self._since_last(record, first, decision.first, until)
             changes += [change for change in self._unplaced(record) if first <= change[0] <= until]
             found.append(sorted(changes, key=lambda change: (change[0], change[1] is None, change[1])))
         return found if any(found) else []
+
+    def _since_last(self, record: Decided, first: int, begin: int | None, until: int) -> list[Change]:
+        """Return the marks about tokens from `begin` to `until`: of those before, where no load of an adapter has moved
+        any, the last ones are enough."""
+        whole = begin is None or _adapter(record) in self._loads
+        back = until if begin is None else _LOOK_BACK
+        while True:
+            low = first if whole or begin is None else max(first, begin - back)
+            changes = [(moment, mark.version) for moment, mark in self._between(record, low, until)]
+            if low == first or any(moment <= (begin or 0) for moment, _ in changes):
+                return changes
+            back *= 8
 
     def name(self, seen: Seen) -> Named:
         """Return the version of what an engine saw, by its own knowledge and the marks."""
