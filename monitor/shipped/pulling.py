@@ -1,7 +1,8 @@
 """Bucket → spool. A segment is taken once it is durable in the spool, and `mirror` removes its object later.
 
-An object that contradicts its name stays, since its sender may repair it. It is checked again, after 10 seconds at
-first and 10 minutes at most, and reported meanwhile.
+A run whose folder in the spool refuses delays no other: its segments come with one of the next rounds. An object that
+contradicts its name stays, since its sender may repair it. It is checked again, after 10 seconds at first and 10
+minutes at most, and reported meanwhile.
 """
 
 from __future__ import annotations
@@ -59,14 +60,27 @@ class Puller:
         self._spool_at, self._spooled = 0.0, 0
 
     def once(self) -> Progress:
-        """Take new segments. Raises `OSError`, and the rest follows next time."""
+        """Take new segments; the rest follows next time. Raises `OSError` of the bucket, or of the disk if it takes
+        nothing of any run."""
         self.owner.require()
         if self._is_behind():
             return self._progress(f"{self._spooled >> 20} MiB wait to be ingested; nothing more is pulled until then")
-        for some in _together(islice(self._new(), _MOST)):
+        refused, before = dict[str, OSError](), self._pulled  # of runs, by folder
+        for part in _together(islice(self._new(), _MOST)):
+            some = [entry for entry in part if _folder(entry) not in refused]
             for entry, landed in zip(some, self._pool.map(self._land, some), strict=True):
-                self._settle(entry, landed)
-        return self._progress(None)
+                if isinstance(landed, SegmentError):
+                    self._refuse(entry.name.removeprefix(SPOOL), str(landed))
+                elif isinstance(landed, OSError):
+                    refused.setdefault(_folder(entry), landed)
+                elif landed is not None:
+                    self._settle(entry, landed)
+        if not refused:
+            return self._progress(None)
+        first = next(iter(refused.values()))
+        if self._pulled == before:
+            raise first
+        return self._progress(f"segments of {len(refused):,} runs wait in the bucket: {first}")
 
     def close(self) -> None:
         """End. What was not merged yet is pulled again."""
@@ -95,7 +109,7 @@ class Puller:
         for entry in self._bucket.entries(SPOOL):
             name = entry.name.removeprefix(SPOOL)
             listed.add(name)
-            folder = name.partition("/")[0]
+            folder = _folder(entry)
             if folder in late or self._deleted(run_name(folder)):
                 late.add(folder)
                 continue
@@ -111,24 +125,22 @@ class Puller:
         self.landed = {name: id_ for name, id_ in self.landed.items() if name in listed}
         self.late = late
 
-    def _land(self, entry: Entry) -> str | SegmentError | None:
-        """Return the id of a landed segment, the reason for a refusal, or None if it was removed."""
+    def _land(self, entry: Entry) -> str | OSError | None:
+        """Return the id of a landed segment, the reason for a refusal, or None if the object was removed.
+
+        A `SegmentError` is about its content, another `OSError` about the disk.
+        """
         content = self._bucket.get(entry.name)
         if content is None:
             return None
         try:
             return land(self._home.path, entry.name.removeprefix(SPOOL), content)
-        except SegmentError as error:
+        except OSError as error:
             return error
 
-    def _settle(self, entry: Entry, landed: str | SegmentError | None) -> None:
+    def _settle(self, entry: Entry, landed: str) -> None:
         name = entry.name.removeprefix(SPOOL)
-        if isinstance(landed, SegmentError):
-            self._refuse(name, str(landed))
-            return
         self._bad.pop(name, None)
-        if landed is None:
-            return
         self._pulled += 1
         self._spooled += entry.size
         self.landed[name] = landed
@@ -170,6 +182,10 @@ class Owner:
                 f"another service pulls from {self._address} now ({self._other}); end one of them, or give each a "
                 "prefix of its own"
             )
+
+
+def _folder(entry: Entry) -> str:
+    return entry.name.removeprefix(SPOOL).partition("/")[0]
 
 
 def _together(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

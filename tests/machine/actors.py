@@ -42,7 +42,7 @@ from logprobe.monitor.live import ingest
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.shipped import mirror, pulling
 from logprobe.monitor.shipped import part as shipped_part
-from logprobe.monitor.store import archive, schema
+from logprobe.monitor.store import archive, retention, schema
 from logprobe.monitor.store import store as store_module
 from logprobe.monitor.store.retention import RetentionPolicy
 from logprobe.monitor.store.store import Store
@@ -211,6 +211,7 @@ def one_thread(clock: Clock, objects: Objects, phone: Phone, draw: Random, disk:
         (Store, "execute", counted),
         (schema, "check_file", lambda home: None),  # opens the index once more
         (Store, "_connect_file", opened),
+        *[(module, "SMALL_FILES", 4) for module in (archive, retention)],
         (store_module, "_SETTINGS", store_module._SETTINGS | {"threads": 1}),
     ):
         yield
@@ -311,6 +312,7 @@ class Run:
     switch: CorrectionSwitch | None = None
     scalars: Counter[int] = field(default_factory=Counter)  # step → records of it
     applied: set[tuple[int, str]] = field(default_factory=set)  # step and fingerprint that the trainer stated
+    own: CorrectionConfig | None = None  # that the trainer applies whatever it is told
     told: int = 0  # newest directive that the trainer has heard
     sick: bool = False  # what it records now
     was_sick: bool = False
@@ -319,10 +321,12 @@ class Run:
     frozen: dict[int, dict[str, float | None]] = field(default_factory=dict)  # step → its numbers when it was frozen
     frozen_in: dict[int, int] = field(default_factory=dict)  # step → attempt then
 
-    def begin(self, draw: Random) -> None:
-        """Start trainer and engine; after the first time from an earlier step, as from a checkpoint."""
+    def begin(self, draw: Random, step: int | None = None) -> None:
+        """Start trainer and engine, at a step; without one after the first time from an earlier one, as from a
+        checkpoint."""
         self.attempts += 1
-        self.step = 0 if self.attempts == 1 else draw.randrange(max(self.step - 3, 0), self.step + 1)
+        earlier = 0 if self.attempts == 1 else draw.randrange(max(self.step - 3, 0), self.step + 1)
+        self.step = earlier if step is None else step
         self.trainer = recorder(self.folder, self.name, rank=0, component="trainer")
         self.trainer.begins(self.step)
         self.engine = recorder(self.folder, self.name, replica="east", component="vllm")
@@ -347,7 +351,7 @@ class Run:
             self.engine.rollout(**together, logprobs=[each.rollout for each in some], weight_version=str(self.step))
             self.unsaid["sampled"] += some
         rollout = [each.rollout for each in some]
-        config = None if self.switch is None else self.switch.current(self.step)
+        config = self.own or (None if self.switch is None else self.switch.current(self.step))
         correction = self._corrected(config, some) if config is not None and self.received else None
         self.trainer.training(
             step=self.step,
@@ -380,10 +384,10 @@ class Run:
         ids = rng.integers(0, 1000, n).astype(np.int64)
         return Sequence(self.step, name, ids, mask, trainer, rollout, self.attempts)
 
-    def flush(self) -> None:
-        """Flush both; what they say is on disk, is."""
+    def flush(self, kinds: str = "sampled trained") -> None:
+        """Flush both, or one; what they say is on disk, is."""
         for made, kind in ((self.engine, "sampled"), (self.trainer, "trained")):
-            if made is None:
+            if made is None or kind not in kinds:
                 continue
             some, self.unsaid[kind] = self.unsaid[kind], []
             if made.flush(1.0):

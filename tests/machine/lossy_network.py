@@ -114,7 +114,9 @@ class Phone:
         self.settle = dt.timedelta(0)
         self.random = random.Random(seed)
         self.arrived: list[Notification] = []
+        self.ever: set[str] = set()  # keys of all that have arrived
         self.chance = 0.0  # of trouble
+        self.at: Callable[[str], None] = lambda stage: None  # told before a message arrives, and after
 
     def check(self) -> list[str]:
         return []
@@ -126,7 +128,10 @@ class Phone:
         trouble = self.random.random() < self.chance
         if trouble and self.random.random() < 0.5:
             raise ChannelError("uncertain", "no answer")
+        self.at("arriving")
         self.arrived.append(note)
+        self.ever.add(note.key)
+        self.at("arrived")
         if trouble:
             raise ChannelError("uncertain", "no answer")
         return {"id": note.key}

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,11 +21,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 os.environ["LOGPROBE_RECORD"] = "quiet"
 
 from actors import replaced  # noqa: E402
+from histories import drawn, go_through  # noqa: E402
 from hypothesis import HealthCheck, Phase, seed, settings  # noqa: E402
 from hypothesis.errors import HypothesisException  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
 from planted import PLANTED  # noqa: E402
-from test_machine import BucketMachine, Machine  # noqa: E402
+from test_machine import FAST, BucketMachine, Machine  # noqa: E402
 
 EXAMPLES = 2  # of one seed
 
@@ -47,6 +49,17 @@ def run(number: int, *, steps: int, shrink: bool) -> str | None:
         raise
     except Exception as error:
         return "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+    return None
+
+
+def history(number: int) -> str | None:
+    """Go through a history with a kill; return what is wrong, or None."""
+    name, bucket, doom = drawn(number)
+    with tempfile.TemporaryDirectory(dir=FAST if Path(FAST).is_dir() else None) as place:
+        try:
+            go_through(name, Path(place), bucket=bucket, doom=doom)
+        except Exception as error:
+            return f"{name}, bucket {bucket}, {doom}: {type(error).__name__}: {error}"
     return None
 
 
@@ -77,16 +90,17 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     if arguments.planted is not None:
         missed = 0
-        for name, (commit, changes) in PLANTED.items():
+        for name, fault in PLANTED.items():
             if any(words in name for words in arguments.planted.split("|")):
-                with replaced(*changes):
+                with replaced(*fault.changes):
                     found = find(arguments.seed, arguments.seconds, steps=arguments.steps)
                 missed += found["found"] is None
-                print(json.dumps({"fault": name, "commit": commit, **found}), flush=True)
+                print(json.dumps({"fault": name, "commit": fault.commit, **found}), flush=True)
         return int(missed > 0)
     started, number, wrongs = time.monotonic(), arguments.seed, Counter[str]()
     while time.monotonic() - started < arguments.seconds and len(wrongs) < arguments.most:
-        wrong = run(number, steps=arguments.steps, shrink=not arguments.no_shrink)
+        wrong = history(number)
+        wrong = wrong or run(number, steps=arguments.steps, shrink=not arguments.no_shrink)
         if wrong is not None:
             print(f"--- seed {number}, {time.monotonic() - started:.0f} s\n{wrong}", flush=True)
             wrongs[wrong.splitlines()[0]] += 1

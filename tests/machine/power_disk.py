@@ -133,7 +133,8 @@ class MachineDisk:
         for name, node in after.items():
             place = f"{path}/{name}"
             if isinstance(node, Folder):
-                Path(place).mkdir(exist_ok=True)
+                if not os.path.isdir(place):
+                    _mkdir(place)  # not that of this class, which would have another folder there
                 self._cut(node, place)
             else:
                 self._put(place, self._remains(node))

@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -27,6 +28,7 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.store.freezing import Freezer, StoreBudget
+from logprobe.monitor.store.raw_files import NAME
 from logprobe.monitor.store.retention import RetentionPolicy
 from logprobe.monitor.store.store import Store
 
@@ -34,20 +36,32 @@ RUNS = 3
 TICK = ("pull", "ingest")
 LOOK = ("health", "profiles", "diagnosis", "acceptances", "alerts", "controller", "delivery", "tell")
 MINUTE = ("retention", "mirror", "deletions")
-CODES = {"sync": errno.EIO, "full": errno.ENOSPC, "read-only": errno.EROFS, "broken": errno.EIO}
+CODES = {"full": errno.ENOSPC, "read-only": errno.EROFS}  # others: EIO
 REFUSED = {
     "full": {"write", "mkdir", "create"},
     "read-only": {"create", "open", "write", "truncate", "rename", "unlink", "mkdir", "rmdir"},
     "sync": {"fsync", "renamed"},
+    "unread": {"read", "list"},
+    "unanswered": {"renamed"},
     "broken": {"read", "list", "create", "write", "fsync", "truncate", "rename", "unlink", "mkdir"},
 }
 ROUNDS = 12  # of a healed world until everything is worked off
+MOST_COPIES = 50
 HIGH = "high"  # name of a threshold that sick runs alone exceed
 CONFIGURATION = f"""
 alerts:
   - {{name: {HIGH}, metric: k3_kl, above: 0.01, steps: 2, severity: critical}}
 correction: {{notice_steps: 1, min_coverage: 0.0, cool_down_steps: 0, max_switches: 1000}}
 """
+
+
+@dataclass(frozen=True)
+class Doom:
+    """A kill to come: in which turn of a process, at which share of its operations, and what is lost then."""
+
+    turn: int
+    percent: int
+    then: str
 
 
 class World:
@@ -69,6 +83,13 @@ class World:
         self.done: Counter[str] = Counter()
         self._spans: dict[object, int] = {}  # what a process did → operations that it took
         self.mistaken = False  # another folder lies in the archive's place
+        self.copies: list[tuple[Path, bytes]] = []  # segments as they were written, below a home
+        self.foreign: dict[Path, bytes] = {}  # files that somebody has laid into the archive
+        self.unfinished: set[Path] = set()  # that the service found when it started
+        self.silences: dict[str, str] = {}  # id → run, of those that were confirmed
+        self.kept_index: dict[str, bytes] | None = None
+        self.turns = 0  # that a process has had
+        self.doom: Doom | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -112,6 +133,14 @@ class World:
             self.done["attempts"] += 1
         return run
 
+    def resume(self, number: int, step: int) -> None:
+        """Begin a run again, from a checkpoint before `step`."""
+        run = self.run(number)
+        run.end()
+        with self.on("node"):
+            run.begin(self.random, step)
+        self.done["attempts"] += 1
+
     def record(
         self, number: int, steps: int, seed: int, *, odd: float = 0.0, sampled: bool = True, sick: bool = False
     ) -> None:
@@ -126,16 +155,34 @@ class World:
                 self.clock.up += 1.0
         self.done["steps"] += steps
 
-    def flush(self, number: int, kill: int | None = None, how: str = "") -> None:
-        """Flush a run's recorders, on a disk that refuses; ``before``: refused what their threads wrote before that."""
+    def late(self, seed: int) -> None:
+        """Let deleted runs go on, whose trainers know nothing of that, or begin again under the old name."""
+        rng = np.random.default_rng(seed)
+        for run in self.runs.values():
+            if run.deleted:
+                with self.on("node"):
+                    if run.trainer is None:
+                        run.begin(self.random)
+                    run.train(rng, odd=0.0, sampled=True)
+                    run.flush()
+                self.done["late"] += 1
+
+    def flush(self, number: int, kill: int | None = None, how: str = "", kinds: str = "sampled trained") -> None:
+        """Flush a run's recorders, on a disk that refuses; ``before``: refused what their threads wrote before that.
+
+        `kinds`: what is flushed, of the engine and of the trainer.
+        """
         run = self.run(number)
         if how.endswith("before"):
             with self._refusing(how):
                 self.turn(number)
             self.clock.up, how = self.clock.up + 60.0, ""
         with self.on("node"), self._refusing(how), self._killing(kill, run.end, "flush"):
-            run.flush()
+            run.flush(kinds)
         self.done["flushes"] += 1
+        with self.disk.aside():
+            found = [*(self.folder / "spool").rglob("[!.]*.arrow")][: MOST_COPIES - len(self.copies)]
+            self.copies += [(path.relative_to(self.folder), path.read_bytes()) for path in found]
 
     def turn(self, number: int) -> None:
         """Let the recorders' threads write what is there, without anyone hearing of it."""
@@ -162,9 +209,14 @@ class World:
 
     @contextmanager
     def _killing(self, kill: int | None, gone: Callable[[], None], what: object) -> Iterator[None]:
-        """Kill the process that works here, at a share of the operations that this took the last time."""
-        before = self.disk.operations
-        self.disk.kill_in = None if kill is None else kill * self._spans.get(what, 60) // 100
+        """Kill the process that works here, at a share of the operations that this took the last time; or where the
+        caller's turn has set its end."""
+        before, doom = self.disk.operations, self.doom
+        self.turns += 1
+        if doom is not None and doom.turn == self.turns:
+            kill = doom.percent
+        if kill is not None:
+            self.disk.kill_in = kill * self._spans.get(what, 60) // 100
         try:
             yield
         except Kill as killed:
@@ -172,10 +224,14 @@ class World:
             self.done[f"killed at {killed.args[0]}"] += 1
             self.disk.kill_in = None
             gone()
+            if doom is not None and doom.turn <= self.turns:
+                self.doom = None
+                self.lose(doom.then)
         else:
             self._spans[what] = max(self.disk.operations - before, 10)
         finally:
-            self.disk.kill_in = None
+            if kill is not None:
+                self.disk.kill_in = None
 
     # --- The service
 
@@ -187,6 +243,7 @@ class World:
                 if self.life is None:
                     self.keeps["home"].clear()
                     self._configure()
+                    self.unfinished = self._unfinished()
                     self.life = Life(self.home, bucket_=self.bucket, policy=self.policy)
                     self.done["starts"] += 1
             except (LogprobeError, OSError) as error:
@@ -257,6 +314,15 @@ class World:
                 run.mode = command if command in {"suggest", "armed"} else None
                 self.done[f"command {command}"] += 1
 
+    def silence(self, number: int, kill: int | None = None) -> None:
+        """Silence a rule that no alert has, as a user does; what was confirmed is not forgotten."""
+        run, name = self.run(number), f"silence-{len(self.silences)}"
+        request = {"id": name, "run": run.name, "rule": "none", "for": "90d", "author": "ann", "reason": "a test"}
+        with self._killing(kill, self.lose_service, "silence"):
+            if self.act("alerts.silence", **request):
+                self.silences[name] = run.name
+                self.done["silences"] += 1
+
     def delete(self, number: int, kill: int | None = None) -> None:
         """Delete a run, which may be recording."""
         run = self.run(number)
@@ -270,6 +336,13 @@ class World:
                 run.deleted = "asked" if run.name in self.life.store.archive.tombstones else ""
 
     # --- Faults
+
+    def lose(self, what: str) -> None:
+        """Lose one of ``power``, ``index`` and ``journal``, or nothing."""
+        if what == "power":
+            self.power_cut("home")
+        elif what:
+            self.lose_index(journal=what == "journal")
 
     def power_cut(self, where: str) -> None:
         """Take the power of a machine; without a bucket all are one."""
@@ -289,7 +362,7 @@ class World:
 
     def trouble(self, kind: str, chance: float, below: str = "") -> None:
         """Let the disk refuse from now on, everywhere or below a folder."""
-        code, operations, draw = CODES[kind], REFUSED[kind], self.random
+        code, operations, draw = CODES.get(kind, errno.EIO), REFUSED[kind], self.random
 
         def fault(operation: str, path: str) -> int | None:
             return code if operation in operations and below in path and draw.random() < chance else None
@@ -353,6 +426,68 @@ class World:
                 assert wanted <= found, f"{other.name}: {sorted(wanted - found)} wait for {run.name}"
         self.done["harmed"] += 1
 
+    def dying(self, stage: str, *jobs: str) -> None:
+        """Let jobs have their turns; the service is killed when a message is arriving, or has arrived."""
+
+        def kill(at: str) -> None:
+            if at == stage:
+                self.disk.kill_in = 0
+                self.disk.step("message", at)
+
+        self.phone.at = kill
+        self.serve(*jobs)
+        self.phone.at = lambda at: None
+
+    def copy(self, seed: int) -> None:
+        """Bring a segment once more, under its name or another number."""
+        if self.copies:
+            draw = Random(seed)
+            path, content = draw.choice(self.copies)
+            name = path.name if draw.random() < 0.5 else f"{draw.randrange(10**7, 10**8):08d}{path.name[8:]}"
+            place = self.folder / path.with_name(name)
+            with self.disk.aside():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if not place.exists():
+                    place.write_bytes(content)
+            self.done["copies"] += 1
+
+    def plant(self, number: int, seed: int) -> None:
+        """Lay a damaged or a foreign file among a run's in the archive."""
+        draw, top = Random(seed), self.home / "archive"
+        run = top / run_dir(self.home, self.run(number).name).name
+        whole = sorted(run.rglob("*.parquet"))
+        if not whole:
+            return
+        content, name = draw.choice(whole).read_bytes(), f"{draw.getrandbits(128):032x}.parquet"
+        at = draw.randrange(len(content))
+        damaged = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+        some = [("notes.txt", b"mine"), (f"{name}.orig", content), (name, b"PAR1 of somebody PAR1"), (name, damaged)]
+        # A bucket keeps segments for as long as a file with such a name is not in order.
+        name, content = draw.choice(some[:2] if self.bucket else some)
+        place = run / draw.choice(["training", "sequences"]) / name
+        with self.disk.aside():
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(content)
+        self.foreign[place] = content
+        self.done["foreign files"] += 1
+
+    def keep_index(self) -> None:
+        """Keep what the store is now, for `older_index`."""
+        self.restart()
+        with self.disk.aside():
+            self.kept_index = {path.name: path.read_bytes() for path in self.home.glob("logprobe.duckdb*")}
+
+    def older_index(self) -> None:
+        """Put the store back that was kept, as from a backup: users' commands since then are not known."""
+        if self.kept_index is None:
+            return
+        self.lose_index()
+        self._forgotten()
+        with self.disk.aside():
+            for name, content in self.kept_index.items():
+                (self.home / name).write_bytes(content)
+        self.done["older indexes"] += 1
+
     def elsewhere(self, *, theirs: bool) -> None:
         """Work for a while with no folder mounted as the archive, or another home's: nothing is touched."""
         place, kept = self.home / "archive", self.home / "kept"
@@ -366,16 +501,18 @@ class World:
             place.mkdir()
             if theirs:
                 (place / "!home").write_text("0" * 32)
-        before, spooled = _files(place), _files(self.home / "spool")
+        before, spooled = _contents(place), _contents(self.home / "spool")
         objects = {name for name in self.objects.objects if name.startswith("archive/")}
         self.mistaken = True
         self.serve(*TICK, *MINUTE, *TICK, *MINUTE)
         self.mistaken = False
         self.lose_service()
-        now = {path: content for path, content in _files(place).items() if "/!" not in path}  # but for names of its own
+        now = {
+            path: content for path, content in _contents(place).items() if "/!" not in path
+        }  # but for names of its own
         left = {path for path, content in now.items() if before.get(path) != content}
         assert not left, f"{left} were written to another folder"
-        assert spooled.items() <= _files(self.home / "spool").items(), "segments went without an archive"
+        assert spooled.items() <= _contents(self.home / "spool").items(), "segments went without an archive"
         assert objects <= self.objects.objects.keys(), "objects went while the archive was not there"
         with self.disk.aside():
             self.disk.wipe(place)
@@ -398,6 +535,7 @@ class World:
     def _forgotten(self) -> None:
         """Messages may be sent again, and modes are not known: their journal is lost, or some of it."""
         self.phone.arrived.clear()
+        self.silences.clear()
         for run in self.runs.values():
             run.mode = None
 
@@ -406,6 +544,8 @@ class World:
         self.lose_service()
         if self.bucket and self.home.exists():
             self.disk.wipe(self.home)
+            self.foreign.clear()
+            self.kept_index = None
             self._forgotten()
             self.done["lost homes"] += 1
 
@@ -464,7 +604,10 @@ class World:
         self.heal()
         for _ in range(ROUNDS):
             self.ship()
+            kills = self.done["kills"]
             self.serve(*TICK, *MINUTE)
+            if self.done["kills"] > kills:  # the kill to come has come here
+                continue
             assert self.life is not None, "no start in a healthy world"
             if not (waiting := list(self._waiting())):
                 break
@@ -489,7 +632,9 @@ class World:
                 if run.deleted == "asked":  # the answer was lost: one of both
                     run.deleted = "confirmed" if run.name in self.store.archive.tombstones else ""
                 self._deleted(run) if run.deleted else self._kept(run)
+            self.nothing_of_the_deleted()
             self._messages()
+            self._files()
         self.done["checks"] += 1
 
     @property
@@ -503,13 +648,17 @@ class World:
         rows: list[dict[str, Any]] = self.store.query(sql, {"run": run.name}).to_pylist()
         return rows
 
+    def nothing_of_the_deleted(self) -> None:
+        """See that no row is there of a run that was deleted, though much may wait to be removed."""
+        for run in self.runs.values():
+            for table in ("all_sequences", "step_metrics", "segments", "raw_files", "alert_states"):
+                found = run.deleted == "confirmed" and self._rows(f"SELECT 1 FROM {table} WHERE run = $run", run)
+                assert not found, f"{run.name} is deleted, and in {table}"
+
     def _deleted(self, run: Run) -> None:
-        for table in ("all_sequences", "step_metrics", "segments", "raw_files", "alert_states"):
-            assert not self._rows(f"SELECT 1 FROM {table} WHERE run = $run", run), (
-                f"{run.name} is deleted, and in {table}"
-            )
         name = run_dir(self.home, run.name).name
-        left = [path for top in ("spool", "archive") for path in (self.home / top / name).rglob("*") if path.is_file()]
+        found = [path for top in ("spool", "archive") for path in (self.home / top / name).rglob("*") if path.is_file()]
+        left = set(found) - self.foreign.keys()
         assert not left, f"{run.name} is deleted, and there are {left}"
 
     def _frozen(self, run: Run) -> set[int]:
@@ -531,12 +680,67 @@ class World:
         assert trained <= found.keys(), f"{run.name}: lost {sorted(trained - found.keys())}"
         assert found.keys() <= run.sequences.keys(), f"{run.name}: never recorded {found.keys() - run.sequences.keys()}"
         self._sampled(run, rows, frozen)
+        self._tokens(run, trained)
+        self._archived(run)
+        self._trusted(run)
         self._numbers(run, frozen)
         self._judged(run)
         scalars = Counter(row["step"] for row in self._rows("SELECT step FROM all_step_records WHERE run = $run", run))
         assert all(scalars[step] <= run.scalars[step] for step in scalars), (
             f"{run.name}: scalars of {scalars} are doubled"
         )
+
+    def _trusted(self, run: Run) -> None:
+        """See that the service has trusted all that a collector has written."""
+        rows = [] if self.done["spoiled"] else self._rows("SELECT origin, reason FROM quarantine WHERE run = $run", run)
+        assert not rows, f"{run.name}: in quarantine {rows}"
+
+    def _tokens(self, run: Run, trained: set[str]) -> None:
+        """Compare what users read of the archive's files with what was handed over, bit by bit."""
+        name = run_dir(self.home, run.name).name
+        if any(path.parts[-3:-1] == (name, "training") and path.suffix == ".parquet" for path in self.foreign):
+            return  # SQL names that file and answers nothing of the run
+        sql = "SELECT sample_id, token_ids, mask, trainer_logprobs, rollout_logprobs FROM raw_training WHERE run = $run"
+        rows = self._rows(sql, run)
+        found = Counter(row["sample_id"] for row in rows)
+        twice = [sample for sample, count in found.items() if count > 1]
+        assert not twice, f"{run.name}: tokens are there twice of {twice}"
+        lost = {sample for sample in trained - found.keys() if not run.sequences[sample].gone}
+        assert not lost, f"{run.name}: tokens are lost of {sorted(lost)}"
+        for row in rows:
+            each = run.sequences[row["sample_id"]]
+            mask = [True] * len(each.ids) if row["mask"] is None else row["mask"]
+            pairs = [(row["token_ids"], each.ids), (mask, each.mask), (row["trainer_logprobs"], each.trainer)]
+            if run.received:
+                pairs.append((row["rollout_logprobs"], each.rollout))
+            for is_, value in pairs:
+                same = np.array_equal(np.asarray(is_, value.dtype), value, equal_nan=value.dtype == np.float32)
+                assert same, f"{run.name}: {each.sample} has {is_}, not {value}"
+
+    def _archived(self, run: Run) -> None:
+        """Compare the files that the store lists with those of the archive: each segment once in a tier."""
+        archive = self.store.archive._archive
+        files_ = archive.files(run.name)
+        listed = {row["path"] for row in self._rows("SELECT path FROM raw_files WHERE run = $run", run)}
+        assert listed == {f"archive/{each.path}" for each in files_}, f"{run.name}: {listed} are listed"
+        held = Counter((each.kind, segment) for each in files_ for segment in each.segments)
+        twice = [segment for segment, count in held.items() if count > 1]
+        assert not twice, f"{run.name}: in two files {twice}"
+
+    def _unfinished(self) -> set[Path]:
+        """List what a process had begun to write; none where the disk may refuse to remove it."""
+        tops = () if self.disk.fault else ("archive", "deleted")
+        return {path for top in tops for path in (self.home / top).rglob(".*.tmp")}
+
+    def _files(self) -> None:
+        left = {path for path in self.unfinished if path.exists()}
+        assert not left, f"{left} were left by a start"
+        gone = {run_dir(self.home, run.name).name for run in self.runs.values() if run.deleted}
+        for path, content in self.foreign.items():
+            is_erased = path.parent.parent.name in gone and NAME.fullmatch(path.name)  # by its name it was the run's
+            if not is_erased:
+                assert path.exists(), f"{path} was not the archive's, and is gone"
+                assert path.read_bytes() == content, f"{path} was not the archive's, and was changed"
 
     def _sampled(self, run: Run, rows: list[dict[str, Any]], frozen: set[int]) -> None:
         sql = "SELECT sample_id FROM rollout_sequences WHERE run = $run AND parts IS NULL"
@@ -551,6 +755,7 @@ class World:
             joined = row["rollout_source"] in {"joined", "received"}
             each = run.sequences[row["sample_id"]]
             assert joined == known or each.gone or each.forgotten, f"{run.name}: {row}"
+            run.was_sick |= not joined  # what an engine's recorder has lost is missing, and that is said
 
     def _whole(self, run: Run, frozen: set[int]) -> dict[int, dict[str, float | None]]:
         """Return the numbers that steps should have, of the sequences that the store has; not of frozen ones, of which
@@ -587,7 +792,12 @@ class World:
         for row in self._rows("SELECT rule, phase, severity, words FROM alert_states WHERE run = $run", run):
             fires = row["rule"] in {"judgement", HIGH} and row["phase"] != "normal"
             assert run.was_sick or not fires, f"{run.name}: {row}"
-        for row in self._rows("SELECT control FROM controllers WHERE run = $run", run):
+        rows = self._rows("SELECT control FROM controllers WHERE run = $run", run)
+        assert rows or run.mode is None, f"{run.name}: a user said {run.mode}, and nothing is known"
+        silent = {row["id"] for row in self._rows("SELECT id FROM alert_silences WHERE run = $run", run)}
+        forgotten = {name for name, of in self.silences.items() if of == run.name} - silent
+        assert not forgotten, f"{run.name}: silences are forgotten: {forgotten}"
+        for row in rows:
             control = json.loads(row["control"])
             if control["phase"] == "applied":
                 wanted = CorrectionConfig.from_dict(control["config"]).fingerprint()
@@ -601,6 +811,8 @@ class World:
     def _messages(self) -> None:
         twice = [key for key, count in Counter(note.key for note in self.phone.arrived).items() if count > 1]
         assert not twice, f"sent twice: {twice}"
+        sent = self.store.query("SELECT key FROM deliveries WHERE status = 'sent'")["key"].to_pylist()
+        assert set(sent) <= self.phone.ever, f"said to be sent: {set(sent) - self.phone.ever}"
         states: dict[tuple[str, str], str] = {}
         for note in self.phone.arrived:
             place = note.run, note.rule
@@ -616,5 +828,5 @@ def _same(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def _contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
