@@ -6,6 +6,7 @@ import errno
 import json
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -191,6 +192,17 @@ def test_a_moved_home_with_a_damaged_raw_file_is_served(home: Path, tmp_path: Pa
 def test_a_full_disk_is_said_at_once(tmp_path: Path) -> None:
     program = Path(full_disk_service_program.__file__)
     assert str(FAULTS["The disk full"]) in on_small_disk(tmp_path / "disk", 64, program, seconds=400)
+
+
+def test_a_service_that_starts_on_a_full_disk_says_so_in_a_sentence(home: Path, tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path / "faults")
+    disk.rule("write", within="service", error=errno.ENOSPC)
+    command = [sys.executable, "-m", "logprobe.app.processes.service", "--home", str(home)]
+    done = subprocess.run(command, env=disk.environment(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr
+    assert "with room on its disk" in done.stderr
 
 
 def test_a_disk_that_becomes_read_only_is_said_at_once_and_costs_nothing(

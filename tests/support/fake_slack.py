@@ -51,7 +51,6 @@ class FakeSlack:
         self.calls: list[str] = []
         self.violations: list[str] = []
         self.limited = 0  # how often a sender was too fast
-        self.on_call: Callable[[str, str], None] = lambda method, stage: None  # stage: arrived | accepted | answered
         self.scopes = scopes
         self.retry_after = 1  # seconds
         self._interval = interval
@@ -235,15 +234,12 @@ class _Handler(BaseHTTPRequestHandler):
         method = path.rpartition("/")[2]
         slack.calls.append(method)
         failure = slack.next_failure(method)
-        slack.on_call(method, "arrived")
         if failure is not None and self._fails(failure, "before"):
             return
         status, document = self._answer(method, query, body, failure)
-        slack.on_call(method, "accepted")
         if failure is not None and self._fails(failure, "after"):
             return
         self._write(status, document)
-        slack.on_call(method, "answered")
 
     def _answer(self, method: str, query: str, body: bytes, failure: str | None) -> tuple[int, Any]:
         slack = self.slack
