@@ -18,7 +18,7 @@ History = Callable[[World], None]
 HISTORIES: dict[str, History] = {}
 IN_A_BUCKET = {"uploads are spoiled", "the service loses its machine"}  # that say nothing without one
 UNKILLED = {"a folder fails or is another"}  # that have a service at certain moments
-MOST_TURNS = 20
+MOST_TURNS = 9  # most histories have that many, and more
 
 
 def history(made: History) -> History:
