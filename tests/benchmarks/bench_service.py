@@ -37,7 +37,7 @@ from synthetic_run import SyntheticRun
 RUNS, MOST_RUNS = 64, 256
 SCALARS = 50
 PERIOD = 10.0  # seconds from one step of a run to its next
-WARM_UP, SECONDS = 120.0, 60.0  # after the first, diagnoses have had what they may have at once; retention works once a minute
+WARM_UP, SECONDS = 120.0, 60.0  # after the first, diagnoses have had what they may have at once
 AGES = 10  # runs begin one after the other, so many steps apart: what is done every few steps is spread evenly
 MANY = 60, 6  # runs, steps of each
 DERIVE_SECONDS = 5.0
@@ -143,7 +143,11 @@ def jobs(home: Path) -> Iterator[list[Due]]:
         due = [Due(0.0, job.name, job.seconds, job.run_now) for part in parts for job in part.jobs]
         look = Job("ingest", INGEST_SECONDS, lambda: ingest(pipeline), rest=INGEST_REST, most_rest=INGEST_MOST_REST)
         due.append(Due(0.0, look.name, look.seconds, look.run))
-        derived = ((pipeline.profile, DERIVE_SECONDS), (pipeline.diagnose, DERIVE_SECONDS), (pipeline.retain, SECONDS))
+        derived = (
+            (pipeline.profile, DERIVE_SECONDS),
+            (pipeline.diagnose, DERIVE_SECONDS),
+            (pipeline.retain, SECONDS),
+        )  # once a minute
         due += [Due(0.0, work.__name__, seconds, work) for work, seconds in derived]
         yield due
         for part in parts:
