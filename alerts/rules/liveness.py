@@ -7,7 +7,7 @@
 | stored twice | critical | sequences are in the store more than once, so totals are too large |
 | ended silently | warning | before the first step; neither records nor heartbeats come, and no collector closed |
 | a collector stopped | warning | it sent no heartbeat for five minutes while others did |
-| no engine records | warning | three steps rely on them, and none came for two minutes |
+| no engine records | warning | three steps of a live run rely on them, and none came for two minutes |
 
 While records wait in the spool, what is missing may be among them: then the lines about silence are unknown.
 """
@@ -164,6 +164,8 @@ def _has_successor(writer: Writer, writers: Sequence[Writer]) -> bool:
 
 def _no_engine_records(pulse: Pulse, now: datetime) -> str:
     if pulse.rollouts or pulse.relies_on_engine < ENGINELESS_STEPS:
+        return ""
+    if pulse.liveness(now).state is State.ENDED:  # nothing can be loaded any more; the verdict says what is missing
         return ""
     if pulse.training_since is None or now - pulse.training_since < _ON_THE_WAY:
         return ""

@@ -7,6 +7,7 @@ colocated vLLM engine, whose log-probs logprobe compares with the trainer's. Two
 from __future__ import annotations
 
 import sys
+import tempfile
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from logprobe.collectors.integrations import trl  # logprobe
 
-FOLDER = "/tmp/trl-grpo"  # noqa: S108 - of a model that anybody can make again
+FOLDER = tempfile.mkdtemp(prefix="trl-grpo-")  # of the model
 NUMBERS = 100
 PAD, EOS = "<pad>", "<eos>"
 

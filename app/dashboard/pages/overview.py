@@ -69,7 +69,8 @@ def tiles(
 def _tile(
     run: Run, frame: pl.DataFrame, panel: Panel, found: LatestDiagnosis | None, theme: Theme, *, awaited: bool
 ) -> Markup:
-    line = next((line for line in panel.lines if measured(frame, line.metric)), None)
+    lines = panel.lines[:1] if coverage_key(panel.metric) else panel.lines  # another pair's K3 is not this one's
+    line = next((line for line in lines if measured(frame, line.metric)), None)
     if line is None:
         waits = awaited and coverage_key(panel.metric) is not None
         why = "waiting for engine records" if waits else f"not measured · {why_missing(panel.metric)}"
