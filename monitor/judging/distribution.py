@@ -49,8 +49,7 @@ def varies(frame: Frame) -> Finding | None:
     """Name a trainer that computes one token differently each time, from the first steps on."""
     fresh, spread = None if frame.tokens is None else frame.tokens.fresh, None
     if fresh is not None and len(fresh) >= number("fewest"):
-        begin = fresh.where(np.isin(fresh.step, frame.first.steps))
-        spread = spread_of(begin if len(begin) >= number("fewest") else fresh)
+        spread = spread_of(fresh.where(np.isin(fresh.step, frame.first.steps))) or spread_of(fresh)
     own = frame.first.where(frame.first.own)
     k3 = own.k3 if own.n >= number("fewest") else frame.gap.k3
     beyond = k3 > far(frame)

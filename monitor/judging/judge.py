@@ -154,7 +154,7 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
         return kept
     sure = Confidence.INFERRED if frame.versions_known else Confidence.POSSIBLE
     at = short_rise(rows) if len(rows.steps) < number("shape_steps") else None
-    if at is not None and not _of_few(frame, at):
+    if at is not None and (scaled or not _of_few(frame, at)):
         return Finding(_by_records(frame), sure, at)
     return None if scaled else _by_power(frame, rows, sure)
 

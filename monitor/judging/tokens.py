@@ -50,8 +50,10 @@ _GRID: Final = (
 _NEAR: Final = 1e-5  # float32 rounding of a log-prob near −10, several times; of random numbers 2 · 1e-5 / 2^-8 = 0.5 % are as near
 _CERTAIN: Final = -1e-3  # tokens nearer to 0 vary too little to tell
 _OUTER: Final = 0.99  # of the tokens; the worst of 1 % may be of a second fault
-_INNER: Final = 0.75  # of the tokens: what varies by itself varies everywhere, a second fault in few tokens
-VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
+_INNER: Final = (
+    0.5  # of the tokens: what varies by itself varies in most; two wrong ranks of 16 in a quarter of the pairs
+)
+_VARIES: Final = 0.5  # of the mismatch: one that varies anew each time differs from its mean of two by 0.7 of it
 _ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
 
 
@@ -432,7 +434,7 @@ class Spread:
     @property
     def alone(self) -> bool:
         """True if the trainer varies by itself. Rounding that depends on the batch varies both sides."""
-        return self.trainer > max(VARIES, _ALONE * self.engine)
+        return self.trainer > max(_VARIES, _ALONE * self.engine)
 
 
 def spread_of(tokens: Tokens) -> Spread | None:
@@ -444,7 +446,7 @@ def spread_of(tokens: Tokens) -> Spread | None:
     twice = counts[index] > 1
     n = int(twice.sum())
     centred = [_centred(side[keep], index)[twice] for side in (usable.r, usable.t)]
-    if n < _FEWEST or not usable.d[keep][twice].any():
+    if n < number("fewest") or not usable.d[keep][twice].any():
         return None
     parts = []
     for most in (1.0, _INNER):
