@@ -34,7 +34,7 @@ def distribution(frame: Frame) -> Finding | None:
         return stated
     whole, today = _inferred(frame, frame), _inferred(frame.today, frame)
     if whole is None or today is None:
-        return today or whole or _repeats(frame) or _repeats(frame.today)
+        return today or whole or _repeats(frame)
     if _sure(whole) != _sure(today):
         return max(whole, today, key=_sure)
     return today if shifted(frame) != frame.start else whole  # the whole window holds steps without it
@@ -147,20 +147,12 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
     if side and sizes is not None and sizes[0] != sizes[1]:
         evidence |= {"engine_rows": sizes[0], "trainer_rows": sizes[1]}
         return Finding("vocab_padding", Confidence.KNOWN, since, evidence=evidence)
-    normaliser = bool(side)
     if setup.samplings is None and low:
         cause = "structured_output_mask" if masks else "truncated_support"
         if _cut_to_one(frame) > number("nucleus_zeros") and not placeholder_ends(frame):
             return Finding(cause, Confidence.INFERRED, since, evidence=evidence)
-        if side or _spares_likely(frame):
-            evidence["looks_like"] = cause
-            normaliser = normaliser or _agree_within_contexts(frame)
-    return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence) if normaliser else None
-
-
-def _agree_within_contexts(frame: Frame) -> bool:
-    siblings = None if frame.tokens is None else siblings_of(frame.tokens)
-    return siblings is not None and siblings.misfit(1.0) < number("siblings_apart")
+        evidence["looks_like"] = cause
+    return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence) if side else None
 
 
 def _scale(frame: Frame) -> tuple[float, bool] | None:
@@ -270,22 +262,6 @@ def _is_scale(siblings: Siblings) -> bool:
     return beta > 0 and sure and misfit < number("scale_exact_misfit") * siblings.misfit(1.0)
 
 
-def _spares_likely(frame: Frame) -> bool:
-    """Return whether likely tokens keep their probability while unlikely ones lose it, as under a cut."""
-    tokens = frame.tokens
-    if tokens is None:
-        return False
-    likely = tokens.where(tokens.r > math.log(number("likely_p")))
-    unlikely = tokens.where(tokens.r < math.log(number("unlikely_p")))
-    if min(len(likely), len(unlikely)) < number("fewest"):
-        return False
-    lower = float(np.mean(unlikely.d < 0))
-    spared = abs(likely.ratio.value) < number("spared") * abs(tokens.ratio.value)
-    clear = (2 * lower - 1) * math.sqrt(len(unlikely)) > SIGNIFICANT
-    middle, mean = float(np.median(unlikely.d)), math.log1p(max(unlikely.ratio.value, -0.99))
-    return spared and (lower > number("mostly_lower") or (clear and middle < mean / 2 < 0))
-
-
 def _cut_to_one(frame: Frame) -> float:
     """Return the share of tokens that are certain at the engine alone: a cut left them alone, which no scale does."""
     tokens = frame.tokens
@@ -302,8 +278,6 @@ def unrelated(frame: Frame, whole: Frame) -> bool:
     if not frame.gap.k3 > far(whole):
         return False  # noise of this size spoils a correlation by itself
     if not frame.gap.correlation < number("related") and not _parted(frame):
-        return False
-    if frame.series.total("positive_rollout") > number("positive_share") * frame.gap.n:
         return False
     first = gap_of(whole.series.within(windows(whole.series.step)[0]))
     if first.n >= number("fewest") and first.correlation > number("was_related") and not _at_once(whole):

@@ -53,7 +53,7 @@ _OUTER: Final = 0.99  # of the tokens; the worst of 1 % may be of a second fault
 _INNER: Final = (
     0.5  # of the tokens: what varies by itself varies in most; two wrong ranks of 16 in a quarter of the pairs
 )
-_VARIES: Final = 0.5  # of the mismatch: one that varies anew each time differs from its mean of two by 0.7 of it
+_VARIES: Final = 0.5  # of the mismatch: one that is drawn each time differs from its mean of two by 0.7 of it
 _ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
 
 
