@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from hashlib import sha256
 from pathlib import Path
 
 import duckdb
@@ -14,7 +15,8 @@ from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
-from logprobe.monitor.store import schema
+from logprobe.monitor.live.step_rows import COUNTS
+from logprobe.monitor.store import schema, sql_files
 from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store
 
@@ -48,6 +50,15 @@ def test_a_new_store_has_the_schema_and_stays_as_it_is(home: Path):
     for _ in range(2):
         with Store.open(Home(home)) as store:
             assert values(store, "SELECT version FROM schema_versions") == [(VERSION,)]
+
+
+def test_another_schema_has_another_number():
+    """Its number alone refuses a store of other tables: raise `VERSION` with each change, and then this digest."""
+    assert (VERSION, sha256(sql_files.schema().encode()).hexdigest()[:12]) == (39, "f2a52d0e2122")
+
+
+def test_a_frozen_step_keeps_every_count():
+    assert [name for name in COUNTS if f"'{name}': s.{name}" not in sql_files.statement("freeze_rows")] == []
 
 
 @pytest.mark.parametrize(
