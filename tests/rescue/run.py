@@ -401,8 +401,9 @@ def _run_arms(arguments: argparse.Namespace) -> None:
                 if arm == "armed"
                 else unmonitored(arm, seed, arguments.steps, failure)
             )
-            if arguments.detail:
-                print("\n".join(detail(outcomes[-1])), flush=True)
+            made = outcomes[-1]
+            words = f"{arm} {seed}: reward {made.before:.3f} → {made.end:.3f}, corrected from step {made.applied}"
+            print("\n".join(detail(made)) if arguments.detail else words, flush=True)
     print("\n".join(table(outcomes)))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], default=str))
