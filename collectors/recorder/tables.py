@@ -135,7 +135,7 @@ def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
             nothing = (None,) * kind.num_fields
             values = [nothing if item is None else item for item in values]
         parts = [values_column([item[place] for item in values], field.type, name) for place, field in enumerate(kind)]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pa.array(absent))
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column(absent, pa.bool_()))
     return numbers(values, kind, name)
 
 
