@@ -135,7 +135,8 @@ def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
             nothing = (None,) * kind.num_fields
             values = [nothing if item is None else item for item in values]
         parts = [values_column([item[place] for item in values], field.type, name) for place, field in enumerate(kind)]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column(absent, pa.bool_()))
+        # Not from_arrays: with a mask it imports pandas or pyarrow.compute, which a thread cannot at a process's end.
+        return pa.Array.from_buffers(kind, len(values), [_validity(~absent)], children=parts)
     return numbers(values, kind, name)
 
 

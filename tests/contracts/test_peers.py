@@ -488,7 +488,7 @@ def test_arrays_that_do_not_fit_are_refused(trainer: Any, message: str) -> None:
 
 
 def test_a_mask_that_does_not_say_is_refused() -> None:
-    with pytest.raises(InputError, match="NaN does not say"):
+    with pytest.raises(InputError, match="mask contains NaN; use 0 or 1"):
         peers.view("verl", ROLLOUT, TRAINER, [[1, 1, 1], [1, 1, math.nan]])
 
 

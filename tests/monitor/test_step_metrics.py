@@ -556,7 +556,7 @@ def test_inputs_that_do_not_fit_are_refused(arguments: tuple, options: dict, mes
 
 
 def test_a_mask_that_does_not_say_is_refused() -> None:
-    with pytest.raises(InputError, match="NaN does not say"):
+    with pytest.raises(InputError, match="mask contains NaN; use 0 or 1"):
         metrics.compute([[-1.0, -2.0]], [[-1.0, -2.0]], [[1.0, np.nan]])
 
 
