@@ -1,4 +1,4 @@
-"""Collectors: what runs inside the trainer and the engine. Light, bounded, and never raises into its host."""
+"""Collectors that run inside the trainer and the engine. They are light and bounded, and never raise into the host."""
 
 from __future__ import annotations
 

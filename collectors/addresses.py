@@ -1,11 +1,11 @@
-"""Addresses of recorded runs: a folder, or a bucket with a folder of this machine in front of it.
+"""Addresses of recorded runs: a folder, or a bucket with a local folder in front of it.
 
-``LOGPROBE_HOME`` is a path or an address, such as ``s3://bucket/team``. For an address collectors write into a folder
-of this machine and user, whose name is the address:
+``LOGPROBE_HOME`` is a path or an address, such as ``s3://bucket/team``. For an address, collectors write into a
+local folder of the user, named after the address:
 
     /var/tmp/logprobe-<user>/s3%3A%2F%2Fbucket%2Fteam       ($XDG_STATE_HOME instead of /var/tmp where that is set)
 
-A shipper process sends what is finished there to the bucket (`logprobe.collectors.shipping`).
+A shipper process sends finished segments from there to the bucket (`logprobe.collectors.shipping`).
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def default_home(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def checked(address: str) -> str:
-    """Return an address of a bucket in its one spelling.
+    """Return the canonical spelling of a bucket's address.
 
     Raises:
-        ConfigurationError: it is not one, or the package that speaks to buckets is missing.
+        ConfigurationError: the address is invalid, or the object store package is missing.
 
     >>> checked("s3://bucket/team/")
     's3://bucket/team'
@@ -79,11 +79,11 @@ def checked(address: str) -> str:
 
 def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder that processes of this machine record to.
-
-    A folder in front of a bucket is made at once, for this user alone: a wrong address has to show at the start.
+     For an address, create the local folder immediately, accessible to this user alone, so that a wrong address fails
+    early.
 
     Raises:
-        ConfigurationError: the address is wrong, or the folder in front of it cannot be made or is another user's.
+        ConfigurationError: the address is wrong, or the local folder cannot be created or belongs to another user.
     """
     named = os.fsdecode(home)
     if _OTHER.match(named) and not is_address(named):
@@ -113,7 +113,7 @@ def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.
 
 
 def _absolute(path: str) -> Path:
-    """Raise `ConfigurationError` for a path that depends on a folder that is not there."""
+    """Raise `ConfigurationError` if `path` depends on a missing folder."""
     try:
         return Path(path).expanduser().absolute()
     except (RuntimeError, OSError) as error:  # of a user without a home folder; the working directory was removed
@@ -123,7 +123,7 @@ def _absolute(path: str) -> Path:
 
 
 def address_of(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the address whose records wait in `folder`, or None if it is a home itself."""
+    """Return the address whose records wait in `folder`, or None if `folder` is itself a data directory."""
     address = unquote(folder.name)
     return address if is_address(address) and folder.parent == _above(environment) else None
 

@@ -1,8 +1,8 @@
-"""Two clocks: the wall's, which may be set, and the monotonic one, which processes of one machine share.
+"""Wall clock and monotonic clock of a machine.
 
-What happened before what inside one machine is decided by the monotonic clock (Linux: since the boot). Another machine
-knows only our wall clock, so its times are brought over by the offset between the two; when the wall clock is set, that
-offset is worth nothing.
+An operator may set the wall clock. Processes of one machine share the monotonic clock, which on Linux counts from the
+boot. The monotonic clock orders events of one machine. Times of another machine are converted by the offset between the
+two clocks. Setting the wall clock invalidates that offset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGEST_DRIFT: Final = 0.1  # seconds between two looks; a clock that is slewed 
 
 
 class Time:
-    """The two clocks of this machine, as an object that a test replaces."""
+    """Clocks of this machine, as an object that tests can replace."""
 
     def wall(self) -> float:
         """Return seconds since the epoch."""
@@ -42,8 +42,10 @@ TIME: Final = Time()
 
 @functools.cache
 def machine() -> str | None:
-    """Return the name of this boot and of the process's time namespace: equal names have one monotonic clock. None
-    if it is not known, and equal to none."""
+    """Return an identifier of this boot and the process's time namespace, or None if unknown.
+
+    Equal identifiers share one monotonic clock. None equals no identifier.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -57,15 +59,15 @@ def machine() -> str | None:
 
 
 class Clock:
-    """The monotonic clock of a process, and its wall clock. Seconds."""
+    """Monotonic clock of a process and its wall clock, in seconds."""
 
     def __init__(self, offset: float | None = None) -> None:
-        """Set the `offset` of the wall clock, by default the present one."""
+        """Set the `offset` of the wall clock, by default the current one."""
         self.offset = offset_now() if offset is None else offset
         self.jumped_at: float | None = None  # when the wall clock was last seen to be set
 
     def jump(self) -> float:
-        """Return by how much the wall clock was set since the last call, or 0."""
+        """Return the seconds by which the wall clock was set since the last call, or 0."""
         offset = offset_now()
         jump, self.offset = offset - self.offset, offset
         if abs(jump) < LARGEST_DRIFT:
@@ -74,17 +76,19 @@ class Clock:
         return jump
 
     def wall(self, moment: float) -> float:
-        """Return the epoch seconds of a moment of the monotonic clock, as the wall clock goes now."""
+        """Convert a time of the monotonic clock to epoch seconds by the current offset."""
         return moment + self.offset
 
     def moment(self, wall: float) -> float:
-        """Return the moment of the monotonic clock at which the wall clock, as it goes now, showed `wall`."""
+        """Convert epoch seconds to a time of the monotonic clock by the current offset."""
         return wall - self.offset
 
 
 def offset_now() -> float:
-    """Return wall clock − monotonic clock: of several looks the one with the least time between the two, which others
-    may have taken."""
+    """Return wall clock − monotonic clock.
+
+    Of several readings, use the one with the least time between the two clocks, since other threads may interrupt.
+    """
     looks = []
     for _ in range(_LOOKS):
         before, wall, after = time.monotonic(), time.time(), time.monotonic()

@@ -4,8 +4,8 @@
     <home>/directives/<quoted run>.stop     kill switch: while it exists, no correction is applied; needs no service
     <home>/directive.key                    when it exists, directives are signed with it and unsigned ones are refused
 
-A document is a list of entries, each valid from a step on. So every rank, and a run resumed from a checkpoint, finds
-the same configuration for the same step, whenever it read the file, as long as that was before the step.
+A document is a list of entries, each valid from a step on. Every rank that reads the file before a step finds the
+same configuration for it, also after a restart from a checkpoint.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LONGEST_REASON: Final = 500  # characters: the file stays smaller than what is 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A configuration, or None for no correction, that applies from `from_step` until the next entry."""
+    """Configuration that applies from `from_step` until the next entry, or None for no correction."""
 
     version: int
     from_step: int
@@ -51,14 +51,16 @@ class Entry:
     reason: str
 
     def document(self) -> Mapping[str, Any]:
-        """Return JSON-like data."""
+        """Return the entry as JSON-like data."""
         config = None if self.config is None else self.config.to_dict()
         return {"version": self.version, "from_step": self.from_step, "config": config, "reason": self.reason}
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Return the entry that a document states. Raise `DirectiveError`, `ConfigurationError` (the configuration),
-        `KeyError`, `TypeError` or `ValueError`."""
+        """Return the entry of a document.
+
+        Raise `DirectiveError`, `ConfigurationError` (the configuration), `KeyError`, `TypeError` or `ValueError`.
+        """
         config = document["config"]
         return cls(
             version=_whole(document["version"]),
@@ -82,7 +84,7 @@ class Directives:
         return self.entries[-1].version if self.entries else 0
 
     def at(self, step: int) -> Entry | None:
-        """Return the entry that counts in `step`, or None if none does or the kill switch is set.
+        """Return the entry that applies in `step`, or None if none does or the kill switch is set.
 
         >>> Directives("r").issue(10, None, "off").at(9) is None
         True
@@ -93,14 +95,14 @@ class Directives:
         return self.entries[index - 1] if index else None
 
     def issue(self, from_step: int, config: CorrectionConfig | None, reason: str) -> Self:
-        """Return them with one entry more. Entries that begin at `from_step` or later are superseded."""
+        """Return the directives with an additional entry. It supersedes entries that begin at `from_step` or later."""
         kept = tuple(entry for entry in self.entries if entry.from_step < from_step)
         told = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "…"
         entry = Entry(self.version + 1, from_step, config, told)
         return replace(self, entries=(*kept, entry)[-_MOST_ENTRIES:])
 
     def document(self) -> Mapping[str, Any]:
-        """Return JSON-like data without the signature."""
+        """Return the directives as JSON-like data without the signature."""
         return {
             "format": FORMAT,
             "run": self.run,
@@ -111,7 +113,7 @@ class Directives:
 
 
 def signed(directives: Directives, key: bytes | None) -> Mapping[str, Any]:
-    """Return the document, signed (HMAC-SHA-256 over the canonical JSON of everything else) if there is a key."""
+    """Return the document, signed if there is a key: HMAC-SHA-256 over the canonical JSON of all other fields."""
     document = directives.document()
     return document if key is None else {**document, "signature": _sign(document, key)}
 
@@ -125,7 +127,8 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
     """Return the directives that `encode` encoded.
 
     Raises:
-        DirectiveError: not a document of this run, of a newer format, or, where there is a key, not signed with it.
+        DirectiveError: the document belongs to another run, has a newer format, or lacks a valid signature despite a
+            key.
     """
     try:
         document = json.loads(data)
@@ -155,10 +158,10 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
 
 
 class DirectiveFile:
-    """The directives of one run in its home. One writer, the service; any number of readers."""
+    """File with the directives of one run in its data directory. The service writes it, and any process may read it."""
 
     def __init__(self, home: Path, run: str) -> None:
-        """Touches nothing."""
+        """Derive the paths without file access."""
         self._run = run
         self._folder = home / FOLDER
         name = run_dir(home, run).name
@@ -174,7 +177,7 @@ class DirectiveFile:
         return Directives(self._run, stopped=True) if self.stop_path.exists() else self.issued(key)
 
     def issued(self, key: bytes | None) -> Directives:
-        """Return the directives whatever the kill switch says. Raises `DirectiveError` or `OSError`."""
+        """Return the directives regardless of the kill switch. Raise `DirectiveError` or `OSError`."""
         data = self._trusted_content() if key is None else self.content()
         if data is None:
             return Directives(self._run)
@@ -184,15 +187,17 @@ class DirectiveFile:
         return known[2]
 
     def content(self) -> bytes | None:
-        """Return the content of the file, or None if there is none. Raise `OSError`."""
+        """Return the content of the file, or None if it does not exist. Raise `OSError`."""
         try:
             return self._bytes_and_owner()[0]
         except FileNotFoundError:
             return None
 
     def _trusted_content(self) -> bytes | None:
-        """Return the content if only its owner can have written it. Without a signature the file's owner is all there
-        is to go by."""
+        """Return the content if only its owner can have written it.
+
+        Without a signature, trust rests on the owner of the file.
+        """
         try:
             data, status = self._bytes_and_owner()
         except FileNotFoundError:
@@ -207,8 +212,10 @@ class DirectiveFile:
         return data
 
     def _bytes_and_owner(self) -> tuple[bytes, os.stat_result]:
-        """Read the file with its status: never through a link, never waiting for a pipe, never more than a document can
-        have."""
+        """Read the file with its status.
+
+        Never follow a link, wait for a pipe, or read more than the size limit of a document.
+        """
         with open_no_follow(self.path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -216,18 +223,18 @@ class DirectiveFile:
             return file.read(_MOST_BYTES), status
 
     def write(self, directives: Directives, key: bytes | None) -> None:
-        """Replace the file atomically, also across a crash. Raise `OSError`."""
+        """Replace the file atomically, so that a crash leaves the old or new content. Raise `OSError`."""
         replace_file(self.path, encode(directives, key), mode=READABLE)
 
     def stop(self, words: str) -> None:
-        """Set the kill switch; `words` say who and why. Raise `OSError`."""
+        """Set the kill switch. `words` state its author and reason. Raise `OSError`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(self.stop_path, flags, 0o644), "w", encoding="utf-8") as file:
             file.write(f"{words}\n")
 
     def release(self) -> bool:
-        """Take the kill switch back; return whether it was set. Raise `OSError`."""
+        """Release the kill switch and return whether it was set. Raise `OSError`."""
         was_set = self.stop_path.exists()
         self.stop_path.unlink(missing_ok=True)
         return was_set
@@ -269,7 +276,7 @@ def _is_signed(document: Mapping[str, Any], signature: object, key: bytes) -> bo
 
 
 def _bytes(text: str) -> bytes:
-    """Encode as UTF-8; JSON can hold halves of surrogate pairs, which must not raise."""
+    """Encode as UTF-8. Halves of surrogate pairs, which JSON allows, do not raise."""
     return text.encode("utf-8", "surrogatepass")
 
 

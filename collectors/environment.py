@@ -1,4 +1,4 @@
-"""The environment variables of logprobe, in one table from which docs/reference.md is generated."""
+"""Environment variables of logprobe, in the table from which docs/reference.md is generated."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ _OF_KUBERNETES: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a home is named, so that a plugin records. Where none is, the log says which variable may have
-    been meant to."""
+    """Return whether the environment names a data directory, so that a plugin records.
+
+    Without one, log the variable that the user may have meant to set.
+    """
     if environment.get("LOGPROBE_HOME"):
         return True
     if words := unknown(environment):
@@ -54,7 +56,7 @@ def wanted(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def unknown(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the variables that are named like ours and are none, each with what may have been meant.
+    """Return unknown variables with the prefix of logprobe, each with a suggestion.
 
     >>> unknown({"LOGPROBE_RUN_NAME": "a", "LOGPROBE_HOME": "b"})
     ['LOGPROBE_RUN_NAME is not a variable of logprobe: did you mean LOGPROBE_RUN?']
@@ -81,16 +83,16 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def option(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the value of an option of `RECORD`, "" if it has none, or None if it is not set."""
+    """Return the value of an option of `RECORD`, "" if the option has no value, or None if it is not set."""
     return pairs(environment.get(RECORD, "")).get(name)
 
 
 def injects(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether log-probs are computed for requests that did not ask."""
+    """Return whether the plugin computes log-probs for requests that did not ask for them."""
     return option("inject", environment) in {"", "1", "true", "yes"}
 
 
 def unknown_options(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the problem of `RECORD`, or ""."""
+    """Return the problem of `RECORD`, or "" if it is valid."""
     names = ", ".join(sorted(pairs(environment.get(RECORD, "")).keys() - set(OPTIONS)))
     return f"{RECORD}: {names}: not known and without effect; known are {', '.join(OPTIONS)}" if names else ""

@@ -1,4 +1,4 @@
-"""The exceptions that logprobe raises.
+"""Exceptions that logprobe raises.
 
 Each one also derives from the matching standard exception, so a host can catch it without logprobe. Messages name
 object, fact and remedy.
@@ -8,22 +8,22 @@ from __future__ import annotations
 
 
 class LogprobeError(Exception):
-    """Base of all errors raised on purpose by logprobe."""
+    """Base class of all errors that logprobe raises on purpose."""
 
 
 class ConfigurationError(LogprobeError, ValueError):
-    """A wrong or missing argument, setting or environment variable; raised at start-up, never in mid-run."""
+    """Wrong or missing argument, setting or environment variable, raised at start-up and never during a run."""
 
 
 class InputError(LogprobeError, ValueError):
-    """Arrays handed to a collector do not fit together (shape, length, dtype).
+    """Mismatch between arrays that a host passed to a collector (shape, length, dtype).
 
     Inside a `Recorder` it is counted as a health record and never reaches the host.
     """
 
 
 class SegmentError(LogprobeError, OSError):
-    """A spool file cannot be trusted. `reason` is a short identifier used in counters and in the quarantine ledger.
+    """Untrustworthy spool file. `reason` is a short identifier for counters and the quarantine ledger.
 
     Reasons: ``foreign`` (not a segment), ``truncated``, ``checksum``, ``future_schema``, ``unreadable``, ``columns``,
     ``too_large``.
@@ -35,39 +35,39 @@ class SegmentError(LogprobeError, OSError):
 
 
 class HomeBusyError(LogprobeError, RuntimeError):
-    """Another service owns this home."""
+    """Conflict with another service that owns the data directory."""
 
 
 class StoreError(LogprobeError, RuntimeError):
-    """The DuckDB store cannot be opened, migrated or written."""
+    """Failure to open, migrate or write the DuckDB store."""
 
 
 class StoreDamagedError(StoreError):
-    """The store's file or its log cannot be read; starting again changes nothing."""
+    """Corrupt store file or log. A restart does not repair it."""
 
 
 class RunDeletedError(LogprobeError, ValueError):
-    """The run was deleted. Its name cannot be reused."""
+    """Use of a deleted run. Its name cannot be reused."""
 
 
 class QueryError(LogprobeError, ValueError):
-    """A query was refused (not read-only) or failed."""
+    """Refused (not read-only) or failed query."""
 
 
 class ServiceUnavailableError(LogprobeError, ConnectionError):
-    """No service answers for this data directory."""
+    """Absence of a service for this data directory."""
 
 
 class MissingExtraError(LogprobeError, ImportError):
-    """A command needs packages of an extra that is not installed."""
+    """Command whose packages belong to an extra that is not installed."""
 
 
 class DirectiveError(LogprobeError, ValueError):
-    """A directive for the trainer's objective cannot be trusted; the last good one stays in effect."""
+    """Untrustworthy directive for the trainer's objective. The last valid one stays in effect."""
 
 
 class ChannelError(LogprobeError, ConnectionError):
-    """A notification channel did not accept a message. The text never contains a secret.
+    """Notification channel's refusal of a message. The text never contains a secret.
 
     Reasons: ``refused`` (permanently rejected), ``setup`` (wrong credentials or target), ``busy`` (retry after
     `retry_after` seconds), ``unreachable`` (not delivered), ``uncertain`` (possibly delivered).

@@ -1,6 +1,6 @@
-"""Files shared by several processes or users: read without following links, replaced atomically, in durable folders.
+"""Access to files shared by several processes or users: reads without following links, atomic and durable writes.
 
-`Disk` is the file layer below. Tests pass another one, which loses data that is not durable or refuses writes.
+`Disk` is the file layer below. Tests replace it with one that loses data that is not durable or refuses writes.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ Stamp = tuple[int, int, int]  # of a file, see `Disk.stamp`
 
 
 def open_no_follow(path: Path) -> BinaryIO:
-    """Open a file for reading, never through a link and never waiting for a pipe. Raise `OSError`."""
+    """Open a file for reading without following a link or waiting for a pipe. Raise `OSError`."""
     return open(path, "rb", opener=lambda name, _: os.open(name, READ_FLAGS))
 
 
 class Disk:
-    """Operations on files, and what each leaves behind after a crash of the machine.
+    """Operations on files, with defined results after a crash of the machine.
 
-    `write` and `append` return once the content is durable. Names in a folder (made, renamed, removed) are durable
-    after `sync` of the folder. A process that is killed loses nothing that an operation has done. All raise `OSError`.
+    `write` and `append` return once the content is durable. Names in a folder (created, renamed, removed) are durable
+    after `sync` of the folder. A killed process loses no completed operation. All methods raise `OSError`.
     """
 
     def __init__(self) -> None:
         self.durable_folders: set[Path] = set()  # that this process has seen to be
 
     def read(self, path: Path, *, last: int | None = None) -> bytes:
-        """Return the content of a file, or its `last` bytes. Raise `FileNotFoundError` if there is none."""
+        """Return the content of a file, or its `last` bytes. Raise `FileNotFoundError` if it does not exist."""
         with open_no_follow(path) as file:
             if last is not None:
                 file.seek(max(os.fstat(file.fileno()).st_size - last, 0))
             return file.read()
 
     def size(self, path: Path) -> int | None:
-        """Return the size of a file, or None if there is none."""
+        """Return the size of a file, or None if it does not exist."""
         try:
             return path.lstat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def stamp(self, path: Path) -> Stamp | None:
-        """Return another value whenever a file was written or replaced, or None if there is none."""
+        """Return a value that changes with each write or replacement of a file, or None if the file does not exist."""
         return stamp_of(path)
 
     def names(self, folder: Path) -> list[str]:
-        """List a folder in order. A folder that does not exist, or is none, holds nothing."""
+        """List the names in a folder in order. Return no names for a path that is missing or not a folder."""
         try:
             return sorted(path.name for path in folder.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def write(self, path: Path, content: bytes | memoryview, *, mode: int | None = 0o600) -> None:
-        """Make a new file with this content. On an error a part of it may be there.
+        """Create a file with this content. An error may leave a part of it.
 
-        `mode`: None for `READABLE` as far as the process's umask allows it.
+        `mode`: permissions of the file, or None for `READABLE` within the process's umask.
         """
         descriptor = os.open(path, _NEW, READABLE if mode is None else mode)
         try:
@@ -79,7 +79,7 @@ class Disk:
             os.close(descriptor)
 
     def append(self, path: Path, content: bytes, *, mode: int = 0o600) -> None:
-        """Add to the end of a file, which is made if there is none. On an error a part of it may be there."""
+        """Append to a file, which is created if missing. An error may leave a part of the content."""
         descriptor = os.open(path, _END, mode)
         try:
             _write_all(descriptor, content, path)
@@ -88,7 +88,7 @@ class Disk:
             os.close(descriptor)
 
     def truncate(self, path: Path, size: int) -> None:
-        """Cut a file to its first `size` bytes, durably."""
+        """Truncate a file to its first `size` bytes durably."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.ftruncate(descriptor, size)
@@ -97,31 +97,31 @@ class Disk:
             os.close(descriptor)
 
     def rename(self, path: Path, target: Path) -> None:
-        """Give a file another name, in place of whatever has it."""
+        """Rename a file and replace any file of the new name."""
         path.replace(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file. One that is gone already is removed."""
+        """Remove a file. A missing file is no error."""
         path.unlink(missing_ok=True)
 
     def mkdir(self, folder: Path) -> None:
-        """Make a folder below one that exists."""
+        """Create a folder in an existing one."""
         folder.mkdir(exist_ok=True)
 
     def rmdir(self, folder: Path) -> None:
-        """Remove an empty folder. One that is gone already is removed."""
+        """Remove an empty folder. A missing folder is no error."""
         with suppress(FileNotFoundError):
             folder.rmdir()
 
     def is_folder(self, path: Path, *, follow: bool = True) -> bool:
-        """Tell a folder from anything else. Without `follow` a link to a folder is none."""
+        """Return whether `path` is a folder. Without `follow`, a link to a folder does not count."""
         try:
             return stat.S_ISDIR(path.stat(follow_symlinks=follow).st_mode)
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def sync(self, path: Path) -> None:
-        """Make the names in a folder, or the content of a file, durable. Follows a link: ``archive/`` may be one."""
+        """Make the names in a folder, or the content of a file, durable. Follow links: ``archive/`` may be one."""
         _fsync(path, READ_FLAGS & ~os.O_NOFOLLOW)
 
 
@@ -129,10 +129,9 @@ DISK: Final = Disk()
 
 
 def disk_time(path: Path) -> float:
-    """Touch a file; return the time by the clock that stamps files there, in seconds since the epoch.
-
-    Of a shared folder that is a file server's clock, which need not agree with this machine's: the age of a file is
-    the difference of two stamps of one clock. Where `path` cannot be touched, this machine's clock counts.
+    """Touch a file and return its timestamp in epoch seconds, by the clock of its file system.
+     A shared folder uses the clock of its file server, which may differ from this machine's. The age of a file is
+    therefore the difference of two of these timestamps. If `path` cannot be touched, return this machine's time.
     """
     try:
         os.utime(path, follow_symlinks=False)
@@ -151,9 +150,9 @@ def _write_all(descriptor: int, content: bytes | memoryview, path: Path) -> None
 
 
 def replace_file(path: Path, content: bytes | memoryview, *, mode: int = 0o600, disk: Disk = DISK) -> None:
-    """Write the whole of a file, durably: readers see the old content or the new, also after a crash.
+    """Replace the content of a file durably. Readers find the old or the new content, also after a crash.
 
-    Raises `OSError`; the old content is then untouched, unless it was the folder's entry that could not be synced.
+    Raises `OSError`. The old content is then unchanged, unless only the sync of the folder failed.
     """
     make_durable(path.parent, disk)
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
@@ -169,7 +168,9 @@ def replace_file(path: Path, content: bytes | memoryview, *, mode: int = 0o600, 
 
 def remove_tree(path: Path, disk: Disk = DISK) -> int:
     """Remove a file or a folder with its content, without following links. Return the number of files.
-    Raise `OSError`."""
+
+    Raise `OSError`.
+    """
     if not disk.is_folder(path, follow=False):
         there = disk.size(path) is not None
         disk.unlink(path)
@@ -180,7 +181,7 @@ def remove_tree(path: Path, disk: Disk = DISK) -> int:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return another value whenever the file was written or replaced, or None if there is none."""
+    """Return a value that changes with each write or replacement of the file, or None if the file does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -189,7 +190,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def below(folder: Path, depth: int) -> tuple[list[Path], list[Path]]:
-    """Return the paths that many folders below, and the folders that cannot be listed now."""
+    """Return the paths `depth` levels below a folder, and the folders that cannot be listed."""
     try:
         paths = list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -203,7 +204,7 @@ def below(folder: Path, depth: int) -> tuple[list[Path], list[Path]]:
 
 
 def is_gone(path: Path) -> bool:
-    """Return whether there is nothing at `path`. What cannot be looked at now is not gone."""
+    """Return whether `path` does not exist. A path that cannot be read counts as existing."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -214,7 +215,7 @@ def is_gone(path: Path) -> bool:
 
 
 def make_durable(folder: Path, disk: Disk = DISK) -> None:
-    """Create a folder with its missing parents, durably.
+    """Create a folder and its missing parents durably.
 
     Raises `OSError`.
     """

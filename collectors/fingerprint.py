@@ -1,13 +1,12 @@
-"""A fingerprint of weights: a few values of every tensor, hashed, so that two processes can compare what they have
-without sending it.
+"""Fingerprint of weights: a hash of a few values of every tensor, by which two processes compare weights.
 
     fingerprint(model.state_dict())                     # at the trainer, for weights.mark(version, fingerprint=…)
 
-Of each floating-point tensor `VALUES` evenly spaced values are taken; their places depend on nothing but the tensor's
-name and shape, and names and shapes are those of the checkpoint (Hugging Face), so a trainer and an engine that fuses
-q, k and v sample the same values. A hash stands for the values in one dtype. An engine has one per tensor, in the dtype
-that it computes in; a trainer has one for each dtype that an engine may round its weights to. Equal keys (name, dtype,
-shape) can be compared; everything else cannot, and is not.
+The fingerprint samples `VALUES` evenly spaced values of each floating-point tensor. Their positions depend only on the
+tensor's name and shape. Names and shapes are those of the Hugging Face checkpoint. A trainer and an engine that fuses
+q, k and v therefore sample the same values. Each hash covers the values in one dtype. An engine has one hash per
+tensor, in its compute dtype. A trainer has one for each dtype to which an engine may round its weights. Only hashes
+with equal keys (name, dtype, shape) are compared.
 
 Different hashes prove different weights. Equal hashes prove that the sampled values are equal.
 """
@@ -40,14 +39,14 @@ _FACTORS: Final = np.random.default_rng(20).integers(0, 1 << 63, VALUES, dtype=n
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Hashes of tensors: `keys` say of which (name, dtype, shape), `hashes` [keys] are uint32."""
+    """Hashes of tensors. `keys` identify the tensors (name, dtype, shape), and `hashes` [keys] are uint32."""
 
     keys: tuple[str, ...]
     hashes: Bits
 
     @property
     def digest(self) -> str:
-        """16 hex digits that stand for all of it."""
+        """Digest of the whole fingerprint, as 16 hex digits."""
         content = "\n".join(self.keys).encode() + self.hashes.astype("<u4").tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
 
@@ -57,14 +56,14 @@ class Fingerprint:
 
 
 def fingerprint(state: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Fingerprint:
-    """Return the fingerprint of a trainer's weights, in every dtype that an engine may have them in.
+    """Return the fingerprint of a trainer's weights, in every dtype that an engine may use for them.
 
-    Of tensors on an accelerator the sampled values are copied to the host, and the call waits for them: milliseconds.
+    For tensors on an accelerator, the call copies the sampled values to the host and waits milliseconds for them.
 
     Args:
-        state: name → tensor or array: ``model.state_dict()`` or ``model.named_parameters()``, names as in the
-            checkpoint. What cannot be sampled is left out: integers, tensors that are sharded over ranks (DTensor), on
-            no device, or not contiguous.
+        state: name → tensor or array, as ``model.state_dict()`` or ``model.named_parameters()``, with names of the
+            checkpoint. Tensors that cannot be sampled are omitted: integers, tensors sharded over ranks (DTensor),
+            tensors on no device, and non-contiguous ones.
     """
     pairs = state.items() if isinstance(state, Mapping) else state
     whole = {own_name(name): tensor for name, tensor in pairs if _can_be_sampled(tensor)}
@@ -74,7 +73,7 @@ def fingerprint(state: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Fingerp
 
 
 def own_name(name: str) -> str:
-    """Return a parameter's name without what wrappers put into it.
+    """Return a parameter's name without the parts that wrappers add.
 
     >>> own_name("module._orig_mod.model.norm.weight")
     'model.norm.weight'
@@ -94,7 +93,8 @@ def key(name: str, dtype: str, shape: Sequence[int]) -> str:
 
 
 def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return place of the first value taken from a tensor, distance to the next, and count, row by row.
+    """Return the position of a tensor's first sampled value, the distance to the next, and the count, in row-major
+    order.
 
     >>> places("model.norm.weight", (64,)), places("lm_head.weight", (512, 64))
     ((0, 1, 64), (90, 511, 64))
@@ -107,8 +107,10 @@ def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
-    """Return values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count, padded with
-    zeros."""
+    """Return values [tensors, VALUES] of tensors or arrays, padded with zeros.
+
+    Each tensor comes with a first position, a step and a count.
+    """
     sampled = np.zeros((len(wanted), VALUES), np.float32)
     on_device = [index for index, (tensor, *_) in enumerate(wanted) if torch_bridge.on_device(tensor)]
     for index, (tensor, start, step, count) in enumerate(wanted):
@@ -128,7 +130,7 @@ def sampled_together(wanted: Sequence[tuple[Any, int, int, int]]) -> Any:
 
 
 def place(sampled: Floats, rows: Sequence[int], counts: Sequence[int], values: NDArray[Any]) -> None:
-    """Put values that came one after the other into their rows."""
+    """Write consecutive values into their rows."""
     start = 0
     for row, count in zip(rows, counts, strict=True):
         sampled[row, :count] = values[start : start + count]
@@ -140,7 +142,7 @@ def _strided(tensor: Any, start: int, step: int, count: int) -> Any:
 
 
 def rounded(values: Floats, dtype: str) -> Bits:
-    """Return the bits of float32 values after rounding to `dtype`, to nearest, ties to even."""
+    """Return the bits of float32 values rounded to `dtype`, to nearest, ties to even."""
     if dtype == "float32":
         return values.view(np.uint32)
     if dtype == "float16":
@@ -153,7 +155,7 @@ def rounded(values: Floats, dtype: str) -> Bits:
 
 
 def hashes(bits: Bits) -> Bits:
-    """Return a hash per row [tensors, VALUES]."""
+    """Return one hash per row [tensors, VALUES]."""
     mixed: NDArray[np.uint64] = (bits.astype(np.uint64) * _FACTORS).sum(axis=1, dtype=np.uint64)
     hashed: Bits = (mixed >> np.uint64(32)).astype(np.uint32)
     return hashed
@@ -166,6 +168,6 @@ def _can_be_sampled(tensor: Any) -> bool:
 
 
 def sampleable(tensor: Any) -> bool:
-    """Return whether values of a tensor can be taken without copying the rest of it."""
+    """Return whether values of a tensor can be read without a copy of the whole tensor."""
     supported = str(tensor.dtype) in {f"torch.{name}" for name in (*DTYPES, "float64")}
     return supported and not tensor.is_meta and tensor.numel() >= FEWEST and bool(tensor.is_contiguous())

@@ -1,7 +1,7 @@
-"""Problems of a recorder: counted, rate-limited, and never raised into the host.
+"""Problems of a recorder, which are counted, rate-limited, and never raised into the host.
 
-`Health` is shared by the host's threads, which only count, and the recorder's thread, which logs and writes the
-`health` records. The guard below is the one place of logprobe that may catch everything inside a host.
+Host threads share `Health` and only count in it. The recorder's thread logs and writes the `health` records. The guard
+below is the only place in logprobe that may catch every exception inside a host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOGGER: Final = logging.getLogger("logprobe")
 
 
 def _named(record: logging.LogRecord) -> bool:
-    """Name the logger: most hosts print a warning without its logger's name, and readers must see whose it is."""
+    """Add the logger's name to the message, since most hosts print warnings without it."""
     record.msg = f"logprobe: {record.msg}"
     return True
 
@@ -45,12 +45,11 @@ class Counts(TypedDict):
 
 
 class RecorderHealth(Counts, total=False):
-    """Value of `Recorder.health`; only `Counts` for a recorder that cannot record.
-
-    `accepted`: calls of the host that were taken, and the sequences in them. `written`: segments, rows, bytes,
-    sequences and tokens in the spool, and the number of the last segment. `reduced`: sequences and tokens of which
-    statistics alone are kept. `queue`: calls that wait between the host and the worker thread, their bytes, and
-    limit_bytes. `disk`: "ok" or an error. `cost`: calls, caller_seconds of the host's threads, and thread_seconds.
+    """Value of `Recorder.health`, with only `Counts` for a recorder that cannot record.
+     `accepted`: calls accepted from the host, and the sequences in them. `written`: segments, rows, bytes, sequences
+    and tokens in the spool, and the number of the last segment. `reduced`: sequences and tokens kept as statistics
+    only. `queue`: calls waiting between the host and the worker thread, their bytes, and limit_bytes. `disk`: "ok" or
+    an error. `cost`: calls, caller_seconds of the host's threads, and thread_seconds.
     """
 
     component: str
@@ -80,7 +79,7 @@ class Problem:
     time_us: int = 0
 
     def row(self, component: str, details: object = None) -> dict[str, Any]:
-        """Return the `health` record; `component` is used where the problem names none."""
+        """Return the `health` record. `component` applies if the problem names none."""
         return {
             "time": self.time_us or time.time_ns() // 1000,
             "component": self.component or component,
@@ -103,7 +102,7 @@ def _storable(number: object) -> int | None:
 
 @dataclass(slots=True)
 class _Seen:
-    """A kind of problem: its unreported counts, and the earliest time (monotonic seconds) of the next report."""
+    """Kind of problem, with its unreported counts and the earliest time (monotonic seconds) of the next report."""
 
     waiting: Problem | None = None
     report_at: float = -math.inf
@@ -112,7 +111,7 @@ class _Seen:
 
 
 class Health:
-    """Counts of one recorder. Counting is cheap and takes one short lock."""
+    """Counts of one recorder. Counting takes one short lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -124,8 +123,7 @@ class Health:
         self.calls = 0
 
     def _kind(self, event: str, severity: str, component: str | None) -> _Kind:
-        """Return the kind that an occurrence counts as: a warning that follows an info of the same event is not one
-        more info."""
+        """Return the key under which an occurrence is counted. Severities of one event are counted separately."""
         kind = (event, severity, component)
         if kind in self._seen or len(self._seen) < _MOST_KINDS:
             return kind
@@ -144,7 +142,7 @@ class Health:
         details: object = None,
         times: int = 1,
     ) -> None:
-        """Count one occurrence, or `times`; the recorder's thread logs and writes it, rate-limited."""
+        """Count one occurrence, or `times`. The recorder's thread logs and writes it, rate-limited."""
         with self._lock:
             kind = self._kind(event, severity, component)
             self._problems[kind[0]] = self._problems.get(kind[0], 0) + times
@@ -172,7 +170,7 @@ class Health:
         step: int | None = None,
         details: object = None,
     ) -> None:
-        """Count data that is lost, and report it under the same name."""
+        """Count lost data and report it under the same name."""
         with self._lock:
             loss = self._dropped.setdefault(reason, {"calls": 0, "sequences": 0, "tokens": 0})
             loss["calls"] += calls
@@ -190,7 +188,7 @@ class Health:
         )
 
     def due(self, *, everything: bool = False) -> list[Problem]:
-        """Return the problems to report now: the first occurrence at once, repetitions after `REPEAT_SECONDS`."""
+        """Return the problems to report now: first occurrences immediately, repetitions after `REPEAT_SECONDS`."""
         now = time.monotonic()
         ready: list[Problem] = []
         with self._lock:
@@ -201,7 +199,7 @@ class Health:
         return ready
 
     def log(self, problem: Problem) -> None:
-        """Write a problem to the host's log, unless it was there lately. For the recorder's thread."""
+        """Write a problem to the host's log, unless it was logged recently. Only the recorder's thread calls this."""
         now = time.monotonic()
         seen = self._seen.get(self._kind(problem.event, problem.severity, problem.component), _Seen())
         if problem.severity == "info" or now < seen.log_at:
@@ -222,7 +220,7 @@ class Health:
 
 
 class Guard:
-    """Context that swallows and counts every `Exception`. With `cost` it adds its duration to the host's cost.
+    """Context that counts and suppresses every `Exception`. With `cost`, it adds its duration to the host's cost.
 
     `failed`: true after an exception.
     """

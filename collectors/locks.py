@@ -1,8 +1,8 @@
 """Locks on a data directory, which the kernel releases when a process ends.
 
-<home>/service.lock      held by the one service of the home
-<home>/ship.lock         held by the one process that ships the home's spool
-<home>/collectors.lock   shared by the collectors that want it shipped
+<home>/service.lock      held by the service of the data directory
+<home>/ship.lock         held by the process that ships the spool
+<home>/collectors.lock   shared by the collectors that request shipping
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SERVICE: Final = "service.lock"
 
 
 class FileLock:
-    """One lock file. A lock is acquired immediately or not at all."""
+    """Lock file. A lock is acquired immediately or not at all."""
 
     def __init__(self, path: Path, *, mode: int = 0o666) -> None:
         """Set the `mode` of a new file."""
@@ -29,7 +29,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self, *, shared: bool = False) -> bool:
-        """Return whether the lock is held now. Raises `OSError` when the file cannot be opened."""
+        """Acquire the lock and return whether it is held. Raise `OSError` if the file cannot be opened."""
         if self._descriptor is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, _FLAGS, self._mode)
@@ -40,21 +40,21 @@ class FileLock:
         return True
 
     def write(self, content: bytes) -> None:
-        """Replace the content of the file durably, if the lock is held."""
+        """Replace the content of the file durably if the lock is held."""
         if self._descriptor is not None:
             os.pwrite(self._descriptor, content, 0)
             os.ftruncate(self._descriptor, len(content))
             os.fsync(self._descriptor)
 
     def release(self) -> None:
-        """Release the lock. The file stays: removing it would let two processes lock two files of one name."""
+        """Release the lock and keep the file. A removed file would let two processes hold locks of the same name."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     @property
     def held_elsewhere(self) -> bool:
-        """True if another process holds it exclusively. Raises `OSError`."""
+        """True if another process holds the lock exclusively. Raises `OSError`."""
         try:
             descriptor = os.open(self._path, _PROBE_FLAGS)
         except FileNotFoundError:

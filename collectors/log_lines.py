@@ -1,4 +1,4 @@
-"""Logging of the processes of logprobe: a message is a line, whatever names are in it."""
+"""Logging of logprobe's processes, one line per message even if a name contains control characters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Formatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Log to stderr in a process of ours: one line a message, whatever names are in it."""
+    """Log to stderr in a process of logprobe, one line per message even if a name contains control characters."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter(_FORMAT))
     logging.basicConfig(handlers=[handler], level=logging.INFO)

@@ -1,4 +1,4 @@
-"""Foreign text on its way to a terminal or a log.
+"""Sanitizing of foreign text for terminals and logs.
 
 Names of runs, metrics and tags, reasons, messages and addresses are free text. A terminal obeys control characters, and
 a line break could forge a log line.
@@ -23,12 +23,12 @@ INSTEAD: Final = "\ufffd"
 
 
 def steerless(text: str) -> str:
-    """Return `text` without control characters but tabs and line ends, so that it cannot steer a terminal."""
+    """Return `text` without control characters except tabs and line ends, so that it cannot control a terminal."""
     return _STEERING.sub(INSTEAD, text)
 
 
 def harmless(text: str) -> str:
-    r"""Return `text` as a part of one line: without tabs and line ends, too.
+    r"""Return `text` as part of one line, also without tabs and line ends.
 
     >>> harmless("run\n2026-01-01 forged\x1b[2J")
     'run�2026-01-01 forged�[2J'
@@ -37,6 +37,6 @@ def harmless(text: str) -> str:
 
 
 def complain(message: str) -> None:
-    """Write one line on stderr, whatever names are in it."""
+    """Write one line to stderr, with control characters replaced."""
     sys.stderr.write(f"logprobe: {harmless(' '.join(message.split()))}\n")
     sys.stderr.flush()

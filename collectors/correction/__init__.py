@@ -1,5 +1,6 @@
-"""Corrections of the objective for the gap that remains between rollout and trainer: weights and masks for token
-losses."""
+"""Corrections of the objective for the remaining mismatch between rollout and trainer: weights and
+masks of token losses.
+"""
 
 from logprobe.collectors.correction.apply import Correction, correct
 from logprobe.collectors.correction.config import CorrectionConfig

@@ -36,7 +36,7 @@ class Acknowledgement(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """Factors of a token loss, ``weights × mask``; neither carries a gradient.
+    """Factors of a token loss, ``weights × mask``, both without a gradient.
 
     Unpacks as ``weights, mask, report``.
     """
@@ -51,14 +51,14 @@ class Correction:
         yield from (self.weights, self.mask, self.report)
 
     def acknowledgement(self) -> Acknowledgement:
-        """Return configuration, fingerprint and report. Waits for the device."""
+        """Return configuration, fingerprint and report. Wait for the device."""
         return _acknowledged(self.config, self.report)
 
     def deferred(self) -> Callable[[], Acknowledgement]:
-        """Return a function that gives `acknowledgement` later, in any thread, without waiting here or keeping the
+        """Return a function that computes `acknowledgement` later, in any thread, without waiting here or keeping the
         batch.
 
-        This is how `Recorder.step(correction=…)` takes a correction.
+        `Recorder.step(correction=…)` calls it.
         """
         self.report.start()
         return partial(_acknowledged, self.config, self.report)
@@ -78,23 +78,23 @@ def correct(
     group: Any = None,
 ) -> Correction:
     """Return the weights and the response mask of a batch under `config`.
-
-    All arrays are padded [batch, time], or lists of 1-D arrays; numpy or torch, on any device, in any float type. No
-    device is waited for. What stands where the mask is 0 has no effect, NaN included. A broken token under the mask
-    (see `arithmetic.sound`) is dropped and counted in the report; where a product over the sequence is taken, its
-    sequence is.
+     All arrays are padded [batch, time], or lists of 1-D arrays. They are numpy arrays or torch tensors on any device,
+    of any float type. The call waits for no device. Values where the mask is 0 have no effect, NaN included. A broken
+    token under the mask (see `arithmetic.sound`) is dropped and counted in the report. If a product over the sequence
+    is taken, its sequence is dropped, too.
 
     Args:
-        config: what to do.
+        config: configuration of the correction.
         rollout_logprobs: r, of the policy that sampled.
-        trainer_logprobs: t, the trainer's of the same tokens; in bypass mode those of the policy of now.
-        mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
-        advantages: per token, or one per sequence; for what needs them, and for `masked_advantage_frac` in the report.
-        group: torch.distributed process group over whose ranks weights are normalized; None: this process alone. Every
-            rank must call.
+        trainer_logprobs: t, the trainer's log-probs of the same tokens, in bypass mode those of the current policy.
+        mask: non-zero for tokens that the policy sampled and trains on, or None for all tokens.
+        advantages: advantage per token or per sequence, for configurations that need it and for `masked_advantage_frac`
+            in the report.
+        group: torch.distributed process group whose ranks share the normalization of weights, or None for this process
+            alone. Every rank must call.
 
     Raises:
-        InputError: shapes that do not agree, or advantages missing where the configuration needs them.
+        InputError: shapes do not agree, or the configuration needs missing advantages.
     """
     if config.needs_advantages and advantages is None:
         raise InputError(f"advantages: the correction ({config}) needs them; pass advantages=")
@@ -113,7 +113,7 @@ def correct(
 
 
 def outcome_of(config: CorrectionConfig, tokens: Tokens, group: Any = None) -> Outcome:
-    """Return the outcome of every token and the rule that decided it; arguments as for `correct`."""
+    """Return the outcome of every token and the rule that decided it. Arguments are those of `correct`."""
     xp = tokens.xp
     ratio = tokens.at(config.is_level or "token")
     lower = None if config.is_mode == "truncate" else config.is_lower
@@ -190,7 +190,7 @@ def _outside_each(xp: Namespace, lowest: Array, highest: Array, config: Correcti
 
 
 def _measure(config: CorrectionConfig, tokens: Tokens) -> Array:
-    """Return the values that rejection bounds, where it is not ρ [B, T]; 0 where not valid."""
+    """Return the values [B, T] that rejection bounds instead of ρ, 0 where not valid."""
     xp = tokens.xp
     safe = arithmetic.limited(tokens.exact)
     if config.rs_measure == "k2":
@@ -204,7 +204,9 @@ def _measure(config: CorrectionConfig, tokens: Tokens) -> Array:
 
 
 def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
-    """Return the sequences with a token whose ρ is below the veto [B, 1]. A trainer side of −inf or −9999 is ρ = 0."""
+    """Return the sequences with a token whose ρ is below the veto [B, 1]. A trainer log-prob of −inf
+    or −9999 means ρ = 0.
+    """
     if config.veto is None:
         return None
     impossible = tokens.mask & ~tokens.valid & (tokens.trainer <= SENTINEL) & (tokens.rollout > SENTINEL)
@@ -215,9 +217,8 @@ def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
 def _summed(values: Array, group: Any) -> Array:
     """Sum `values` over the ranks of `group` in place, or do nothing without a group. Every rank of the group must
     call.
-
-    torch is not imported, because a caller with a group has imported it. Raises `InputError` for a group with arrays
-    that are not torch tensors.
+     The function does not import torch, because a caller with a group has imported it. Raises `InputError` for a group
+    with arrays that are not torch tensors.
     """
     if group is None:
         return values

@@ -1,7 +1,7 @@
 """Arithmetic of corrections in the array API: one code path for numpy arrays and torch tensors.
 
-Every function takes the array namespace `xp` first. Values are 0 wherever `valid` is False, so that sums need no second
-look at the mask and nothing that stands under mask = 0 can reach a result or a gradient.
+Every function takes the array namespace `xp` first. Values are 0 wherever `valid` is False. Sums therefore need no
+second mask, and no value under mask = 0 can reach a result or a gradient.
 
 Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
 """
@@ -25,35 +25,38 @@ def detached(values: Array) -> Array:
 
 
 def constant(xp: Namespace, value: float, like: Array) -> Array:
-    """Return a 0-d array of the type and on the device of `like`, filled there: a copy from the host would wait for the
-    device."""
+    """Return a 0-d array of the type and on the device of `like`.
+
+    The value is filled on the device, since a copy from the host would wait for the device.
+    """
     return xp.full((), value, dtype=like.dtype, device=array_api_compat.device(like))
 
 
 def where(xp: Namespace, condition: Array, values: Array, otherwise: float = 0.0) -> Array:
-    """Return `values` where the condition holds, else a constant. Masked positions pass on neither gradient nor NaN."""
+    """Return `values` where the condition holds, else a constant. Masked positions pass neither gradient nor NaN."""
     return xp.where(condition, values, constant(xp, otherwise, values))
 
 
 def bounded(values: Array, lower: float | None, upper: float | None) -> Array:
-    """Return `values` limited to bounds. Both libraries have the method; `clip` of the namespace indexes in older
-    releases."""
+    """Return `values` limited to bounds. The method works in old releases, in which the namespace's `clip` indexes."""
     return values if lower is None and upper is None else values.clip(lower, upper)
 
 
 def sound(behaviour: Array, policy: Array) -> Array:
-    """Return where both values can be log-probs: finite, no sentinel, no probability above 1, no exact 0.0 for an
-    unlikely token.
+    """Return where both values are valid log-probs.
 
-    The rules are those of `kernel`. NaN fails every comparison.
+    A valid pair is finite and contains no sentinel, no probability above 1, and no exact 0.0 for an unlikely token. The
+    rules are those of `kernel`. NaN fails every comparison.
     """
     within = (behaviour > SENTINEL) & (behaviour <= MAX_LOGPROB) & (policy > SENTINEL) & (policy <= MAX_LOGPROB)
     return within & ~((behaviour == 0.0) & (policy < -1.0))
 
 
 def broken_kinds(xp: Namespace, behaviour: Array, policy: Array) -> dict[str, Array]:
-    """Return broken tokens by kind, each under the first that applies: names as in `statistics.BROKEN`, without
-    ``n_``."""
+    """Return broken tokens by kind, each under the first kind that applies.
+
+    Names are those of `statistics.BROKEN` without ``n_``.
+    """
     kinds = {
         "nonfinite_behaviour": ~_finite(behaviour),
         "nonfinite_policy": ~_finite(policy),
@@ -72,13 +75,15 @@ def broken_kinds(xp: Namespace, behaviour: Array, policy: Array) -> dict[str, Ar
 
 
 def _finite(values: Array) -> Array:
-    """Return where values are finite. Two comparisons: `isfinite` of torch takes ten times as long on a CPU."""
+    """Return where values are finite, by two comparisons, since torch's `isfinite` takes ten times as long on a CPU."""
     return (values > float("-inf")) & (values < float("inf"))
 
 
 def difference(xp: Namespace, policy: Array, behaviour: Array, valid: Array) -> Array:
-    """Return the log-ratio d, 0 where not valid. Both sides are made 0 there first: a NaN would otherwise return
-    through the gradient."""
+    """Return the log-ratio d, 0 where not valid.
+
+    Both sides are set to 0 there before the subtraction, because the gradient would otherwise be NaN.
+    """
     return where(xp, valid, policy) - where(xp, valid, behaviour)
 
 
@@ -103,7 +108,7 @@ def row_count(xp: Namespace, flags_BT: Array, like: Array) -> Array:
 
 
 def row_mean(xp: Namespace, values_BT: Array, valid_BT: Array) -> Array:
-    """Return the mean over each sequence's valid tokens [B, 1], 0 for an empty one; `values_BT` are 0 elsewhere."""
+    """Return the mean [B, 1] over each sequence's valid tokens, 0 for an empty one. `values_BT` must be 0 elsewhere."""
     count = row_count(xp, valid_BT, values_BT)
     return row_sum(xp, values_BT) / bounded(count, 1.0, None)
 
@@ -114,7 +119,7 @@ def row_any(xp: Namespace, flags_BT: Array) -> Array:
 
 
 def row_extreme(xp: Namespace, values_BT: Array, valid_BT: Array, *, largest: bool, empty: float) -> Array:
-    """Return the maximum or minimum over each sequence's valid tokens [B, 1]; `empty` where there is none."""
+    """Return the maximum or minimum [B, 1] over each sequence's valid tokens, or `empty` for a sequence without any."""
     chosen = where(xp, valid_BT, values_BT, float("-inf") if largest else float("inf"))
     of_rows = (xp.max if largest else xp.min)(chosen, axis=-1, keepdims=True)
     return where(xp, row_any(xp, valid_BT), of_rows, empty)
@@ -149,9 +154,9 @@ def k3(xp: Namespace, log_ratio: Array) -> Array:
 
 
 def binary_kl(xp: Namespace, behaviour: Array, policy: Array) -> Array:
-    """Return KL(behaviour‖policy) of the token against all others, two outcomes (DPPO).
+    """Return KL(behaviour‖policy) of the token against all others as two outcomes (DPPO).
 
-    1 − p is floored at 1e-7: a certain token leaves nothing for the others.
+    1 − p is floored at 1e-7, since a certain token leaves no probability for the others.
     """
     p = xp.exp(behaviour)
     rest_p, rest_q = (bounded(-xp.expm1(side), 1e-7, None) for side in (behaviour, policy))

@@ -1,6 +1,6 @@
-"""Batches as trainers hold them: padded [batch, time] or lists of 1-D arrays, of numpy or torch, as one padded form.
+"""Padded form of batches that trainers hold as padded [batch, time] or as lists of 1-D arrays, of numpy or torch.
 
-Only shapes are looked at, so nothing here waits for a device.
+The module reads shapes only, so it never waits for a device.
 
 Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
 """
@@ -25,7 +25,9 @@ _PADDED: Final = 2  # dimensions of a padded batch
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a batch, in which results go back. `lengths` of a list of sequences, or None if padded to `time`."""
+    """Layout of a batch, in which results are returned. `lengths`: those of a list of sequences, or
+    None if padded to `time`.
+    """
 
     batch: int
     time: int
@@ -40,7 +42,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Arrays of one namespace, [batch, time ≥ 1]; log-probs in float64 where they came so, else in float32."""
+    """Arrays of one namespace, [batch, time ≥ 1]. Log-probs are float64 if the input was, else float32."""
 
     xp: Namespace
     layout: Layout
@@ -50,20 +52,20 @@ class Batch:
     mask_dtype: Any  # of the mask as it was given
 
     def masked(self, keep_BT: Array) -> Any:
-        """Return a mask in the type and layout of the one that was given."""
+        """Return a mask in the type and layout of the caller's mask."""
         return self.layout.restore(self.xp.astype(keep_BT, self.mask_dtype))
 
 
 def batch_of(logprobs: Mapping[str, Any], mask: Any, advantages: Any = None) -> Batch:
-    """Return one padded form of a batch.
+    """Return the padded form of a batch.
 
     Args:
-        logprobs: name → log-probs per token; None is left out. The first one says what shape the others must have.
-        mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
-        advantages: per token, or one per sequence.
+        logprobs: name → log-probs per token. Values of None are omitted. The others must have the shape of the first.
+        mask: non-zero for tokens that the policy sampled and trains on, or None for all tokens.
+        advantages: advantage per token or per sequence.
 
     Raises:
-        InputError: shapes do not agree, or numpy arrays and torch tensors are mixed; the message names the shapes.
+        InputError: shapes do not agree, or numpy arrays and torch tensors are mixed. The message names the shapes.
     """
     given = {name: _items(name, value) for name, value in logprobs.items() if value is not None}
     lead = next(iter(given))
@@ -124,7 +126,7 @@ def _layout_of(name: str, value: Any) -> Layout:
 
 
 def _namespace(given: Mapping[str, Any], mask: Any, advantages: Any) -> Namespace:
-    """Return the one library that all arrays are of."""
+    """Return the one array library of all arrays."""
     named = {**given, "mask": mask, "advantages": advantages}
     namespaces: dict[str, tuple[str, Namespace]] = {}
     for name, value in named.items():
@@ -170,7 +172,7 @@ def _mask_items(xp: Namespace, mask: Any, layout: Layout, like: Any) -> Any:
 
 
 def _padded(xp: Namespace, value: Any, layout: Layout) -> Array:
-    """Return values [batch, time ≥ 1], filled up with 0 at the end."""
+    """Return values [batch, time ≥ 1], padded at the end with 0."""
     time = max(1, layout.time)  # reductions have no answer for an axis without elements
     if not is_list(value):
         return value if layout.time else _column(xp, value)
@@ -178,7 +180,7 @@ def _padded(xp: Namespace, value: Any, layout: Layout) -> Array:
 
 
 def _column(xp: Namespace, value: Array) -> Array:
-    """Return one column of zeros for a batch without any."""
+    """Return one column of zeros for a batch without columns."""
     return xp.zeros((value.shape[0], 1), dtype=value.dtype, device=array_api_compat.device(value))
 
 
@@ -214,7 +216,7 @@ def _per_sequence(xp: Namespace, value: Any, layout: Layout, reference: Any) -> 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Inputs of every part of a correction; arrays [B, T], advantages possibly [B, 1]. None carries a gradient."""
+    """Inputs of all parts of a correction. Arrays are [B, T], advantages possibly [B, 1], all without a gradient."""
 
     xp: Namespace
     rollout: Array

@@ -1,4 +1,4 @@
-"""`CorrectionConfig`: one correction as plain data, checked when it is made, that travels as JSON."""
+"""`CorrectionConfig`: one correction as plain data, validated on construction and serializable as JSON."""
 
 from __future__ import annotations
 
@@ -38,36 +38,38 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectionConfig:
-    """Configuration of a correction. ρ is the importance ratio ``exp(trainer − rollout)`` of the level it is taken at.
+    """Configuration of a correction. ρ is the importance ratio ``exp(trainer − rollout)`` at the given level.
 
-    Levels: ``token`` one ρ per token; ``sequence`` the product over a sequence's tokens; ``geometric`` their geometric
-    mean. All bounds are inclusive. None where a number is expected: no such bound. What a level or mode does not use is
+    Levels: ``token`` one ρ per token, ``sequence`` the product over a sequence's tokens, ``geometric`` their geometric
+    mean. All bounds are inclusive. A bound of None is not applied. Fields that the level or mode does not use are
     ignored.
 
     Args:
-        is_level: of the importance weights; None: every kept token has weight 1.
-        is_mode: ``truncate`` limits weights to `is_upper` (TIS); ``clip`` limits them to both bounds;
-            ``mask`` drops what is outside (MIS, IcePop; one bound alone is a one-sided mask).
+        is_level: level of the importance weights, or None for weight 1 on every kept token.
+        is_mode: ``truncate`` limits weights to `is_upper` (TIS). ``clip`` limits them to both bounds.
+            ``mask`` drops values outside (MIS, IcePop). One bound alone is a one-sided mask.
         is_lower: lower bound of ρ for the weights.
         is_upper: upper bound of ρ for the weights. ``truncate`` without it gives plain importance weights.
-        rs_level: of rejection sampling; None: none. ``max``: the most extreme token decides for its sequence.
-        rs_lower: tokens or sequences below are dropped.
-        rs_upper: tokens or sequences above are dropped.
-        rs_measure: what the bounds of rejection are about: ``ratio`` is ρ; ``k2`` and ``k3`` are the estimators d²/2
-            and e^d − 1 − d; ``binary_kl`` the KL divergence, rollout to trainer, of the token against all others;
-            ``prob_diff`` e^t − e^r (its lower bound is below 0).
-        rs_by_advantage: the upper bound holds for tokens of positive advantage, the lower one for all others (DPPO).
-        veto: a sequence is dropped when ρ of any of its tokens is below.
-        normalize: divide the weights by their mean over the batch, and over all ranks where a group is given: over
-            tokens at level ``token``, over sequences at the others. Bounds hold before it.
-        normalize_by: in mode ``mask``: whether that mean is of the ratios before masking (slime) or of the weights,
-            zeros included (verl's IcePop). Without masking both are the same.
-        denominator: what divides a mean of token losses: ``keep`` the tokens that there were before the correction, so
-            that what is dropped counts as 0; ``renormalize`` the tokens that are left.
-        clamp: where log-ratios are limited to ±20: of the ``level``, or of each ``token`` before it is summed up.
+        rs_level: level of rejection sampling, or None for no rejection. With ``max`` the most extreme token decides for
+            its sequence.
+        rs_lower: lower bound, below which tokens or sequences are dropped.
+        rs_upper: upper bound, above which tokens or sequences are dropped.
+        rs_measure: quantity that rejection bounds. ``ratio`` is ρ. ``k2`` and ``k3`` are the estimators d²/2 and
+            e^d − 1 − d. ``binary_kl`` is the KL divergence, rollout to trainer, of the token against all others.
+            ``prob_diff`` is e^t − e^r, with a lower bound below 0.
+        rs_by_advantage: true to apply the upper bound to tokens of positive advantage and the lower one to all others
+            (DPPO).
+        veto: lower bound of a token's ρ, below which its sequence is dropped.
+        normalize: true to divide the weights by their mean over the batch, and over the ranks of a group. The mean is
+            over tokens at level ``token``, else over sequences. Bounds are applied before.
+        normalize_by: source of that mean in mode ``mask``: the ratios before masking (slime), or the weights with zeros
+            (verl's IcePop). Without masking both are equal.
+        denominator: divisor of a mean of token losses. ``keep`` divides by the tokens before the correction, so that
+            dropped tokens count as 0. ``renormalize`` divides by the remaining tokens.
+        clamp: scope of the limit of ±20 on log-ratios: the ``level``, or each ``token`` before the sum.
 
     Raises:
-        ConfigurationError: a value that is not of its field's kind, or values that do not fit together.
+        ConfigurationError: a value has the wrong type, or values contradict each other.
     """
 
     is_level: Level | None = None
@@ -122,14 +124,14 @@ class CorrectionConfig:
         return self.rs_level is not None and self.rs_by_advantage
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields, as JSON knows them."""
+        """Return all fields as JSON types."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Return the configuration that `to_dict` gave. A missing field has its default.
+        """Return the configuration that `to_dict` encoded. A missing field has its default.
 
-        An unknown field that is null is ignored, since recordings of other versions have such fields.
+        An unknown field of null is ignored, since recordings of other versions have such fields.
 
         Raises:
             ConfigurationError: not a mapping, an unknown field with a value, or an invalid value.
@@ -142,15 +144,14 @@ class CorrectionConfig:
         return cls(**stated)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values. Raise `ConfigurationError` as the constructor does, also for an unknown
-        field."""
+        """Return a copy with other values. Raise `ConfigurationError` for an invalid value or an unknown field."""
         self._require_known(changes)
         return replace(self, **changes)
 
     def fingerprint(self) -> str:
-        """Return 16 hex digits that stand for this configuration, the same in every process.
-
-        Made of the fields that differ from their defaults: a field that a later release adds does not change it.
+        """Return 16 hex digits that identify this configuration, equal in every process.
+         They are computed from the fields that differ from their defaults, so a field of a later release does not
+        change them.
         """
         return fingerprint(canonical_json(self._stated()))
 
@@ -172,7 +173,7 @@ class CorrectionConfig:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Return `value` as the field stores it."""
+    """Return `value` in the type that the field stores."""
     if name not in _CHOICES:
         return None if value is None else _finite(name, value)
     choices = _CHOICES[name]

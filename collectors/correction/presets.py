@@ -1,7 +1,7 @@
 """Corrections by name: the presets of training frameworks.
 
-If a framework has no default bound, the preset has that of its documentation or example. `docs/correction.md` lists
-them.
+If a framework has no default bound, the preset uses the bound of its documentation or example. `docs/correction.md`
+lists the presets.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Preset(NamedTuple):
 
 
 def preset(name: str, **changes: Any) -> CorrectionConfig:
-    """Return a configuration of `PRESETS` by name, with other values where `changes` say so.
+    """Return a configuration of `PRESETS` by name, with the values of `changes`.
 
     >>> preset("trl/token_truncate", is_upper=5).is_upper
     5.0
 
     Raises:
-        ConfigurationError: no preset of that name, or a change that makes no sense.
+        ConfigurationError: no preset has that name, or a change is invalid.
     """
     if name not in PRESETS:
         near = ", ".join(get_close_matches(name, PRESETS)) or ", ".join(PRESETS)
@@ -38,14 +38,13 @@ def preset(name: str, **changes: Any) -> CorrectionConfig:
 
 
 def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
-    """Return the correction of ms-swift's ``rollout_importance_sampling_mode`` at its
-    ``rollout_importance_sampling_threshold``.
-
-    ``sequence_mask`` keeps token weights, unlimited, in sequences whose geometric ratio is within the threshold;
-    geometric ratios are means of log-ratios that are limited to ±20 one by one.
+    """Return the correction of ms-swift's ``rollout_importance_sampling_mode`` and its threshold.
+     The threshold is ``rollout_importance_sampling_threshold``. ``sequence_mask`` keeps unlimited token weights in
+    sequences whose geometric ratio is within the threshold. Geometric ratios are means of log-ratios limited to ±20
+    each.
 
     Raises:
-        ConfigurationError: none of its four modes, or a threshold that is not a number above 0.
+        ConfigurationError: the mode is none of ms-swift's four, or the threshold is not a number above 0.
     """
     modes: Mapping[str, Mapping[str, Any]] = {
         "token_truncate": {"is_level": "token", "is_upper": threshold},

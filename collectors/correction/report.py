@@ -1,7 +1,7 @@
-"""Report of a correction: floats that are read from the device on first use.
+"""Report of a correction, whose numbers are read from the device on first use.
 
-A report is made of sums, counts, minima and maxima over tokens and sequences, so the reports of micro-batches, steps
-and ranks merge exactly: `merge` equals the report of the batches in one.
+A report consists of sums, counts, minima and maxima over tokens and sequences. Reports of micro-batches, steps and
+ranks therefore merge exactly: `merge` equals the report of the concatenated batches.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ _MAXIMA: Final = ("weight_max", "ratio_max")
 
 
 class Report(Mapping[str, float | None]):
-    """Numbers of `derived` for one correction; None where there is nothing to measure.
+    """Numbers of `derived` for one correction, None for undefined ones.
 
-    Reading any of them waits once for the device they were computed on. Until then nothing has been copied, and the
-    arrays that were given must not be changed in place. `start` queues what is left to compute, so that this holds no
-    longer.
+    The first read waits once for the device. Until then no data is copied, and the caller must not change its arrays in
+    place. `start` queues the remaining computation and thereby lifts this restriction.
 
     Args:
-        sums: 0-d arrays by name, which the numbers are derived from and merged by, or what computes them.
+        sums: 0-d arrays by name, from which the numbers are derived and merged, or a function that computes them.
     """
 
     def __init__(self, sums: Callable[[], dict[str, Array]] | Sums) -> None:
@@ -43,8 +42,7 @@ class Report(Mapping[str, float | None]):
         self._event: Any = None
 
     def start(self) -> None:
-        """Queue the computation on the caller's stream without waiting for it; the numbers may then be read in another
-        thread."""
+        """Queue the computation on the caller's stream without waiting. Any thread may then read the numbers."""
         if self._compute is None:
             return
         sums, self._compute = self._compute(), None
@@ -59,7 +57,7 @@ class Report(Mapping[str, float | None]):
 
     @property
     def sums(self) -> Sums:
-        """Sums that the numbers are derived from and merged by; waits for the device."""
+        """Sums from which the numbers are derived and merged. Reading them waits for the device."""
         if self._sums is None:
             self.start()
             if self._event is not None:
@@ -69,7 +67,7 @@ class Report(Mapping[str, float | None]):
 
     @classmethod
     def merge(cls, first: Self, *others: Self) -> Self:
-        """Return the numbers of all batches together, of one configuration."""
+        """Return the numbers of all batches together. All must have one configuration."""
         every = [first.sums, *(other.sums for other in others)]
         return cls({name: _merged(name, [sums[name] for sums in every]) for name in first.sums})
 
@@ -102,25 +100,30 @@ def _merged(name: str, values: list[float]) -> float:
 def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
     """Return the numbers of a report.
 
-    Fractions of tokens are of `tokens`, those under the mask before the correction; fractions of sequences are of the
-    `sequences` that have any. Ratios are those of the configured level, before bounds, repeated over the tokens of a
-    sequence; weights are the applied ones, 0 where dropped.
+    Token fractions are relative to `tokens`, those under the mask before the correction. Sequence fractions are
+    relative to the `sequences` with such a token. Ratios are those of the configured level, before bounds, repeated
+    over the tokens of a sequence. Weights are the applied ones, 0 where dropped.
 
     Returns:
-        tokens, sequences: under the mask before the correction.
-        is_weight_mean: mean applied weight over `tokens`; weight_min, weight_max: of the tokens that are left.
+        tokens, sequences: numbers under the mask before the correction.
+        is_weight_mean: mean applied weight over `tokens`.
+        weight_min, weight_max: extreme applied weights of the kept tokens.
         ratio_mean, ratio_min, ratio_max: ρ before bounds, over measurable tokens.
-        ess_before, ess_after: (Σw)² / (N·Σw²), of ρ over measurable tokens; of applied weights over `tokens`.
-        clipped_frac: tokens that were truncated, clipped or dropped; clipped_seq_frac: sequences with such a token.
-        masked_frac: tokens that were dropped; masked_seq_frac: sequences of which nothing is left.
-        masked_advantage_frac: share of Σ|advantage| that was dropped; None without advantages.
-        is_above_frac, is_below_frac: tokens whose ρ is beyond the upper, the lower bound of the weights.
-        rs_above_frac, rs_below_frac: tokens that rejection dropped at its upper, its lower bound.
-        veto_seq_frac: sequences that the veto dropped.
-        clamped_tokens: tokens whose log-ratio is beyond ±20.
-        broken_tokens, broken_frac: tokens under the mask that cannot be log-probs, all of them dropped; and by kind
-            (behaviour: rollout side, policy: trainer side).
-        normalizer: what weights were divided by; 1 without `normalize`.
+        ess_before: (Σw)² / (N·Σw²) of ρ over measurable tokens.
+        ess_after: the same of applied weights over `tokens`.
+        clipped_frac: fraction of truncated, clipped or dropped tokens.
+        clipped_seq_frac: fraction of sequences with such a token.
+        masked_frac: fraction of dropped tokens.
+        masked_seq_frac: fraction of sequences without a kept token.
+        masked_advantage_frac: dropped share of Σ|advantage|, or None without advantages.
+        is_above_frac, is_below_frac: fractions of tokens whose ρ is above the upper or below the lower bound of
+            weights.
+        rs_above_frac, rs_below_frac: fractions of tokens that rejection dropped at its upper or lower bound.
+        veto_seq_frac: fraction of sequences that the veto dropped.
+        clamped_tokens: number of tokens whose log-ratio is beyond ±20.
+        broken_tokens, broken_frac: number and fraction of dropped tokens under the mask without valid log-probs, also
+            by kind (behaviour: rollout side, policy: trainer side).
+        normalizer: divisor of the weights, 1 without `normalize`.
     """
     n, s = sums["tokens"], sums["sequences"]
     measured = sums["measured_tokens"]
@@ -155,7 +158,7 @@ def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def quotient(numerator: float, denominator: float) -> float | None:
-    """Return the quotient, or None if there is nothing to measure or the value is not finite."""
+    """Return the quotient, or None if it is undefined or not finite."""
     return finite(numerator / denominator) if denominator > 0 else None
 
 

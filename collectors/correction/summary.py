@@ -1,4 +1,4 @@
-"""The sums of a report, from what `correct` found.
+"""Sums of a report, computed from the results of `correct`.
 
 Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
 """
@@ -15,7 +15,7 @@ from logprobe.collectors.kernel.arithmetic import CLAMP
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Everything that a report is computed from; arrays are [B, T] or broadcast to it."""
+    """Inputs of a report. Arrays are [B, T] or broadcast to that shape."""
 
     tokens: Tokens
     ratio: Array  # ρ of the weights' level, before bounds
@@ -40,12 +40,12 @@ def sums_of(outcome: Outcome) -> dict[str, Array]:
 
 
 def _count(outcome: Outcome, flags: Array) -> Array:
-    """Return the number of flags that are set. A flag per sequence counts sequences."""
+    """Return the number of set flags. A flag per sequence counts sequences."""
     return outcome.xp.sum(flags, dtype=outcome.xp.int64)
 
 
 def _touched(outcome: Outcome) -> Array:
-    """Return the tokens whose weight was limited, or that were dropped."""
+    """Return the tokens that were dropped or whose weight was limited."""
     return outcome.tokens.mask & (outcome.is_below | outcome.is_above | ~outcome.keep)
 
 

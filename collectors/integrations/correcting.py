@@ -1,5 +1,4 @@
-"""A correction inside a framework's own loss: applied as its configuration states it, or refused and never
-acknowledged."""
+"""Correction inside a framework's own loss: applied as its configuration states, or refused without acknowledgement."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Divisor = Literal["sequence", "batch", "update"] | None
 
 
 class Corrector:
-    """A correction that the controller may turn on, and acknowledgements of it."""
+    """Correction that the controller may turn on, with its acknowledgements."""
 
     def __init__(self, recorder: Recorder, component: str) -> None:
         self._recorder = recorder
@@ -28,7 +27,7 @@ class Corrector:
         self._switch = CorrectionSwitch(recorder.home, recorder.run, recorder=recorder)
 
     def wanted(self, step: int) -> CorrectionConfig | None:
-        """Return the correction that the controller wants in `step`, or None."""
+        """Return the correction that the controller requests in `step`, or None."""
         return self._switch.current(step)
 
     def weights(
@@ -37,13 +36,12 @@ class Corrector:
         impossible: Callable[[CorrectionConfig], str | None],
         make: Callable[[CorrectionConfig], tuple[Correction, Any]],
     ) -> Any:
-        """Return the acknowledged importance weights [batch, time] of this loss, or None if none are wanted or they
-        were refused.
+        """Return the acknowledged importance weights [batch, time] of this loss, or None if not requested or refused.
 
         Args:
             step: step of the loss.
-            impossible: reason why the loss cannot apply a configuration, or None.
-            make: computes the correction and its weights. May raise `InputError`.
+            impossible: function that returns the reason why the loss cannot apply a configuration, or None.
+            make: function that computes the correction and its weights. It may raise `InputError`.
         """
         config = self.wanted(step)
         if config is None:
@@ -61,14 +59,15 @@ class Corrector:
         return None
 
     def refuse(self, step: int, reason: str) -> None:
-        """Report that a correction is on and the framework continues without it."""
+        """Report that a correction is on and that the framework continues without it."""
         words = f"a correction is on and is not applied: {reason}"
         self._recorder.report("correction_impossible", words, severity="warning", component=self._component, step=step)
 
 
 def corrector_if_wanted(recorder: Recorder, component: str) -> Corrector | None:
-    """Return a corrector where ``LOGPROBE_CORRECTION=1`` lets the controller correct, for frameworks that are
-    configured by options."""
+    """Return a corrector if ``LOGPROBE_CORRECTION=1`` lets the controller correct, for frameworks
+    configured by options.
+    """
     return Corrector(recorder, component) if os.environ.get(CORRECTION) == "1" else None
 
 
@@ -79,7 +78,7 @@ def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages:
         config: requested configuration.
         divisor: divisor of the loss.
         parts: number of micro-batches and ranks that share the batch of one update.
-        advantages: true if they are known before the loss.
+        advantages: true if the advantages are known before the loss.
     """
     if config.needs_advantages and not advantages:
         return "rs_by_advantage=True needs advantages, which are not known here"
@@ -97,16 +96,15 @@ def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages:
 
 def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left: Any = None) -> Any:
     """Return factors [batch, time] of token losses, a torch tensor, for a loss that divides by the tokens of `mask`.
-
-    Under ``renormalize`` the weights carry what the framework's divisor has too many: tokens before over tokens left.
-    So the policy's loss is divided by what is left, and nothing else of the framework's loss and of its logged numbers
-    changes. A mean over sequences keeps counting every sequence.
+     Under ``renormalize``, the weights are multiplied by the token count before the correction over the count after it.
+    The policy's loss is thereby divided by the remaining tokens. The rest of the framework's loss and its logged
+    numbers stay unchanged. A mean over sequences still counts every sequence.
 
     Args:
-        correction: of this micro-batch, padded.
-        mask: as it was given to `correct`.
-        divisor: of the loss; ``update`` takes `share_left`.
-        share_left: 0-d tensor, the share of the tokens of all micro-batches of the update that are left.
+        correction: correction of this micro-batch, padded.
+        mask: mask that `correct` received.
+        divisor: divisor of the loss. ``update`` requires `share_left`.
+        share_left: 0-d tensor, the remaining share of the tokens of all micro-batches of the update.
     """
     weights = correction.weights
     if correction.config.denominator == "keep":
@@ -119,8 +117,9 @@ def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left:
 
 
 def share_left(corrections: list[Correction], masks: list[Any]) -> Any:
-    """Return the share (0-d tensor) of the tokens under `masks` that `corrections` keep. If none is kept, all weights
-    are 0."""
+    """Return the share (0-d tensor) of the tokens under `masks` that `corrections` keep. If none is
+    kept, all weights are 0.
+    """
     before = sum(mask.bool().sum() for mask in masks)
     left = sum(correction.mask.bool().sum() for correction in corrections)
     return left.clamp(min=1) / before

@@ -1,4 +1,7 @@
-"""Frameworks that logprobe records, and the way of each. Imports no framework, and no adapter before its framework."""
+"""Frameworks that logprobe records, and the integration of each.
+
+The module imports no framework, and no adapter before its framework.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,17 @@ _TRL: Final = {  # module → its trainer
 
 @dataclass(frozen=True)
 class Framework:
-    """One framework.
+    """Training or inference framework that logprobe records.
 
     Attributes:
-        name: in text for users.
-        distributions: names it may be installed under.
-        verified: versions that the adapter has been tried with, as prefixes.
-        way: "plugin": found by itself; "run": by `logprobe run`, or as `words` says; "options": as `words` says.
-        words: what a user does where that is not nothing.
-        hooks: module of the framework → function of ours, ``module:name``, that `logprobe run` calls after it is
-            imported.
+        name: name in text for users.
+        distributions: package names under which it may be installed.
+        verified: versions tested with the adapter, as prefixes.
+        way: integration. "plugin": entry point. "run": `logprobe run`, or the steps in `words`. "options": the steps in
+            `words`.
+        words: steps for the user, or "" if none are required.
+        hooks: module of the framework → function of logprobe, ``module:name``, that `logprobe run` calls after its
+            import.
     """
 
     name: str
@@ -69,14 +73,14 @@ FRAMEWORKS: Final = (
 
 
 def install() -> None:
-    """Record every framework that this process imports later, each in its own way, none twice."""
+    """Install hooks that record every framework that this process imports later, each once."""
     for framework in FRAMEWORKS:
         for module, function in framework.hooks.items():
             when_imported(module, _action(function))
 
 
 def python_path(environment: Mapping[str, str]) -> str:
-    """Return ``PYTHONPATH`` with our folder in front, which brings the hooks into all Python processes below."""
+    """Return ``PYTHONPATH`` preceded by logprobe's folder, which installs the hooks in all Python child processes."""
     others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in {"", SITE}]
     return os.pathsep.join([SITE, *others])
 
@@ -109,7 +113,7 @@ def trl(module: ModuleType) -> None:
 
 
 def skyrl(module: ModuleType) -> None:
-    """Add a callback to every trainer that is made."""
+    """Add a callback to every new trainer."""
     from logprobe.collectors.integrations import skyrl as adapter  # noqa: PLC0415 - only where SkyRL is
     from logprobe.collectors.integrations.wrapping import Process  # noqa: PLC0415
 

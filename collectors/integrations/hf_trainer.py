@@ -36,8 +36,10 @@ def weighted_rewards(rewards_per_function: Any, function_weights: Any) -> Any:
 
 
 def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> None:
-    """Record the scalars of a step that a trainer has logged: means over all ranks, so one rank records them.
-    Evaluation is left out."""
+    """Record the scalars of a step that a trainer logged, except those of evaluation.
+
+    They are means over all ranks, so one rank records them.
+    """
     evaluated = any(key.startswith("eval_") for key in logs)
     if evaluated or "train_runtime" in logs or not trainer.is_world_process_zero():
         return
@@ -46,7 +48,7 @@ def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> 
 
 
 class Session:
-    """Start and checkpoints of a training; makes everything durable at its end. Its methods are those of a callback."""
+    """Recorder of the start, checkpoints and end of a training. Its methods are those of a callback."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -62,7 +64,7 @@ class Session:
                 self._recorder.checkpoint(step, _folder(settings, step))
 
     def on_save(self, settings: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Record the checkpoint that was saved."""
+        """Record the saved checkpoint."""
         with self._recorder.guard("save"):
             step = int(state.global_step)
             self._look(settings, state)
@@ -70,13 +72,14 @@ class Session:
                 self._recorder.checkpoint(step, _folder(settings, step) if step in self._there else None)
 
     def on_train_end(self, settings: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Record deleted checkpoints and make everything durable."""
+        """Record deleted checkpoints and make all records durable."""
         self._look(settings, state)
         self._recorder.flush()
 
     def _look(self, settings: Any, state: Any) -> None:
-        """Look into the trainer's folder: checkpoints may have been deleted for the one that was saved. A folder that
-        cannot be read costs no more."""
+        """List the checkpoints in the trainer's folder, since a save may delete older ones. Ignore an
+        unreadable folder.
+        """
         with self._recorder.guard("checkpoints"):
             if not state.is_world_process_zero:
                 return
@@ -99,11 +102,11 @@ def session(recorder: Recorder) -> Any:
     from transformers import TrainerCallback  # noqa: PLC0415 - the trainer has loaded it
 
     class Callback(Session, TrainerCallback):  # type: ignore[misc]
-        """A session as the trainer's callback. `TrainerCallback` does nothing for events that `Session` leaves out."""
+        """Session as the trainer's callback. `TrainerCallback` ignores events without a method in `Session`."""
 
     return Callback(recorder)
 
 
 def mark_weights(recorder: Recorder, version: int) -> None:
-    """Mark that the engines of this run have the weights that optimizer step `version` left."""
+    """Mark that the engines of this run have the weights of optimizer step `version`."""
     weights.mark(version, step=version, recorder=recorder, home=recorder.home, run=recorder.run)

@@ -1,4 +1,4 @@
-"""Actions after imports: they follow the first import of a module of a framework. Nothing is imported for them."""
+"""Actions that run after the first import of a framework's module. The module itself imports nothing for them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Action = Callable[[ModuleType], None]
 
 
 class _Finder:
-    """Finder that is first on `sys.meta_path`: lets the others find a module, and adds the actions to its loading."""
+    """First finder on `sys.meta_path`. It adds the actions to the loading of modules that other finders locate."""
 
     def __init__(self) -> None:
         self.waiting: defaultdict[str, list[Action]] = defaultdict(list)
         self.health: Final = Health()  # no recorder exists yet; these are logged only
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec of the other finders with our actions after it, or None for all other modules."""
+        """Return the spec of the other finders with the actions appended, or None for all other modules."""
         if name not in self.waiting:
             return None
         others = (finder for finder in list(sys.meta_path) if finder is not self and hasattr(finder, "find_spec"))
@@ -42,7 +42,7 @@ class _Finder:
         loader.exec_module = exec_module
 
     def act(self, name: str, module: ModuleType) -> None:
-        """Run the actions that wait for `name`, each once."""
+        """Run the pending actions of `name`, each once."""
         for action in self.waiting.pop(name, []):
             with Guard(self.health, f"import of {name}"):
                 action(module)
@@ -54,8 +54,7 @@ _FINDER: Final = _Finder()
 
 
 def when_imported(name: str, action: Action) -> None:
-    """Run `action(module)` once: now if `name` is loaded already, else right after it has been. Its errors are logged,
-    not raised."""
+    """Run `action(module)` once: now if `name` is loaded, else after its import. Errors are logged, not raised."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _FINDER.waiting[name].append(action)

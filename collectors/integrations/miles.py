@@ -1,10 +1,11 @@
-"""miles: as slime, by three options.
+"""Adapter of miles, which is configured like slime by three options.
 
     --custom-rollout-log-function-path logprobe.collectors.integrations.miles.rollout
     --rollout-data-postprocess-path logprobe.collectors.integrations.miles.train
     --get-mismatch-metrics --custom-tis-function-path logprobe.collectors.integrations.miles.tis
 
-miles hands no data to its postprocess function. It logs the same data right after, which `train` has recorded.
+miles passes no data to its postprocess function. It logs the same data immediately afterwards, and `train` records
+them there.
 """
 
 from __future__ import annotations

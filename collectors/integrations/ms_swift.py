@@ -1,14 +1,14 @@
-r"""ms-swift: an external plugin with the callback ``logprobe``, which records GRPO completely.
+r"""Adapter of ms-swift: an external plugin with the callback ``logprobe``, which records GRPO completely.
 
     swift rlhf --rlhf_type grpo … \\
         --external_plugins "$(python -m logprobe.collectors.integrations.ms_swift)" --callbacks logprobe
 
-`LOGPROBE_HOME` says where; without `LOGPROBE_RUN` the run has the name of the output folder. Per micro-batch: sampled
-tokens and their mask, the engine's log-probs, the trainer's old and current ones, those of the reference model,
-entropy, rewards, advantages, groups of one prompt and the versions of the weights. Per logged step: ms-swift's own
-scalars, under the number it logs them with. Data of evaluation are not recorded. With ``LOGPROBE_CORRECTION=1`` the
+`LOGPROBE_HOME` is the destination. Without `LOGPROBE_RUN`, the run has the name of the output folder. The adapter
+records per micro-batch: sampled tokens and their mask, the log-probs of engine, trainer (old and current) and reference
+model, entropy, rewards, advantages, prompt groups and weight versions. Per logged step, it records ms-swift's own
+scalars under the step number of ms-swift's log. It does not record evaluation data. With ``LOGPROBE_CORRECTION=1`` the
 controller's importance weights replace ms-swift's own while a correction is on. Sequence parallelism and padding-free
-batches lay tokens out in other ways: they are left alone, and a health record says so.
+batches have another token layout. The adapter skips them and reports this in a health record.
 """
 
 from __future__ import annotations
@@ -74,17 +74,16 @@ _SETTINGS: Final = (
 
 
 def watch(trainer: Any, *, home: str | os.PathLike[str] | None = None, run: str | None = None) -> Recorder:
-    """Record everything a GRPO trainer of ms-swift does from now on; the callback ``logprobe`` calls it when training
-    begins.
+    """Record all steps of a GRPO trainer of ms-swift. The callback ``logprobe`` calls this when training begins.
 
     Args:
-        trainer: ms-swift's `GRPOTrainer`, whole: with its engine.
-        home: default: ``LOGPROBE_HOME``.
-        run: default: ``LOGPROBE_RUN``, else the name of the output folder.
+        trainer: complete `GRPOTrainer` of ms-swift, with its engine.
+        home: data directory, by default ``LOGPROBE_HOME``.
+        run: name of the run, by default ``LOGPROBE_RUN``, else the name of the output folder.
 
     Returns:
-        The recorder. What is not known is left as it is, and so is everything without a usable home: nothing is
-        recorded, and the log, or a health record, says why. Further calls change nothing.
+        The recorder. An unknown version is left unchanged and not recorded, as is every trainer without a usable data
+        directory. The log, or a health record, states the reason. Further calls have no effect.
     """
     default = None if os.environ.get("LOGPROBE_RUN") else Path(trainer.args.output_dir).name
     rank = trainer.accelerator.process_index
@@ -107,7 +106,7 @@ def _unknown_layout(trainer: Any) -> Iterator[str]:
 
 
 class _Watch:
-    """State between ms-swift's methods."""
+    """State shared by the wrappers of ms-swift's methods."""
 
     def __init__(self, trainer: Any, recorder: Recorder, corrector: Corrector | None) -> None:
         self._trainer = trainer
@@ -157,7 +156,7 @@ class _Watch:
         self._requests.append([engine_name(str(output.response.id)) for output in outputs])
 
     def _prepared(self, batches: Sequence[Mapping[str, Any]], samples: Sequence[Any], *_: Any, **__: Any) -> None:
-        """Give each micro-batch the names of its samples, which ms-swift has put into it in their order."""
+        """Add the names of its samples to each micro-batch, in the order of ms-swift."""
         requests, self._requests = self._requests, []
         if not self._trainer.model.training:
             return
@@ -194,7 +193,7 @@ class _Watch:
             start = end
 
     def _rewards(self, count: int) -> Any:
-        """Return rewards [samples of this rank] from rows of all ranks, with a column per function."""
+        """Return rewards [samples of this rank] from rows of all ranks with one column per function."""
         gathered = self._trainer._rewards_per_func  # noqa: SLF001 - read where its own methods leave it
         if not gathered.shape[1]:
             return None
@@ -227,7 +226,7 @@ class _Watch:
         return correction, weights_for(correction, mask, divisor, self._share_left(config, batch))
 
     def _impossible(self, config: CorrectionConfig, batch: Any) -> str | None:
-        """Return why the loss at hand cannot do what `config` states, or None."""
+        """Return the reason why the current loss cannot apply `config`, or None."""
         loss, ranks = self._trainer.args.loss_type, int(self._trainer.accelerator.num_processes)
         if batch is None or not hasattr(batch, _WINDOW):
             return "a fused loss, or one that is computed in pieces, does not show its batch"
@@ -243,8 +242,7 @@ class _Watch:
         return correct(config, batch.rollout_per_token_logps, old, mask, advantages=batch.advantages)
 
     def _share_left(self, config: CorrectionConfig, batch: Any) -> Any:
-        """Return the share of all micro-batches' tokens that is left (0-d tensor), or None if ms-swift divides by
-        others."""
+        """Return the remaining share of all micro-batches' tokens (0-d tensor), or None for another divisor."""
         if _DIVISORS[self._trainer.args.loss_type] != "update" or config.denominator == "keep":
             return None
         masks = [part.completion_mask for part in getattr(batch, _WINDOW)]
@@ -252,7 +250,7 @@ class _Watch:
         return share_left([self._correction(config, part, mask) for part, mask in parts], masks)
 
     def _unused(self) -> None:
-        """Refuse a correction if ms-swift computed a loss and asked for no weights."""
+        """Refuse a correction if ms-swift computed a loss without requesting weights."""
         step = self._step + 1
         if self._corrector is not None and self._corrected is not None and self._corrector.wanted(step) is not None:
             self._corrector.refuse(
@@ -287,7 +285,7 @@ class _Watch:
     # --- One logged step ---
 
     def _logged(self, _: Any, logs: Mapping[str, Any], *__: Any, **___: Any) -> None:
-        """Record the scalars, to which ms-swift has added its metrics by now."""
+        """Record the scalars after ms-swift added its metrics to them."""
         record_logged(self._recorder, self._trainer, logs)
 
 
@@ -297,11 +295,11 @@ def _tokens(model_inputs: Mapping[str, Any], grpo: Any) -> Any:
 
 
 def register() -> None:
-    """Make the callback ``logprobe`` known to ms-swift."""
+    """Register the callback ``logprobe`` with ms-swift."""
     from swift.callbacks import TrainerCallback, callbacks_map  # noqa: PLC0415 - ms-swift is the one that runs this
 
     class Logprobe(TrainerCallback):  # type: ignore[misc]
-        """Callback that records from the beginning of training on; the trainer has its engine by then."""
+        """Callback that records from the beginning of training, when the trainer has its engine."""
 
         session: Session | None = None
 

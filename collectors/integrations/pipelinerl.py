@@ -1,9 +1,8 @@
-"""PipelineRL: `logprobe run` wraps the function that computes the loss, what sends weights to the engines, and what
-logs.
+"""Adapter of PipelineRL: `logprobe run` wraps the functions that compute the loss, send weights to engines, and log.
 
-`rl_step` keeps the trainer's log-probs in a local variable, so they are computed once more, by the same operations,
-from the logits that the model returned to it; a few hundred tokens at a time, because a training step has no memory to
-spare.
+`rl_step` keeps the trainer's log-probs in a local variable. The adapter therefore computes them again, by the same
+operations, from the logits that the model returned. It processes a few hundred tokens at a time, because a training
+step has no spare memory.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _IN_PIECES: Final = (
 
 @dataclass
 class _Pass:
-    """One call of `rl_step`: a micro-batch and the model's output."""
+    """Call of `rl_step`: a micro-batch and the model's output."""
 
     batch: Any
     config: Any
@@ -47,7 +46,7 @@ class _Pass:
 
 @dataclass
 class _Progress:
-    """State between calls, in one process."""
+    """State between calls in one process."""
 
     step: int | None = None  # that is trained now
     recorded: int = 0  # sequences of it so far
@@ -77,8 +76,7 @@ def _rank() -> int:
 
 
 def world(module: ModuleType) -> None:
-    """Watch `pipelinerl.world`: the launcher has just replaced ``PYTHONPATH``, which brings our hooks into the
-    processes that it starts."""
+    """Watch `pipelinerl.world` and add the hooks to ``PYTHONPATH``, which its launcher replaces for child processes."""
     if _WATCH.process.knows(getattr(module, "WorldMap", None), {"__init__": ()}):
         _WATCH.wrapper.before(module.WorldMap, "__init__", _keep_hooks)
 
@@ -91,8 +89,7 @@ def _keep_hooks(*_: Any, **__: Any) -> None:
 
 
 def weights(module: ModuleType) -> None:
-    """Watch `pipelinerl.finetune_loop`: weights that the engines get. Their version is the number of samples they were
-    trained on."""
+    """Watch `pipelinerl.finetune_loop` for weights sent to engines. Their version is the number of trained samples."""
     manager = getattr(module, "WeightUpdateManager", None)
     if _WATCH.process.knows(manager, {"send_weight_update": ("version",)}):
         _WATCH.wrapper.after(manager, "send_weight_update", _sent)
@@ -106,7 +103,7 @@ def _sent(_: Any, __: Any, version: int) -> None:
 
 
 def scalars(module: ModuleType) -> None:
-    """Watch `pipelinerl.finetune.logging_`: means over all ranks, which the main process logs."""
+    """Watch `pipelinerl.finetune.logging_` for means over all ranks, which the main process logs."""
     if _WATCH.process.knows(module, {"log_metrics": ("completed_steps", "metrics")}):
         _WATCH.wrapper.after(module, "log_metrics", _logged)
 
@@ -121,7 +118,7 @@ def _logged(_: Any, __: Any, completed_steps: int, metrics: Mapping[str, Any]) -
 
 
 def loss(module: ModuleType) -> None:
-    """Watch `pipelinerl.finetune.rl`: every micro-batch of the trainer."""
+    """Watch `pipelinerl.finetune.rl` for every micro-batch of the trainer."""
     parameters = ("model", "batch", "current_step", "config", "seq_parallel_group")
     if _WATCH.process.knows(module, {"rl_step": parameters}):
         _WATCH.wrapper.before(module, "rl_step", _begin)
@@ -137,7 +134,7 @@ def _begin(model: Any, batch: Any, current_step: int, _: Any, config: Any, seq_p
 
 
 def _forget() -> _Pass | None:
-    """Forget the call in progress, which ends, and return it, or None."""
+    """Clear the finished call and return it, or None if there is none."""
     done, _NOW.current = _NOW.current, None
     if done is not None:
         done.hook.remove()
@@ -186,7 +183,7 @@ def _record(recorder: Recorder, done: _Pass) -> None:
 
 
 def _trained(mask: list[bool], starts: list[int]) -> list[slice]:
-    """Return, per packed sequence, its first to its last token that is trained on.
+    """Return the slice from the first to the last trained token of each packed sequence.
 
     >>> _trained([False, True, True, False, False, True], [0, 3, 5, 6])
     [slice(1, 3, None), slice(3, 3, None), slice(5, 6, None)]
@@ -199,7 +196,7 @@ def _trained(mask: list[bool], starts: list[int]) -> list[slice]:
 
 
 def _chosen(logits: Any, tokens: Any, temperature: float) -> Any:
-    """Return the log-prob of each token [batch, time], 0 for the first; the operations are those of `rl_step`."""
+    """Return the log-prob of each token [batch, time], 0 for the first, by the operations of `rl_step`."""
     import torch  # noqa: PLC0415 - whoever has a model has loaded it
 
     chosen = torch.zeros(tokens.shape, dtype=torch.float32, device=logits.device)

@@ -1,11 +1,12 @@
-"""SkyRL: a callback of its trainer.
+"""Adapter of SkyRL: a callback of its trainer.
 
     from logprobe.collectors.integrations import skyrl
 
     trainer.add_callback(skyrl.callback())        # LOGPROBE_HOME, LOGPROBE_RUN; before training begins
 
-After each step the trained batch is recorded: sampled tokens, mask, both log-probs, advantages and groups of one
-prompt, under the step that SkyRL logs, with its scalars. The trainer runs in one process and holds whole batches.
+After each step the callback records the trained batch: sampled tokens, mask, both log-probs, advantages and prompt
+groups. It uses the step number of SkyRL's log and adds the scalars. The trainer runs in one process and holds whole
+batches.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SETTINGS: Final = {
 
 
 def callback() -> Any:
-    """Return a `TrainingCallback` of SkyRL that records. Without ``LOGPROBE_HOME`` it only warns."""
+    """Return a recording `TrainingCallback` of SkyRL. Without ``LOGPROBE_HOME`` the callback only warns."""
     from skyrl.train.utils.callbacks import TrainingCallback  # noqa: PLC0415 - the trainer has loaded it
 
     class Logprobe(TrainingCallback):  # type: ignore[misc]
@@ -63,7 +64,7 @@ class Watch:
         self.process = Process("skyrl", title=f"SkyRL {version_of('skyrl')}")
 
     def step_ended(self, trainer: Any, event: Any) -> None:
-        """Record the batch that this step was trained on."""
+        """Record the trained batch of this step."""
         with self.process.guard("skyrl.step"):
             recorder = self._begin(trainer)
             if recorder is None or event.batch is None:
@@ -83,7 +84,7 @@ class Watch:
                 recorder.step(int(event.global_step), scalars)
 
     def ended(self) -> None:
-        """Make everything durable."""
+        """Make all records durable."""
         self.process.flush()
 
     def _begin(self, trainer: Any) -> Recorder | None:
@@ -141,13 +142,15 @@ class Watch:
 
 
 def _asynchronous(trainer: Any) -> bool:
-    """Return whether samples may be of older weights, which SkyRL does not note for each."""
+    """Return whether samples may come from older weights, which SkyRL does not state per sample."""
     return any("Async" in kind.__name__ for kind in type(trainer).__mro__)
 
 
 def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) -> list[str] | None:
-    """Return a group per row: SkyRL drops the prompts' ids before its callback, and keeps where each prompt's rows
-    begin and end."""
+    """Return a group per row, from the prompt boundaries that SkyRL keeps.
+
+    SkyRL drops the prompt ids before its callback.
+    """
     names = [
         f"{step}-{index}" for index, (start, end) in enumerate(boundaries or []) for _ in range(int(start), int(end))
     ]

@@ -1,4 +1,4 @@
-"""slime: three functions for its options.
+"""Adapter of slime: three functions for its options.
 
     --custom-rollout-log-function-path logprobe.collectors.integrations.slime.rollout
     --rollout-data-postprocess-path logprobe.collectors.integrations.slime.train
@@ -38,14 +38,14 @@ _SEVERAL: Final = 2  # micro-batches and ranks; how many is not known in the los
 
 @dataclass(frozen=True)
 class Place:
-    """This process in the trainer's parallelism."""
+    """Position of this process in the trainer's parallelism."""
 
     records: bool  # the one of its data-parallel group that has log-probs
     pieces: int  # into which context parallelism cuts each sequence
 
 
 class Adapter:
-    """slime's hooks in one process. miles and vime have the same data under other names."""
+    """Hooks of slime in one process. miles and vime have the same data under other names."""
 
     def __init__(self, framework: str) -> None:
         self.framework = framework
@@ -65,7 +65,7 @@ class Adapter:
     # --- What the engines sampled ---
 
     def rollout(self, rollout_id: int, args: Any, samples: Iterable[Any], *_: Any, **__: Any) -> bool:
-        """Record the samples of one rollout. Return False: the framework also logs them as usual."""
+        """Record the samples of one rollout. Return False, so that the framework also logs them as usual."""
         with self.process.guard(f"{self.framework}.rollout"):
             recorder, flat = self._begin(args), list(_flat(samples))
             flat = [sample for sample in flat if sample.rollout_log_probs is not None and sample.response_length]
@@ -93,7 +93,7 @@ class Adapter:
     # --- What the trainer computed ---
 
     def train(self, args: Any, rollout_id: int, data: Mapping[str, Any], place: Place) -> None:
-        """Record one rank's part of a rollout before it is trained on."""
+        """Record one rank's part of a rollout before training."""
         with self.process.guard(f"{self.framework}.train"):
             self._step = int(rollout_id)
             recorder = self._begin(args) if place.records else None
@@ -139,8 +139,10 @@ class Adapter:
     # --- Correction ---
 
     def tis(self, args: Any, vanilla: str, named: Mapping[str, Any]) -> tuple[Any, Any, Mapping[str, Any]]:
-        """Return loss per token, masks and metrics: with logprobe's weights while a correction is on, else with the
-        framework's own if it is configured to."""
+        """Return loss per token, masks and metrics, for the framework's TIS option.
+
+        The weights are logprobe's while a correction is on, else the framework's own if it is configured to apply them.
+        """
         corrected = None
         with self.process.guard(f"{self.framework}.tis"):
             corrected = self._corrected(args, named)
@@ -165,8 +167,10 @@ class Adapter:
 
 
 def _impossible(config: CorrectionConfig, args: Any) -> str | None:
-    """Return why the loss cannot apply `config`, or None. The framework divides by a token count taken before the
-    correction."""
+    """Return the reason why the loss cannot apply `config`, or None.
+
+    The framework divides by a token count from before the correction.
+    """
     if getattr(args, "context_parallel_size", 1) > 1:
         return "context parallelism cuts sequences into pieces"
     return unmet(config, divisor=None, parts=_SEVERAL, advantages=False)
@@ -190,7 +194,7 @@ def _flat(samples: Iterable[Any]) -> Iterator[Any]:
 
 
 def _sampled(sample: Any) -> list[int]:
-    """Return the mask of sampled tokens: output of tools has log-prob 0.0, which is not certainty."""
+    """Return the mask of sampled tokens, without tool output, whose log-prob of 0.0 does not mean certainty."""
     if sample.loss_mask is None or sample.remove_sample:
         return [1] * sample.response_length
     return list(sample.loss_mask)
@@ -201,13 +205,13 @@ def _under(values: Sequence[Any], mask: Sequence[int]) -> list[Any]:
 
 
 def _cached(sample: Any, prompt_length: int) -> int | None:
-    """Return the prompt's tokens from the prefix cache, or None if slime has summed several turns."""
+    """Return the prompt's tokens from the prefix cache, or None if slime summed several turns."""
     info = getattr(sample, "prefix_cache_info", None)
     return int(info.cached_tokens) if info is not None and info.total_prompt_tokens == prompt_length else None
 
 
 def _names(step: int, indices: Sequence[Any]) -> list[str]:
-    """Return names on which rollout manager and trainers agree; pieces of one sample are numbered."""
+    """Return names that rollout manager and trainers share. Parts of one sample are numbered."""
     seen: Counter[str] = Counter()
     names = []
     for index in indices:
@@ -218,7 +222,7 @@ def _names(step: int, indices: Sequence[Any]) -> list[str]:
 
 
 def _version(versions: Sequence[Any]) -> str | None:
-    """Return the version that sampled, or None if several did or one has no name.
+    """Return the version that sampled, or None if there are several or an unnamed one.
 
     >>> _version(["5", "5"]), _version(["5", "6"]), _version([None]), _version([])
     ('5', None, None, None)
@@ -228,8 +232,10 @@ def _version(versions: Sequence[Any]) -> str | None:
 
 
 def _trained_version(args: Any, step: int) -> str | None:
-    """Return the version that is trained, or None if not every rollout is followed by an update: engines count updates
-    from 1, before the first rollout."""
+    """Return the version in training, or None if an update does not follow every rollout.
+
+    Engines count updates from 1, before the first rollout.
+    """
     start = getattr(args, "start_rollout_id", None)
     return (
         str(step - int(start) + 1)
@@ -243,7 +249,7 @@ def _numbers(rewards: Any) -> bool:
 
 
 def megatron_place() -> Place:
-    """Return the place of this process by Megatron, if it is installed."""
+    """Return the position of this process from Megatron, if installed."""
     if importlib.util.find_spec("megatron") is None:
         return Place(records=True, pieces=1)
     from megatron.core import mpu  # noqa: PLC0415

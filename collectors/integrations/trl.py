@@ -1,13 +1,13 @@
-"""TRL: `watch(trainer)` records a `GRPOTrainer`, `RLOOTrainer` or `AsyncGRPOTrainer` completely.
+"""Adapter of TRL: `watch(trainer)` records a `GRPOTrainer`, `RLOOTrainer` or `AsyncGRPOTrainer` completely.
 
     from logprobe.collectors.integrations import trl
 
     trl.watch(trainer)        # LOGPROBE_HOME, LOGPROBE_RUN; before trainer.train()
 
-Per micro-batch: sampled tokens, their mask (tools' output left out), the engine's log-probs, the trainer's old and
-current ones, those of the reference model, entropy, rewards, advantages, groups of one prompt and the version of the
-weights that sampled. Per logged step: all of TRL's own scalars. A step carries the number that TRL logs it under,
-`state.global_step` after the update. Data of evaluation are not recorded.
+The adapter records per micro-batch: sampled tokens, their mask without tool output, the log-probs of engine, trainer
+(old and current) and reference model, entropy, rewards, advantages, prompt groups and the sampling weight version. Per
+logged step, it records all of TRL's own scalars. The step number is that of TRL's log, `state.global_step` after the
+update. Evaluation data are not recorded.
 """
 
 from __future__ import annotations
@@ -85,21 +85,21 @@ def watch(
     recorder: Recorder | None = None,
     correction: bool = False,
 ) -> Recorder:
-    """Record everything `trainer` does from now on. Call it on every rank, before `trainer.train()`; further calls
-    change nothing.
+    """Record all steps of `trainer`. Call this on every rank, before `trainer.train()`. Further calls have no effect.
 
     Args:
         trainer: a `trl.GRPOTrainer`, `trl.RLOOTrainer`, `trl.experimental.async_grpo.AsyncGRPOTrainer` or a subclass
             that keeps their methods.
-        home: default: ``LOGPROBE_HOME``.
-        run: default: ``LOGPROBE_RUN``, else the trainer's ``run_name``, else the name of its ``output_dir``.
-        recorder: default: its own, for this rank.
-        correction: let logprobe's controller set the importance weights: while a correction is on, they replace TRL's
-            own. Needs ``vllm_importance_sampling_correction=True``, which asynchronous GRPO does not have.
+        home: data directory, by default ``LOGPROBE_HOME``.
+        run: name of the run, by default ``LOGPROBE_RUN``, else the trainer's ``run_name`` or the name of its
+            ``output_dir``.
+        recorder: recorder of the trainer, by default a new one for this rank.
+        correction: true to let logprobe's controller replace TRL's importance weights while a correction is on.
+            Requires ``vllm_importance_sampling_correction=True``, which asynchronous GRPO does not have.
 
     Returns:
-        The recorder. Without a usable home, and with an unknown version of TRL, the trainer is left as it is: nothing
-        is recorded, and the log, or a health record, says why.
+        The recorder. Without a usable data directory, or with an unknown version of TRL, the trainer stays unchanged
+        and is not recorded. The log, or a health record, states the reason.
     """
     asynchronous = is_async_grpo(trainer)
 
@@ -127,7 +127,7 @@ def _run_of(trainer: Any, run: str | None) -> str | None:
 
 
 class _Watch:
-    """State between TRL's methods."""
+    """State shared by the wrappers of TRL's methods."""
 
     def __init__(self, trainer: Any, recorder: Recorder, corrector: Corrector | None) -> None:
         self._trainer = trainer
@@ -183,14 +183,14 @@ class _Watch:
         self._requests.append([name for output in outputs for name in engine_names(output)])
 
     def _rewarded(self, rewards_per_function: Any, *_: Any, **__: Any) -> None:
-        """Keep the weighted rewards of [samples of all ranks, functions]."""
+        """Store the weighted rewards of [samples of all ranks, functions]."""
         self._rewards = weighted_rewards(rewards_per_function, self._trainer.reward_weights)
 
     def _computed(self, result: tuple[Any, ...], *_: Any, **__: Any) -> None:
         self._forwards.append((_detached(result[0]), _detached(result[1])))
 
     def _generated(self, batch: MutableMapping[str, Any], inputs: Sequence[Any], *_: Any) -> None:
-        """Add our columns to the batch of one generation."""
+        """Add logprobe's columns to the batch of one generation."""
         passes, self._forwards = [logprobs for logprobs, _ in self._forwards], []
         if not self._trainer.model.training:
             return
@@ -231,13 +231,13 @@ class _Watch:
         return getattr(self._trainer, "vllm_generation", None) is not None
 
     def _names_meet(self, size: int) -> bool:
-        """Return whether the engine's plugin records these samples, each by one request whose name is known here."""
+        """Return whether the engine's plugin records these samples, each by one request of known name."""
         return bool(os.environ.get("LOGPROBE_HOME")) and [len(names) for names in self._requests] == [size]
 
     # --- One micro-batch ---
 
     def _corrected(self, model: Any, inputs: Mapping[str, Any]) -> tuple[Any, Any] | None:
-        """Return the batch with logprobe's importance weights, while a correction is on."""
+        """Return the batch with logprobe's importance weights while a correction is on."""
         self._forwards = []
         if self._corrector is None or not self._trainer.model.training:
             return None
@@ -251,7 +251,7 @@ class _Watch:
         return correction, weights_for(correction, _mask(inputs), _DIVISORS[self._loss], self._share_left(config))
 
     def _impossible(self, config: CorrectionConfig, inputs: Mapping[str, Any]) -> str | None:
-        """Return why TRL's loss cannot do what `config` states, or None."""
+        """Return the reason why TRL's loss cannot apply `config`, or None."""
         loss, ranks = self._loss, int(self._trainer.accelerator.num_processes)
         if any(inputs.get(name) is None for name in (_RATIO, *_CORRECTED[:2])):
             return "TRL applies none itself: set vllm_importance_sampling_correction=True"
@@ -263,8 +263,7 @@ class _Watch:
         return unmet(config, divisor=divisor, parts=ranks * int(self._trainer.args.gradient_accumulation_steps))
 
     def _share_left(self, config: CorrectionConfig) -> Any:
-        """Return the share of the whole generation's tokens that is left (0-d tensor), or None if TRL divides by
-        others."""
+        """Return the remaining share of the whole generation's tokens (0-d tensor), or None for another divisor."""
         if _DIVISORS[self._loss] != "update" or config.denominator == "keep":
             return None
         if config not in self._left:
@@ -312,7 +311,7 @@ class _Watch:
     def _expected(self) -> list[str]:
         """Return the keys of a micro-batch that TRL computes under its settings.
 
-        Without old log-probs, the current ones are the old ones.
+        Without old log-probs, the current ones replace them.
         """
         settings, names = self._trainer.args, [*_NEEDED, "advantages"]
         if any(owner.__name__ == "RLOOTrainer" for owner in type(self._trainer).__mro__):
@@ -327,13 +326,13 @@ class _Watch:
 
     @property
     def _step(self) -> int:
-        """Number under which TRL will log this step: it logs after the update."""
+        """Number under which TRL logs this step. TRL logs after the update."""
         return int(self._trainer.state.global_step) + 1
 
     # --- One logged step ---
 
     def _logged(self, _: Any, logs: Mapping[str, Any], *__: Any, **___: Any) -> None:
-        """Record the scalars, to which TRL has added its metrics by now."""
+        """Record the scalars after TRL added its metrics to them."""
         record_logged(self._recorder, self._trainer, logs)
 
 
@@ -343,7 +342,7 @@ def _correction(config: CorrectionConfig, batch: Mapping[str, Any]) -> Correctio
 
 
 def _mask(batch: Mapping[str, Any]) -> Any:
-    """Return the mask [batch, time] of tokens sampled by the policy, without output of tools."""
+    """Return the mask [batch, time] of tokens sampled by the policy, without tool output."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if batch.get("tool_mask") is not None else mask
 

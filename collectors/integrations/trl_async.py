@@ -1,12 +1,12 @@
-"""TRL's experimental `AsyncGRPOTrainer`; `logprobe.collectors.integrations.trl.watch` records it.
+"""Adapter of TRL's experimental `AsyncGRPOTrainer`, for `logprobe.collectors.integrations.trl.watch`.
 
-Engines sample beside the training. What TRL's batch calls old log-probs are the engine's; the trainer's own are those
-of the loss, computed once, so there is no pair `update`. TRL packs the samples of a batch into a tree, from which a
-loss takes its tokens; what it leaves out on the way (reward, group, version) comes as columns that every rank gets
-along with its part of the batch.
+Engines sample in parallel with the training. The old log-probs in TRL's batch are the engine's. The trainer computes
+its own log-probs once, in the loss, so there is no pair `update`. TRL packs the samples of a batch into a tree, from
+which a loss takes its tokens. The tree omits reward, group and version. The adapter passes these in columns that every
+rank receives with its part of the batch.
 
-A sample carries the version that was live when its group began. Requests in flight go on under new weights, so the
-version is known only where no update began before the sample was handed over; it is unknown otherwise.
+A sample carries the version that was live when its group began. Requests in flight continue under new weights. The
+version is therefore known only if no update began before the trainer received the sample.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class AsyncWatch:
         self._sampled: dict[int, tuple[Any, int, int]] = {}
 
     def attach(self, *, correction: bool) -> None:
-        """Wrap the trainer's methods, and the queue of its workers."""
+        """Wrap the trainer's methods and the queue of its workers."""
         if correction:
             words = (
                 "asynchronous GRPO clips the ratio to the engine's log-probs itself; it has no importance weights that "
@@ -103,11 +103,11 @@ class AsyncWatch:
 
     @property
     def _same_clock(self) -> bool:
-        """True for TRL's own worker, a process of this machine; the clock of another is unknown."""
+        """True for TRL's own worker, which is a process of this machine. The clock of another worker is unknown."""
         return any(kind.__module__.startswith("trl.") for kind in type(self._trainer.rollout_worker).__mro__)
 
     def _arrived(self, sample: Any, *_: Any, **__: Any) -> None:
-        """Note which weights sampled, where that is certain: TRL drops a sample's version."""
+        """Record the version that sampled, where it is certain. TRL drops a sample's version."""
         version, tokens = int(sample.model_version), sample.input_ids
         following = self._updates.get(version + 1)
         handed_over = (sample.enqueued_at if self._same_clock else None) or time.time()
@@ -121,7 +121,7 @@ class AsyncWatch:
             self._wrapper.instead(collator, "torch_call", self._collated)
 
     def _collated(self, batch: dict[str, Any], examples: list[Any]) -> dict[str, Any]:
-        """Return the batch with our columns, [ranks, samples of the longest row]."""
+        """Return the batch with logprobe's columns, [ranks, samples of the longest row]."""
         import torch  # noqa: PLC0415 - the trainer has loaded it
 
         (rows,) = examples

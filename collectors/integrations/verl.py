@@ -1,11 +1,10 @@
-"""verl: nothing to write. `import verl` finds logprobe by its entry point; with ``LOGPROBE_HOME`` set, both trainers
-are recorded.
+"""Adapter of verl, which needs no code: `import verl` loads it by an entry point if ``LOGPROBE_HOME`` is set.
 
-v0 (`RayPPOTrainer`) is recorded before each update of the actor, v1 (`PPOTrainer`) after its advantages, both in the
-process that drives training: whole batches, once, whatever the parallelism of the workers. Recorded are sampled tokens,
-the mask before rejection, the engine's and the trainer's log-probs, entropy, rewards, advantages, groups of one prompt
-and the versions of the weights; per step verl's own scalars, under the step that verl logs. In bypass mode verl itself
-computes no log-probs: only the engine's side is recorded, and a health record says so.
+It records v0 (`RayPPOTrainer`) before each update of the actor, and v1 (`PPOTrainer`) after its advantages. Both are
+recorded in the process that drives training, as whole batches, independent of the workers' parallelism. Records contain
+sampled tokens, the mask before rejection, the log-probs of engine and trainer, entropy, rewards, advantages, prompt
+groups and weight versions. verl's own scalars are recorded per step, under the step of verl's log. In bypass mode verl
+computes no log-probs. The adapter then records only the engine's side and reports this in a health record.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ _REGISTERED: Final[list[Any]] = []
 
 
 def register() -> None:
-    """Record verl's trainers once their modules are imported; called when `import verl` finds the entry point."""
+    """Record verl's trainers after the import of their modules. `import verl` calls this through the entry point."""
     if _REGISTERED:
         return
     watch = _Watch()
@@ -100,12 +99,12 @@ def register() -> None:
 
 
 def register_from(_: ModuleType) -> None:
-    """Register for `logprobe run`, where the entry point was not used."""
+    """Register for `logprobe run`, if the entry point was not used."""
     register()
 
 
 class _Watch:
-    """State between verl's methods, in one process."""
+    """State between verl's methods in one process."""
 
     def __init__(self) -> None:
         self._process = Process("verl", title=f"verl {version_of('verl')}")
@@ -119,7 +118,7 @@ class _Watch:
     # --- Modules of verl ---
 
     def v0(self, module: ModuleType) -> None:
-        """Wrap `RayPPOTrainer`, and with it every subclass that calls its methods."""
+        """Wrap `RayPPOTrainer` and thereby every subclass that calls its methods."""
         trainer = module.RayPPOTrainer
         if self._process.knows(trainer, V0_METHODS):
             self._wrapper.before(trainer, "fit", self._begin)
@@ -158,7 +157,7 @@ class _Watch:
         return recorder
 
     def _ended(self, *_: Any, **__: Any) -> None:
-        """Make everything durable: Ray kills the process that trained as soon as its work is done."""
+        """Make all records durable, because Ray kills the training process at the end of its work."""
         self._process.flush()
 
     def _sent(self, _: Any, global_steps: Any = None, *__: Any, **___: Any) -> None:
@@ -174,7 +173,7 @@ class _Watch:
     # --- v0: padded tensors in a DataProto ---
 
     def _computed_v0(self, result: Any, trainer: Any, batch: Any) -> None:
-        """Keep entropy and mask before verl drops the entropy and rejects tokens from the mask."""
+        """Store entropy and mask before verl drops the entropy and rejects tokens from the mask."""
         if self._begin(trainer) is not None:
             output = result[0] if isinstance(result, tuple) else result
             self._before[trainer] = (
@@ -222,7 +221,7 @@ class _Watch:
         self._correct(trainer, step, _divisor(trainer), rows, made)
 
     def _same_rows(self, trainer: Any, columns: Any) -> tuple[Any, Any]:
-        """Return the mask before rejection and entropy, both [batch, time], if they were computed for these rows."""
+        """Return the mask before rejection and the entropy, both [batch, time], if they belong to these rows."""
         before, self._before[trainer] = self._before[trainer], ()
         if before and before[0].shape == columns["responses"].shape and bool((before[0] == columns["responses"]).all()):
             return before[1], before[2]
@@ -231,7 +230,7 @@ class _Watch:
     # --- v1: nested tensors in a queue ---
 
     def _fetch_v1(self, trainer: Any, batch: Any, *_: Any, **__: Any) -> None:
-        """Keep rows before rejection."""
+        """Store rows before rejection."""
         if self._begin(trainer) is not None:
             self._before[trainer] = (self._fetched(batch, _FETCHED),)
 
@@ -275,7 +274,7 @@ class _Watch:
         )
 
     def _made_v1(self, batch: Any, config: CorrectionConfig, data: Any) -> tuple[Correction, Any]:
-        """Put weights and mask of the whole batch, padding included, into verl's queue."""
+        """Write weights and mask of the whole batch, padding included, into verl's queue."""
         import torch  # noqa: PLC0415 - verl has loaded both
         from tensordict import TensorDict  # noqa: PLC0415
 
@@ -329,7 +328,7 @@ class _Watch:
         rows: Mapping[str, Any],
         make: Callable[[CorrectionConfig], tuple[Correction, Any]],
     ) -> None:
-        """Correct the batch of `rows` if a correction is on and can be applied; `make` puts it into verl's batch."""
+        """Correct the batch of `rows` if a correction applies. `make` writes the result into verl's batch."""
         if self._corrector is None:
             return
 
@@ -351,20 +350,21 @@ def _loss_mode(trainer: Any) -> str:
 
 
 def _divisor(trainer: Any) -> Divisor:
-    """Return the divisor that the configuration states. SAPO takes the mean of each sequence whatever is stated, which
-    a mask that is replaced gives, too."""
+    """Return the configured divisor. SAPO always uses the mean of each sequence, which a replaced mask also yields."""
     return _DIVISORS.get(setting_of(trainer.config, "actor_rollout_ref.actor.loss_agg_mode") or "token-mean")
 
 
 def _spans(first: Any, last: Any, count: int) -> list[int | None]:
-    """Return the version that sampled each sequence, or None if it changed on the way: its tokens are unknown."""
+    """Return the version that sampled each sequence, or None if it changed during sampling, since its
+    tokens are unknown.
+    """
     if first is None or last is None:
         return [None] * count
     return [int(a) if a is not None and a == b else None for a, b in zip(first, last, strict=True)]
 
 
 def _numbered(step: int, groups: Sequence[str]) -> list[str]:
-    """Return a name per sequence: the prompt's, which verl draws again for each batch, and a number."""
+    """Return a name per sequence: the prompt's name, which verl draws again for each batch, and a number."""
     seen: Counter[str] = Counter()
     names = []
     for group in groups:
@@ -374,7 +374,7 @@ def _numbered(step: int, groups: Sequence[str]) -> list[str]:
 
 
 def _rows(data: Any, name: str, keep: Sequence[int] | None = None) -> list[Any] | None:
-    """Return one tensor per sequence in `keep`, or None if verl has no such field."""
+    """Return one tensor per sequence in `keep`, or None if verl lacks the field."""
     if name not in data.keys():  # noqa: SIM118 - a TensorDict is no dictionary
         return None
     rows = list(data[name].unbind())
@@ -386,7 +386,7 @@ def _bypassed(trainer: Any) -> bool:
 
 
 def _configuration(trainer: Any) -> dict[str, object]:
-    """Return the trainer's configuration document; names of nested settings are joined by dots."""
+    """Return the trainer's configuration document. Names of nested settings are joined by dots."""
     config = trainer.config
     settings = {
         f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names

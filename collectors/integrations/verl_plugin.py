@@ -1,4 +1,4 @@
-"""verl's entry point: `import verl` loads this module, which hooks verl's trainers if ``LOGPROBE_HOME`` is set."""
+"""Entry point of verl: `import verl` loads this module, which hooks verl's trainers if ``LOGPROBE_HOME`` is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vime, slime's training with vLLM's engines: as slime, by three options.
+"""Adapter of vime, slime's training with vLLM's engines, which is configured like slime by three options.
 
 --custom-rollout-log-function-path logprobe.collectors.integrations.vime.rollout
 --rollout-data-postprocess-path logprobe.collectors.integrations.vime.train

@@ -1,7 +1,7 @@
-"""OpenRLHF, ROLL, AReaL and rllm: `logprobe run` wraps the method that has both log-probs.
+"""Adapters of OpenRLHF, ROLL, AReaL and rllm: `logprobe run` wraps the method that has both log-probs.
 
-These frameworks have no extension point. Each function takes a framework's module once it is imported and wraps known
-methods. Unknown ones stay unchanged, with a health record.
+These frameworks have no extension point. Each function receives an imported framework module and wraps known methods.
+Unknown methods stay unchanged, with a health record.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Watch:
         self.step: int | None = None  # that is trained now
 
     def has(self, batch: Any, expected: Sequence[str], step: int, lost: int | None = None) -> bool:
-        """Return whether a batch has all keys that a record needs; see `Process.has`."""
+        """Return whether a batch has all keys that a record needs. See `Process.has`."""
         self.process.begin()
         return self.process.has(batch, expected, step, lost)
 
     def record(self, step: int, version: int | None, rows: Mapping[str, Any], sampled_by: Any = None) -> None:
         """Record padded `rows` of `Recorder.training`, trained by weights `version`.
 
-        `sampled_by`: the versions that sampled, as `rollout_versions` of `Recorder.training`.
+        `sampled_by`: versions that sampled, as `rollout_versions` of `Recorder.training`.
         """
         recorder = self.process.begin()
         if recorder is not None and rows["trainer_logprobs"] is None:
@@ -52,7 +52,7 @@ _OPENRLHF: Final = Watch("openrlhf")
 
 
 def openrlhf_trainer(module: ModuleType) -> None:
-    """Watch `openrlhf.trainer.ppo_trainer`: which step is trained, and when weights are sent."""
+    """Watch `openrlhf.trainer.ppo_trainer` for the trained step and the transfer of weights."""
     trainer = getattr(module, "BasePPOTrainer", None)
     if _OPENRLHF.process.knows(trainer, {"train_step": ("global_step",), "broadcast_to_vllm": ()}):
         _OPENRLHF.wrapper.before(trainer, "train_step", _openrlhf_step)
@@ -69,7 +69,7 @@ def _openrlhf_sent(_: Any, *__: Any) -> None:
 
 
 def openrlhf(module: ModuleType) -> None:
-    """Watch `openrlhf.trainer.ppo_utils.experience_maker`: batches with both log-probs."""
+    """Watch `openrlhf.trainer.ppo_utils.experience_maker` for batches with both log-probs."""
     maker = getattr(module, "RemoteExperienceMaker", None)
     if _OPENRLHF.process.knows(maker, {"make_experience_batch": ("rollout_samples",)}):
         _OPENRLHF.wrapper.after(maker, "make_experience_batch", _openrlhf_batches)
@@ -105,7 +105,7 @@ _ROLL: Final = Watch("roll")
 
 
 def roll(module: ModuleType) -> None:
-    """Watch `roll.utils.train_infer_corrections`: called with each batch before it is trained on."""
+    """Watch `roll.utils.train_infer_corrections`, which is called with each batch before training."""
     name = "apply_train_infer_correction_to_batch"
     if _ROLL.process.knows(module, {name: ("batch", "stat_mask_key")}):
         _ROLL.wrapper.before(module, name, _roll_batch)
@@ -133,7 +133,7 @@ _AREAL: Final = Watch("areal")
 
 
 def areal(module: ModuleType) -> None:
-    """Watch `areal.trainer.ppo.actor`: trajectories with the versions of each token."""
+    """Watch `areal.trainer.ppo.actor` for trajectories with the versions of each token."""
     actor = getattr(module, "PPOActor", None)
     if _AREAL.process.knows(actor, {"compute_advantages": ("data",)}):
         _AREAL.wrapper.before(actor, "compute_advantages", _areal_batch)
@@ -167,7 +167,7 @@ _RLLM: Final = Watch("rllm")
 
 
 def rllm(module: ModuleType) -> None:
-    """Watch `rllm.trainer.verl.verl_backend`: the batch after its advantages."""
+    """Watch `rllm.trainer.verl.verl_backend` for the batch after its advantages."""
     backend = getattr(module, "VerlBackend", None)
     if not _RLLM.process.knows(backend, {"compute_advantages": ("trainer_state",)}) or backend is None:
         return
@@ -209,8 +209,7 @@ def _rllm_batch(state: Any) -> None:
 
 
 def _are_copies(old: Any, rollout: Any, mask: Any) -> bool:
-    """Return whether two tensors [batch, time] are the same numbers under the mask, NaN in the same places included;
-    padding may be anything."""
+    """Return whether two tensors [batch, time] are equal under the mask, with NaN in the same places."""
     if old is None or rollout is None:
         return False
     both_nan = (old != old) & (rollout != rollout)  # noqa: PLR0124 - NaN is what differs from itself

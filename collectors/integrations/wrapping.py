@@ -1,7 +1,7 @@
 """Integration of a framework by wrapping methods. Errors of the wrapper are counted and never raised.
 
-A process that a framework started has one recorder (`Process`), made on first use. A trainer that a user hands over has
-its own (`watched`).
+In a process that a framework started, one recorder (`Process`) is created on first use. A trainer that a user passes
+has a separate recorder (`watched`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WATCHED: Final = "_logprobe_recorder"  # attribute of a trainer: the recorder th
 
 
 def version_of(distribution: str) -> str:
-    """Return the installed version of a framework, "unknown version" if it has none."""
+    """Return the installed version of a framework, or "unknown version" if it has none."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -33,7 +33,7 @@ def version_of(distribution: str) -> str:
 
 
 def setting_of(config: Any, path: str) -> Any:
-    """Return the setting at a path of names with dots, in mappings and objects, or None."""
+    """Return the setting at a dotted path of names in mappings and objects, or None."""
     for name in path.split("."):
         config = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
     return config
@@ -43,7 +43,7 @@ def setting_of(config: Any, path: str) -> Any:
 
 
 def unknown_methods(host: object, expected: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return the problems of `host`: missing methods, and methods without a parameter that is read.
+    """Return the problems of `host`: missing methods, and methods that lack an expected parameter.
 
     >>> unknown_methods("text", {"split": ("sep",), "fly": ()})
     ['str has no method fly']
@@ -52,7 +52,7 @@ def unknown_methods(host: object, expected: Mapping[str, tuple[str, ...]]) -> li
 
 
 def missing_keys(batch: Any, expected: Iterable[str]) -> list[str]:
-    """Return the keys, or attributes, that a framework's batch lacks: a later version has renamed or dropped them."""
+    """Return the keys or attributes that a framework's batch lacks, because a later version renamed or dropped them."""
     if callable(getattr(batch, "keys", None)):
         keys = set(batch.keys())  # a TensorDict refuses `in`
         return [name for name in expected if name not in keys]
@@ -60,7 +60,7 @@ def missing_keys(batch: Any, expected: Iterable[str]) -> list[str]:
 
 
 def rows_of(batch: Any) -> int:
-    """Return the number of sequences in a batch of columns, its keys or attributes; 0 if it has none."""
+    """Return the number of sequences in a batch of columns (keys or attributes), or 0 if it has none."""
     columns = batch.values() if callable(getattr(batch, "values", None)) else vars(batch).values()
     return next((len(c) for c in columns if isinstance(c, list) or getattr(c, "ndim", None)), 0)
 
@@ -68,14 +68,14 @@ def rows_of(batch: Any) -> int:
 def report_missing(
     recorder: Recorder, component: str, missing: Sequence[str], *, step: int | None, lost: int = 0
 ) -> None:
-    """Report missing keys. `lost`: sequences that cannot be recorded without them."""
+    """Report missing keys. `lost`: number of sequences that cannot be recorded without them."""
     words = f"the batch has no {', '.join(missing)}, which this version of logprobe expects of {component}; "
     words += "nothing of it is recorded" if lost else "the rest of it is recorded"
     recorder.report("missing_key", words, severity="warning", component=component, step=step, sequences=lost)
 
 
 def record_rollout(recorder: Recorder, mask_BT: Any, *, token_ids: Any, logprobs: Any, **more: Any) -> None:
-    """Record the engine's side as a framework received it, tensors [batch, time], where no plugin records it."""
+    """Record the engine's side as the framework received it, tensors [batch, time], if no plugin records it."""
     places = [row.bool().nonzero().flatten() for row in mask_BT]
     tokens, values = ([row[at] for row, at in zip(rows, places, strict=True)] for rows in (token_ids, logprobs))
     recorder.rollout(token_ids=tokens, logprobs=values, **more)
@@ -93,8 +93,7 @@ def _problem(host: object, name: str, parameters: tuple[str, ...]) -> str | None
 
 
 def _signature(host: Any, name: str) -> inspect.Signature:
-    """Return the signature of a method, or that of the method it overrides if it passes on any arguments
-    (``*args``)."""
+    """Return the signature of a method, or of the method it overrides if it forwards any arguments (``*args``)."""
     own = inspect.signature(getattr(host, name))
     if isinstance(host, ModuleType) or not any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()):
         return own
@@ -114,8 +113,10 @@ def _name_of(host: object) -> str:
 
 
 class Wrapper:
-    """Wrapper of methods of a framework's objects, or functions of its classes and modules. The framework's own result
-    and errors pass through untouched."""
+    """Wrapper of methods of a framework's objects, or functions of its classes and modules.
+
+    The framework's own result and errors pass through unchanged.
+    """
 
     def __init__(self, recorder: Recorder | Process, name: str) -> None:
         self._recorder = recorder
@@ -126,7 +127,7 @@ class Wrapper:
         return self._recorder.guard(f"{self._name}.{what}")
 
     def before(self, host: Any, method: str, look: Callable[..., object]) -> None:
-        """Call `look(*arguments)` before each `host.method(*arguments)`; arguments by name come in their place."""
+        """Call `look(*arguments)` before each `host.method(*arguments)`. Keyword arguments are passed by position."""
         original = getattr(host, method)
         signature = _signature(host, method)
 
@@ -148,8 +149,10 @@ class Wrapper:
         self.instead(host, method, unchanged)
 
     def instead(self, host: Any, method: str, replace: Callable[..., Any]) -> None:
-        """Return `replace(result, *arguments)` from each `host.method(*arguments)`, or the framework's own result if
-        that is None or fails."""
+        """Return `replace(result, *arguments)` from each `host.method(*arguments)`.
+
+        If the replacement is None or fails, return the framework's own result.
+        """
         original = getattr(host, method)
 
         @functools.wraps(original)
@@ -162,8 +165,9 @@ class Wrapper:
         setattr(host, method, watched)
 
     def around(self, host: Any, method: str, before: Callable[..., Any], look: Callable[..., object]) -> None:
-        """Call `before(*arguments)`, which may return other arguments, then the method, then `look(result,
-        *arguments)`."""
+        """Call `before(*arguments)`, which may return other arguments, the method, and `look(result,
+        *arguments)`, in order.
+        """
         original = getattr(host, method)
         signature = _signature(host, method)
 
@@ -184,10 +188,10 @@ class Wrapper:
 
 
 class Process:
-    """The recorder of one framework in this process: at most one, made on first use.
+    """Recorder of one framework in this process: at most one, created on first use.
 
-    Adapters that wrap classes exist before anything is to be recorded, in processes that never record. Without a usable
-    ``LOGPROBE_HOME`` there is no recorder, and the log says so once.
+    Adapters that wrap classes also exist in processes that never record. Without a usable ``LOGPROBE_HOME`` there is no
+    recorder, and the log reports this once.
     """
 
     def __init__(self, framework: str, *, title: str | None = None, component: str = "trainer") -> None:
@@ -200,7 +204,7 @@ class Process:
         self.recorder: Recorder | None = None
 
     def start(self, run: str | None = None) -> Recorder | None:
-        """Return the recorder. The first call makes it; `run` is its name if ``LOGPROBE_RUN`` is not set."""
+        """Return the recorder, created by the first call. `run` is its name if ``LOGPROBE_RUN`` is not set."""
         with self._lock:
             if not self._tried:
                 self._tried = True
@@ -217,7 +221,9 @@ class Process:
     def begin(
         self, run: str | None = None, *, trainer: str = "", config: Callable[[], Mapping[str, object]] | None = None
     ) -> Recorder | None:
-        """Return the recorder. The first call also records the trainer's configuration and reports that it records."""
+        """Return the recorder. The first call also records the trainer's configuration and reports the
+        start of recording.
+        """
         new = self.recorder is None
         recorder = self.start(run)
         if recorder is not None and new:
@@ -236,8 +242,10 @@ class Process:
         return not found
 
     def has(self, batch: Any, expected: Iterable[str], step: int, lost: int | None = None) -> bool:
-        """Return whether a batch has all keys that a record needs; report the missing ones, and the number of sequences
-        lost (default: its rows)."""
+        """Return whether a batch has all keys that a record needs.
+
+        Report the missing keys and the number of lost sequences, by default its rows.
+        """
         missing = missing_keys(batch, expected)
         if missing and self.recorder is not None:
             lost = rows_of(batch) if lost is None else lost
@@ -250,12 +258,12 @@ class Process:
             self.recorder.report("no_logprobs", words, severity="warning", component=self.framework, step=step)
 
     def flush(self) -> None:
-        """Make everything durable."""
+        """Make all records durable."""
         if self.recorder is not None:
             self.recorder.flush()
 
     def guard(self, what: str) -> AbstractContextManager[object]:
-        """Return a context that counts errors, in the recorder if there is one by the end of the block."""
+        """Return a context that counts errors, in the recorder if one exists at the end of the block."""
         return self._early(what) if self.recorder is None else self.recorder.guard(what)
 
     @contextmanager
@@ -284,12 +292,13 @@ def watched(
     """Attach to a trainer once and return its recorder.
 
     Args:
-        trainer: of the framework.
-        component: of the integration, in reports.
-        name: of the trainer with its version, in reports.
-        recorder: makes the recorder, an inert one if there can be none.
-        problems: returns why this version cannot be recorded; the trainer is then left as it is.
-        attach: wraps the trainer's methods.
+        trainer: trainer of the framework.
+        component: name of the integration, in reports.
+        name: name of the trainer with its version, in reports.
+        recorder: function that returns the recorder, or an inert one if none can be created.
+        problems: function that returns the reasons why this version cannot be recorded. With any, the trainer stays
+            unchanged.
+        attach: function that wraps the trainer's methods.
     """
     existing: Recorder | None = getattr(trainer, WATCHED, None)
     if existing is not None:

@@ -1,12 +1,12 @@
-"""Arithmetic of the sufficient statistics: one run of tokens at a time.
+"""Arithmetic of the sufficient statistics for one run of tokens at a time.
 
-A chunk is a few thousand tokens of one pair, converted to float64 once and passed over while it lies in the processor's
-cache; per-array passes over the whole batch are ten times slower. Chunks consist of *pieces*, sequences or parts
-of long ones, and every column gets one value per piece; `statistics` merges pieces into sequences.
+A chunk is a few thousand tokens of one pair. It is converted to float64 once and processed while it fits in the
+processor's cache. Separate passes over the whole batch would be ten times slower. Chunks consist of *pieces*, which are
+sequences or parts of long ones. Every column gets one value per piece, and `statistics` merges pieces into sequences.
 
-What is summed lies in the rows of one array, so that one call works on several rows: between two calls a thread needs
-the GIL, and what a chunk costs besides arithmetic is the number of its calls. What the range of the log-ratio rules out
-is not looked for.
+Summands are rows of one array, so that one call processes several rows. A thread needs the GIL between two calls, so
+the number of calls determines the overhead of a chunk. Checks that the range of the log-ratio makes unnecessary are
+skipped.
 
 Dimensions: ``_K`` tokens of a chunk, ``_P`` pieces.
 """
@@ -38,10 +38,8 @@ Indices: TypeAlias = NDArray[np.intp]
 
 @dataclass(slots=True)
 class Table:
-    """Columns being filled, one value per piece of the chunk at hand; `n` and `n_expected` start as the lengths of the
-    pieces.
-
-    `rows` of `columns` are the pieces with tokens, and `starts` where these start in the chunk. `blocks` are columns
+    """Columns with one value per piece of the current chunk. `n` and `n_expected` start as the lengths of the pieces.
+     `rows` of `columns` are the pieces with tokens, and `starts` are their positions in the chunk. `blocks` are columns
     that are filled together, as the rows of one array.
     """
 
@@ -51,7 +49,7 @@ class Table:
     starts: Indices
 
     def sums(self, names: tuple[str, ...], rows_RK: Floats) -> None:
-        """Write Σ of each row over each piece into the column of its name."""
+        """Write Σ of each row over each piece into the column of the same name."""
         self.blocks[names][:, self.rows] = np.add.reduceat(rows_RK, self.starts, axis=1)
 
     def count(self, name: str, hits_K: Bools) -> None:
@@ -61,13 +59,13 @@ class Table:
         )  # a chunk has no 2³¹ tokens
 
     def extremes(self, values_K: Floats) -> tuple[float, float]:
-        """Write `min_d` and `max_d` of each piece; return those of all pieces."""
+        """Write `min_d` and `max_d` of each piece and return those of all pieces."""
         lowest, highest = np.minimum.reduceat(values_K, self.starts), np.maximum.reduceat(values_K, self.starts)
         self.columns["min_d"][self.rows], self.columns["max_d"][self.rows] = lowest, highest
         return float(np.minimum.reduce(lowest)), float(np.maximum.reduce(highest))
 
     def keep(self, keep_K: Bools, *names: str) -> None:
-        """Restrict the chunk to these tokens, and write their number per piece into the columns `names`."""
+        """Restrict the chunk to these tokens and write their number per piece into the columns `names`."""
         kept_P = np.add.reduceat(keep_K, self.starts, dtype=np.intp)
         for name in names:
             self.columns[name][self.rows] = kept_P
@@ -78,19 +76,19 @@ class Table:
 
 
 class Workspace:
-    """Scratch arrays of one thread, reused from chunk to chunk."""
+    """Scratch arrays of one thread, reused for each chunk."""
 
     def __init__(self, size: int) -> None:
         self._memory = np.empty(ROWS * size)
 
     def rows(self, size: int) -> Floats:
-        """Return float64 [`ROWS`, size], without gaps: a small chunk lies in as little of the cache."""
+        """Return contiguous float64 [`ROWS`, size], so that a small chunk occupies little of the cache."""
         return self._memory[: ROWS * size].reshape(ROWS, size)
 
 
 @dataclass(slots=True)
 class Tokens:
-    """The tokens of a chunk: log-probabilities and, where there are any, advantages and mask [K]."""
+    """Tokens of a chunk: log-probabilities and, if present, advantages and mask [K]."""
 
     behaviour: Values
     policy: Values
@@ -135,13 +133,12 @@ ROWS: Final = len(LOGPROB_SUMS)
 
 
 def zero_of_unlikely(behaviour: Any, policy: Any) -> Any:
-    """Return where `policy` is exactly 0 for a token that was far from certain: a placeholder, or a probability rounded
-    to 1."""
+    """Return where `policy` is exactly 0 for a token far from certain: a placeholder, or a probability rounded to 1."""
     return (policy == 0.0) & (behaviour < -1.0)
 
 
 def accumulate(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
-    """Fill every column of the chunk's pieces; `limits` are the bounds of ρ."""
+    """Fill every column of the chunk's pieces. `limits` are the bounds of ρ."""
     if tokens.mask is not None and not tokens.mask.all():
         table.keep(tokens.mask, "n", "n_expected")
         tokens = tokens[tokens.mask]
@@ -174,7 +171,7 @@ def _is_clean(tokens: Tokens) -> bool:
 
 
 def _range(values_K: Values) -> tuple[float, float]:
-    """Return the lowest and the highest value, or NaN if one is NaN."""
+    """Return the lowest and the highest value, or NaN if a value is NaN."""
     return float(np.minimum.reduce(values_K)), float(np.maximum.reduce(values_K))
 
 
@@ -185,7 +182,7 @@ def is_sentinel(logprob: Floats) -> Bools:
 
 
 def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
-    """Count broken tokens by kind, each under the first kind that applies; return which are broken."""
+    """Count broken tokens by kind, each under the first kind that applies, and return where tokens are broken."""
     kinds = {
         "n_nonfinite_behaviour": ~np.isfinite(behaviour),
         "n_nonfinite_policy": ~np.isfinite(policy),
@@ -254,7 +251,7 @@ def _log(ratio: float) -> float:
 
 
 def _probabilities(rows: Floats, clamped: Bools | None) -> None:
-    """Make the rows of `PROBABILITY_SUMS` from log-probabilities and log-ratio."""
+    """Compute the rows of `PROBABILITY_SUMS` from log-probabilities and log-ratio."""
     _, policy, d, ratio_m1, absolute, both, p, _, q = rows[:9]
     small = np.flatnonzero(absolute < SERIES)
     if clamped is not None:
@@ -275,5 +272,5 @@ def _probabilities(rows: Floats, clamped: Bools | None) -> None:
 
 
 def _k3_series(d: Floats) -> Floats:
-    """Return ``d²(1/2 + d/6 + d²/24)``: relative error d³/60."""
+    """Return ``d²(1/2 + d/6 + d²/24)``, with a relative error of d³/60."""
     return ((d * (1 / 24) + 1 / 6) * d + 0.5) * (d * d)

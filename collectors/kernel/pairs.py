@@ -1,4 +1,4 @@
-"""Pairs of log-probs that are compared: the one list of them. Imports nothing heavy."""
+"""List of the compared pairs of log-probs. The module imports no large package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sufficient statistics of a log-ratio, per sequence: the numbers every metric is computed from.
+"""Sufficient statistics of a log-ratio per sequence, from which every metric is computed.
 
-A *pair* compares two log-probabilities of the same tokens: what a behaviour policy gave them and what a policy gives
-them, with ``d = policy − behaviour`` and ``ρ = exp(clamp(d, ±20))``:
+A *pair* compares the log-probabilities of the same tokens under a behaviour policy and a policy. Its log-ratio is
+``d = policy − behaviour``, and ``ρ = exp(clamp(d, ±20))``.
 
 ========  =========  ======  ===============================================
 pair      behaviour  policy  answers
@@ -13,10 +13,10 @@ reference old        reference how far is the policy from the reference policy?
 ========  =========  ======  ===============================================
 
 Every column is a sum, a count, a minimum or a maximum over tokens in float64, so shards, micro-batches, ranks and
-windows merge exactly. Ratios are summed as ``ρ − 1``: near agreement that keeps the digits which ``ρ² − 1`` would lose.
+windows merge exactly. Ratios are summed as ``ρ − 1``, which near agreement keeps the digits that
+``ρ² − 1`` would lose.
 
-Broken tokens (see `BROKEN`) are counted by kind and left out of every sum; what stands under ``mask = 0`` changes
-nothing.
+Broken tokens (see `BROKEN`) are counted by kind and excluded from every sum. Values under ``mask = 0`` have no effect.
 
 Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_G`` groups.
 """
@@ -39,7 +39,7 @@ Reduction = Literal["sum", "min", "max"]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of ρ beyond which a token counts as clipped: outside the closed interval [lower, upper]."""
+    """Bounds of ρ. A token outside the closed interval [lower, upper] counts as clipped."""
 
     lower: float
     upper: float
@@ -78,7 +78,7 @@ class Column:
 
     @property
     def identity(self) -> float:
-        """Value of the column when there is no token: merging it changes nothing."""
+        """Value of the column without tokens, the identity of its merge."""
         return {"sum": 0, "min": np.inf, "max": -np.inf}[self.reduction]
 
     @property
@@ -179,14 +179,15 @@ def sequence_statistics(
     """Return sufficient statistics of every sequence of one pair.
 
     Args:
-        behaviour_N: log-probabilities, flat, any float dtype; NaN and infinities are allowed anywhere.
+        behaviour_N: log-probabilities, flat, any float dtype. NaN and infinities are allowed anywhere.
         policy_N: log-probabilities of the same tokens.
-        mask_N: true or non-zero where the token was sampled and trained on; None: everywhere.
-        offsets_S1: sequence s is the tokens ``[offsets_S1[s], offsets_S1[s + 1])``; empty sequences are allowed.
-        bounds: what `n_above` and `n_below` count, and PPO's clip range for `n_pg_clipped`.
-        advantages_N: per token; without it `n_advantage` and `n_pg_clipped` are 0.
-        zero_is_placeholder: a policy of exactly 0 where behaviour < −1 is broken, as behaviour is the other way round;
-            see `ZERO_IS_PLACEHOLDER`.
+        mask_N: true or non-zero for sampled and trained tokens, or None for all tokens.
+        offsets_S1: boundaries of the sequences. Sequence s is the tokens ``[offsets_S1[s], offsets_S1[s + 1])``. Empty
+            sequences are allowed.
+        bounds: bounds of ρ for `n_above` and `n_below`, and PPO's clip range for `n_pg_clipped`.
+        advantages_N: advantage per token, or None, which sets `n_advantage` and `n_pg_clipped` to 0.
+        zero_is_placeholder: true if a policy of exactly 0 where behaviour < −1 is broken, and the same with sides
+            exchanged. See `ZERO_IS_PLACEHOLDER`.
 
     Returns:
         `COLUMNS` → numpy array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf,
@@ -208,8 +209,7 @@ def sequence_statistics(
 
 
 def _with_placeholders(tokens: kernel.Tokens) -> Any:
-    """Return the policy with a sentinel where it is exactly 0 and behaviour says that the token was far from
-    certain."""
+    """Return the policy with a sentinel where it is exactly 0 and behaviour is far from certain."""
     placeholder = kernel.zero_of_unlikely(tokens.behaviour, tokens.policy)
     if not bool(placeholder.any()):
         return tokens.policy
@@ -219,10 +219,9 @@ def _with_placeholders(tokens: kernel.Tokens) -> Any:
 
 
 def _without_blanks(table: Statistics) -> Statistics:
-    """Count all tokens of a sequence as broken where a side was never filled in.
-
-    That is exact zeros on both sides (see `BLANK_TOKENS`), or on one side where the other says that most of the tokens
-    were unlikely: the few that it calls likely would pass for measurements.
+    """Count all tokens of a sequence as broken if a side was never filled.
+     An unfilled side has exact zeros on both sides (see `BLANK_TOKENS`), or on one side where the other rates most
+    tokens unlikely. The few likely tokens would otherwise pass for measurements.
     """
     n, zero_r, zero_t = table["n"], table["sum_behaviour2"] == 0, table["sum_policy2"] == 0
     rollout_S = zero_r & ((zero_t & (n >= BLANK_TOKENS)) | (table["n_zero_behaviour"] > n))
@@ -238,10 +237,9 @@ def _without_blanks(table: Statistics) -> Statistics:
 
 
 def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the starts of the pieces, and the first piece of each sequence that has tokens.
-
-    Sequences are cut at multiples of `LONGEST_PIECE` from their own start. So their sums do not depend, in any bit, on
-    what stands around them: not on the batch, the shard or the segment they came in.
+    """Return the starts of the pieces, and the first piece of each sequence with tokens.
+     Sequences are cut at multiples of `LONGEST_PIECE` from their own start. Their sums are therefore bit-identical in
+    every batch, shard and segment.
     """
     lengths = np.diff(offsets_S1)
     starts, lengths = offsets_S1[:-1][lengths > 0], lengths[lengths > 0]
@@ -252,7 +250,7 @@ def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield consecutive pieces, as many as fit into a chunk; one that does not is a chunk by itself."""
+    """Yield groups of consecutive pieces that fit into a chunk. A piece that is too long forms its own chunk."""
     first = 0
     while first < len(pieces):
         last = max(int(np.searchsorted(ends, pieces[first] + kernel.CHUNK, side="right")), first + 1)
@@ -311,7 +309,7 @@ def _pieces_to_sequences(table: Statistics, first: NDArray[np.int64], offsets_S1
 
 
 def merge(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Statistics:
-    """Return the statistics of the union of disjoint token sets, column by column; arrays of the same shape."""
+    """Return the statistics of the union of disjoint token sets, column by column, for arrays of the same shape."""
     return {c.name: c.ufunc(a[c.name], b[c.name]) for c in COLUMN_SPECS}
 
 

@@ -1,7 +1,7 @@
-"""Python imports this at its start, below `logprobe run`: hooks for the frameworks that the process imports later.
+"""Start-up module of Python processes under `logprobe run`, which hooks frameworks that the process imports later.
 
-Without ``LOGPROBE_HOME`` it does nothing, and a `sitecustomize` of the environment, which this one hides, is run as
-without it.
+Without ``LOGPROBE_HOME`` it installs no hooks. It hides a `sitecustomize` of the environment and therefore runs that
+module itself.
 """
 
 from __future__ import annotations
