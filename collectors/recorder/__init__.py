@@ -1,2 +1,4 @@
-"""`Recorder`: the host's thread copies, its own thread writes. Loads nothing: a vLLM process may only need labels or
-documents."""
+"""`Recorder`: the host's thread copies data, and a background thread writes it.
+
+The package imports nothing by itself, because a vLLM process may need only labels or documents.
+"""

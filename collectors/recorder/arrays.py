@@ -1,8 +1,8 @@
-"""Arrays as hosts have them → flat arrays with offsets.
+"""Conversion of host arrays to flat arrays with offsets.
 
-Batches come in three layouts: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D arrays; as
-numpy arrays, torch tensors or plain lists. The first half of this module runs in the host's thread and only looks at
-shapes; the second half converts numpy arrays and runs in the recorder's thread.
+Batches come in three layouts: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D arrays. Their
+elements are numpy arrays, torch tensors or plain lists. The first half of this module runs in the host's thread and
+reads shapes only. The second half runs in the recorder's thread and converts numpy arrays.
 
 Dimensions: ``_BT`` padded, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -30,10 +30,10 @@ _INT32: Final = np.iinfo(np.int32)
 
 
 def as_piece(name: str, value: Any) -> Piece:
-    """Return a numpy view of `value` if there is one. A device tensor is returned unchanged.
+    """Return a numpy view of `value` if possible, and a device tensor unchanged.
 
     Raises:
-        InputError: not an array of numbers, or a piece of one.
+        InputError: the value is not an array of numbers, or only one rank's shard of an array.
     """
     if hasattr(value, "full_tensor"):  # its memory is that of this rank's shard, which would pass for the whole
         raise InputError(
@@ -51,8 +51,9 @@ def as_piece(name: str, value: Any) -> Piece:
 
 
 def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return a list of numbers as an array, and the positions of None. A missing value differs from NaN,
-    which is data."""
+    """Return a list of numbers as an array, and the positions of None. A missing value differs from
+    NaN, which is data.
+    """
     array = np.asarray(value)
     if array.dtype.kind != "O":
         return array, None
@@ -60,14 +61,14 @@ def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
 
 
 def has_nan(array: NDArray[Any]) -> bool:
-    """Find out whether a number of any type is NaN: one pass that makes no copy, except of bfloat16."""
+    """Return whether a number of any type is NaN, in one pass without a copy except for bfloat16."""
     if array.dtype.kind == "V":
         return bool((array.view(np.uint16) & np.uint16(0x7FFF) > np.uint16(_BFLOAT16_INFINITY)).any())
     return array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array.min()))
 
 
 def piece_dtype(piece: Piece) -> np.dtype[Any]:
-    """Return the numpy type of a piece, wherever it lies."""
+    """Return the numpy type of a piece on any device."""
     return piece.dtype if isinstance(piece, np.ndarray) else torch_bridge.numpy_dtype(piece)
 
 
@@ -79,12 +80,12 @@ def piece_bytes(piece: Piece) -> int:
 
 
 def is_list(value: Any) -> bool:
-    """Return whether `value` is a list of 1-D arrays rather than one array."""
+    """Return whether `value` is a list of 1-D arrays instead of one array."""
     return isinstance(value, list | tuple)
 
 
 def layout_of(token_ids: Any, cu_seqlens: Any) -> Layout:
-    """Return the layout of a call, told by its `token_ids`."""
+    """Return the layout of a call from its `token_ids`."""
     if cu_seqlens is not None:
         return "packed"
     if is_list(token_ids):
@@ -102,10 +103,10 @@ def _is_scalar(value: Any) -> bool:
 
 
 def host_list(name: str, value: Any, count: int) -> list[Any]:
-    """Return one host value per sequence, as its own list.
+    """Return a new list with one host value per sequence.
 
     Raises:
-        InputError: not `count` values, or on a device.
+        InputError: the number of values is not `count`, or they are on a device.
     """
     if isinstance(value, list | tuple):
         items = list(value)
@@ -126,7 +127,7 @@ def scalar(name: str, value: Any) -> Any:
     """Return a host scalar as a Python object.
 
     Raises:
-        InputError: on a device, where reading it would make the host wait.
+        InputError: the value is on a device, where a read would block the host.
     """
     if torch_bridge.on_device(value):
         raise InputError(f"{name}: must be a Python number or a CPU tensor, not a tensor on {value.device}")
@@ -138,7 +139,7 @@ def scalar(name: str, value: Any) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """Return a label as a string that UTF-8 can hold, the digits of a number, or None for None."""
+    """Return a label as a string that UTF-8 can encode, the digits of a number, or None for None."""
     if value is None:
         return None
     label = value if isinstance(value, str) else str(scalar("label", value))
@@ -146,7 +147,7 @@ def text(value: Any) -> str | None:
 
 
 def trajectory_name(sample_id: Any) -> str | None:
-    """Return the name of a sequence; one that is given as its parts is named after the first and the last.
+    """Return the name of a sequence. A tuple of parts is named after the first and the last.
 
     >>> trajectory_name(("a/0", "b/0", "c/0")), trajectory_name("a/0")
     ('a/0…c/0', 'a/0')
@@ -158,10 +159,10 @@ def trajectory_name(sample_id: Any) -> str | None:
 
 
 def part_names(sample_id: Any) -> list[str] | None:
-    """Return the engine requests that a sequence was sampled in, in order, or None if it is one request.
+    """Return the engine requests that sampled a sequence, in order, or None if there is one request.
 
     Raises:
-        InputError: a tuple without names, or with None among them.
+        InputError: the tuple is empty or contains None.
     """
     if not isinstance(sample_id, tuple | list):
         return None
@@ -180,7 +181,7 @@ def is_bfloat16(array: Array) -> bool:
 
 
 def to_float32(name: str, array: Array) -> Array:
-    """Return a float32 copy. bfloat16 is widened, NaN and infinities are kept."""
+    """Return a float32 copy. Widen bfloat16 and keep NaN and infinities."""
     if is_bfloat16(array):
         if array.dtype.itemsize != 2:  # noqa: PLR2004 - bytes of a bfloat16
             raise InputError(f"{name}: {array.dtype} is not a number")
@@ -195,7 +196,7 @@ def to_token_ids(array: Array, name: str = "token_ids") -> Array:
     """Return an int32 copy of token ids.
 
     Raises:
-        InputError: not whole numbers, or beyond int32.
+        InputError: the ids are not whole numbers, or exceed int32.
     """
     if array.dtype.kind not in "iu" and array.size:
         raise InputError(f"{name}: expected integers, not {array.dtype}")
@@ -208,7 +209,7 @@ def to_bool(array: Array) -> Array:
     """Return True where a mask of any number type is not zero.
 
     Raises:
-        InputError: NaN, which is neither.
+        InputError: the mask contains NaN.
     """
     if is_bfloat16(array):
         array = to_float32("mask", array)
@@ -218,22 +219,24 @@ def to_bool(array: Array) -> Array:
 
 
 def numbers_on_host(name: str, value: Any) -> NDArray[Any]:
-    """Return numbers of any layout and type as a numpy array, bfloat16 as float32; wait for a device. Raise as
-    `as_piece` does."""
+    """Return numbers of any layout and type as a numpy array, bfloat16 as float32. Wait for a device.
+
+    Raise the errors of `as_piece`.
+    """
     piece = as_piece(name, value)
     array = piece if isinstance(piece, np.ndarray) else as_piece(name, piece.cpu())
     return np.asarray(to_float32(name, array) if is_bfloat16(array) else array)
 
 
 def offsets_of(lengths_S: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
-    """Return the starts of consecutive sequences, and the end of the last."""
+    """Return the starts of consecutive sequences and the end of the last."""
     offsets = np.zeros(len(lengths_S) + 1, dtype=np.int64)
     np.cumsum(lengths_S, out=offsets[1:])
     return offsets
 
 
 def segment_sums(values_N: NDArray[Any], offsets_S1: NDArray[np.int64], dtype: Any = np.float64) -> NDArray[Any]:
-    """Return the sum of every sequence [S], computed in `dtype`; 0 for an empty one."""
+    """Return the sum of every sequence [S], computed in `dtype`, 0 for an empty one."""
     sums = np.zeros(len(offsets_S1) - 1, dtype)
     filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
     if filled.any():
@@ -242,10 +245,10 @@ def segment_sums(values_N: NDArray[Any], offsets_S1: NDArray[np.int64], dtype: A
 
 
 def checked_offsets(cu_seqlens: NDArray[Any], tokens: int) -> NDArray[np.int64]:
-    """Return `cu_seqlens` as int64 [S1]; tokens before its first and after its last entry are padding.
+    """Return `cu_seqlens` as int64 [S1]. Tokens before its first and after its last entry are padding.
 
     Raises:
-        InputError: not non-decreasing integers in [0, tokens].
+        InputError: the entries are not non-decreasing integers in [0, tokens].
     """
     if cu_seqlens.dtype.kind not in "iu":
         raise InputError(f"cu_seqlens: expected integers, not {cu_seqlens.dtype}")

@@ -1,4 +1,4 @@
-"""Captured calls → flat batches, whatever layout they came in. Runs in the recorder's thread.
+"""Conversion of captured calls of any layout to flat batches, in the recorder's thread.
 
 Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -25,7 +25,8 @@ Span: TypeAlias = tuple[int, int, Any]  # start, end, version
 
 @dataclass(slots=True, eq=False)  # arrays have no truth value
 class Batch:
-    """Sequences of one call, flat: `offsets` int64 [S1], `token_ids` int32 [N], `mask` bool [N] (None: all True).
+    """Sequences of one call, flat: `offsets` int64 [S1], `token_ids` int32 [N], `mask` bool [N] or None if all are
+    True.
 
     `floats` (float32) and `missing` (True for a None in a list) hold one value per token, `values` one per sequence.
     """
@@ -54,7 +55,7 @@ class Batch:
         return len(self.token_ids)
 
     def per_token(self, name: str) -> Array | None:
-        """Return [N] or, for routes, [N, layers], or None if the call had none."""
+        """Return [N], or [N, layers] for routes, or None if the call has none."""
         if name == "token_ids":
             return self.token_ids
         if name == "mask":
@@ -62,7 +63,7 @@ class Batch:
         return self.routes if name == "routes" else self.floats.get(name)
 
     def full_mask(self) -> Array:
-        """Return the mask, all True where the call had none."""
+        """Return the mask, all True if the call has none."""
         return np.ones(len(self.token_ids), np.bool_) if self.mask is None else self.mask
 
     def part(self, first: int, last: int) -> Batch:
@@ -80,7 +81,7 @@ class Batch:
         )
 
     def take(self, keep_S: NDArray[np.bool_]) -> Batch:
-        """Copy those sequences, so that nothing keeps the others' memory."""
+        """Copy the given sequences, so that the batch's memory can be freed."""
         lengths = np.diff(self.offsets)
         kept_K = np.flatnonzero(np.repeat(keep_S, lengths))
         rows = np.flatnonzero(keep_S).tolist()
@@ -96,7 +97,7 @@ class Batch:
         )
 
     def parts(self, tokens: int) -> Iterator[Batch]:
-        """Cut into parts of at most `tokens` tokens, or one sequence."""
+        """Split into parts of at most `tokens` tokens, or of one longer sequence."""
         if self.tokens <= tokens:
             yield self
             return
@@ -110,7 +111,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """The cells of arrays in a call's layout that are tokens of its sequences, shared by all arguments.
+    """Cells of a call's arrays that are tokens of its sequences, shared by all arguments.
 
     `offsets`: offsets of the sequences among these tokens [S1]. `cells`: index of the tokens, or None for all cells.
     """
@@ -120,7 +121,7 @@ class Selection:
 
     @classmethod
     def of(cls, captured: Captured, raw: Raw) -> Selection:
-        """Find them by the call's layout. Raises `InputError` when mask, lengths or `cu_seqlens` make no sense."""
+        """Select the tokens by the call's layout. Raise `InputError` for invalid mask, lengths or `cu_seqlens`."""
         if captured.layout == "list":
             return cls(arrays.offsets_of(captured.lengths or []))
         if captured.layout == "packed":
@@ -134,7 +135,7 @@ class Selection:
         return cls(arrays.offsets_of(lengths), None if cells.all() else cells)
 
     def flat(self, array: Array) -> Array:
-        """Return the values of the tokens, one after another; dimensions that follow may be flat, too."""
+        """Return the values of the tokens in order. Trailing dimensions may be flat, too."""
         return array.reshape(-1) if self.cells is None else array[self.cells]
 
 
@@ -142,7 +143,7 @@ def decode(captured: Captured) -> Batch:
     """Convert and trim the data copied from the host. The batch shares no memory with the captured block.
 
     Raises:
-        InputError: inconsistent contents.
+        InputError: the contents are inconsistent.
     """
     raw = captured.arrays()
     tokens = Selection.of(captured, raw)
@@ -173,7 +174,7 @@ def decode(captured: Captured) -> Batch:
 
 
 def _spans(version: Any, length: int) -> list[Span] | None:
-    """Return the weight-version spans of one sequence; one version for all its tokens is one span, None is unknown."""
+    """Return the weight-version spans of one sequence. One version for all tokens is one span, and None is unknown."""
     if version is None:
         return None
     if not isinstance(version, list):
@@ -186,7 +187,7 @@ def _spans(version: Any, length: int) -> list[Span] | None:
 
 
 def _numbers(captured: Captured, raw: Raw, name: str) -> list[Any] | None:
-    """Return one number per sequence, however it was given, or None if absent."""
+    """Return one number per sequence from any accepted form, or None if absent."""
     if name in captured.values:
         return list(captured.values[name])
     array = raw.get(name)

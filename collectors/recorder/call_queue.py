@@ -1,4 +1,4 @@
-"""A bounded queue, its memory and the counts: shared by host threads and the recorder's thread."""
+"""Bounded queue with its memory and counts, shared by host threads and the recorder's thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WAKE_SHARE: Final = 8
 
 @dataclass(slots=True)
 class FlushRequest:
-    """Asks the thread to write everything accepted before it; `ok` is valid once `done` is set."""
+    """Request to write everything accepted before it. `ok` is valid once `done` is set."""
 
     since: int  # losses up to this number were reported by an earlier flush
     done: threading.Event = field(default_factory=threading.Event)
@@ -32,7 +32,7 @@ class FlushRequest:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Calls left in the queue, with their tokens, padding included."""
+    """Summary of the calls left in the queue. Token counts include padding."""
 
     by_kind: dict[str, int]
     size: dict[str, int]  # calls, sequences and tokens, as `Health.drop` counts them
@@ -40,7 +40,7 @@ class Left:
 
     @classmethod
     def of(cls, items: Iterable[Captured | FlushRequest]) -> Left:
-        """Say what these calls are."""
+        """Return a summary of these calls."""
         calls = [item for item in items if isinstance(item, Captured)]
         steps = [call.step for call in calls if call.step is not None]
         size = {
@@ -60,10 +60,9 @@ class Left:
 
 
 class AtWork:
-    """Held by the recorder's thread while it computes, so that a fork can wait for a moment in which it does not.
+    """Lock that the recorder's thread holds while it computes, so that a fork can wait for an idle moment.
 
-    Arrow's allocator keeps its own locks, and one that is held in the moment of a fork stays locked in the child for
-    ever.
+    Arrow's allocator has its own locks. A lock held at the moment of a fork would stay locked in the child forever.
     """
 
     def __init__(self) -> None:
@@ -78,7 +77,7 @@ class AtWork:
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
-        """Let go of the lock while the thread waits for the disk."""
+        """Release the lock while the thread waits for the disk."""
         self._lock.release()
         try:
             yield
@@ -86,15 +85,17 @@ class AtWork:
             self._lock.acquire()
 
     def give_way(self) -> None:
-        """Let a fork pass, between two calls."""
+        """Let a pending fork proceed between two calls."""
         if self._wanted:
             with self.interrupted():
                 while self._wanted:
                     time.sleep(0.001)
 
     def stop(self, seconds: float) -> bool:
-        """Wait, at most so long, until the thread computes nothing, and keep it from it until `go_on`; return whether
-        it computes nothing."""
+        """Pause the thread at its next idle moment and return whether it stopped.
+
+        Wait at most `seconds`. The thread stays paused until `go_on`.
+        """
         self._wanted = True
         try:
             return self._lock.acquire(timeout=seconds)
@@ -102,12 +103,14 @@ class AtWork:
             self._wanted = False
 
     def go_on(self) -> None:
-        """Let the thread compute again, after `stop` has returned True."""
+        """Resume the thread after `stop` returned True."""
         self._lock.release()
 
 
 class CallQueue:
-    """The queue. Host threads `offer`, the recorder's thread `drain`s; neither waits for the other."""
+    """Queue between host threads, which `offer`, and the recorder's thread, which `drain`s. Neither
+    waits for the other.
+    """
 
     def __init__(self, queue_bytes: int) -> None:
         self.ring = Ring(queue_bytes)
@@ -128,7 +131,7 @@ class CallQueue:
 
     @property
     def waiting(self) -> int:
-        """Calls in the queue."""
+        """Number of calls in the queue."""
         return len(self._items)
 
     @property
@@ -137,7 +140,7 @@ class CallQueue:
         return self.ring.in_use > self.ring.limit // 2
 
     def offer(self, item: Captured) -> bool:
-        """Copy its arrays and append it; False, counted, when there is no room."""
+        """Copy the arrays of a call and append it. If there is no room, count the call and return False."""
         if self.closing:
             return self._refuse("closed", "the recorder is closed; records after close() are dropped", item)
         try:
@@ -167,7 +170,7 @@ class CallQueue:
             return True
 
     def request_flush(self) -> FlushRequest:
-        """Append a flush and wake the thread; after `close` it is answered at once."""
+        """Append a flush request and wake the thread. After `close` it is answered immediately."""
         request = FlushRequest(self.flushed_to)
         with self._lock:
             if self.closing:
@@ -179,7 +182,7 @@ class CallQueue:
         return request
 
     def close(self, *, ends: float = math.inf) -> None:
-        """Accept nothing more. The thread writes the queue until `ends`, then drops the rest and ends."""
+        """Reject further calls. The thread writes the queue until `ends`, then drops the rest and ends."""
         with self._lock:
             self.closing = True
         self.ends = ends
@@ -191,13 +194,13 @@ class CallQueue:
         return time.monotonic() > self.ends
 
     def resolve(self, request: FlushRequest, *, ok: bool) -> None:
-        """Answer a flush, from the recorder's thread."""
+        """Answer a flush request. Only the recorder's thread calls this."""
         self.flushed_to = self.accepted_calls
         request.ok = ok
         request.done.set()
 
     def drain(self) -> list[Captured | FlushRequest]:
-        """Take everything in the queue now, in order."""
+        """Remove and return all queued items in order."""
         self.wake.clear()
         return [self._items.popleft() for _ in range(len(self._items))]
 

@@ -1,8 +1,8 @@
-"""The host's thread: it looks at the shapes and copies the arrays, nothing else.
+"""Work of the host's thread: it reads shapes and copies arrays.
 
-A captured call owns a piece of the ring with a copy of every array, so the host may change its own at once.
-Converting, trimming and writing are the recorder's thread's work. This is the path the host waits for, and between two
-of its steps every cache has gone cold: fewer instructions count for more here than anywhere else in logprobe.
+A captured call owns part of the ring, with a copy of every array. The host may therefore change its arrays immediately.
+The recorder's thread converts, trims and writes. The host waits for this code, and its caches are cold between steps.
+Fewer instructions therefore matter more here than anywhere else in logprobe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BFLOAT16_NAN: Final = np.uint16(0x7FC0)
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One array argument: its pieces, one per sequence of a list and else one, and their copy in the block.
+    """Array argument with its pieces, one per sequence of a list or else a single one, and their copy in the block.
 
     The copy is one array of `dtype` and `shape`, with the pieces end to end.
     """
@@ -50,11 +50,11 @@ class Part:
 
     @property
     def device(self) -> Any:
-        """Place of the first of its tensors, for a part that is `on_device`."""
+        """Device of the first tensor, for a part that is `on_device`."""
         return next(piece.device for piece in self.pieces if not isinstance(piece, np.ndarray))
 
     def copy_to(self, memory: Bytes, view: memoryview) -> None:
-        """Copy host memory into uint8 [size]. `view` has the same memory as bytes."""
+        """Copy host memory into uint8 [size]. `view` is the same memory as bytes."""
         piece: Piece = self.pieces[0] if len(self.pieces) == 1 else None
         as_it_is = isinstance(piece, np.ndarray) and piece.dtype is self.dtype and piece.flags.c_contiguous
         if as_it_is and 0 < self.nbytes <= _HELD_BYTES:
@@ -70,13 +70,13 @@ class Part:
                 start += len(piece)
 
     def has_nan(self) -> bool:
-        """Find out whether a number on the host is NaN. Numbers on a device are checked later."""
+        """Return whether a number on the host is NaN. Numbers on a device are checked later."""
         if self.dtype.kind not in "fV":
             return False
         return any(isinstance(piece, np.ndarray) and arrays.has_nan(piece) for piece in self.pieces)
 
     def device_pieces(self) -> Iterable[tuple[Piece, int]]:
-        """Yield the tensors that a stream has to copy, with the offset in the block."""
+        """Yield the tensors for a stream to copy, with their offsets in the block."""
         start = self.offset
         for piece in self.pieces:
             if not isinstance(piece, np.ndarray):
@@ -97,7 +97,7 @@ def array_part(name: str, piece: Piece, *, per_token: bool = False) -> Part:
 
 
 def list_part(name: str, pieces: Sequence[Piece], dtype: np.dtype[Any], *, per_token: bool) -> Part:
-    """Return an argument that is a list of arrays, which differ in their first dimension only."""
+    """Return an argument that is a list of arrays. They may differ in their first dimension only."""
     shape = (sum(map(len, pieces)), *(pieces[0].shape[1:] if pieces else ()))
     nbytes = arrays.elements(shape) * dtype.itemsize
     on_device = not all(isinstance(piece, np.ndarray) for piece in pieces)
@@ -105,7 +105,7 @@ def list_part(name: str, pieces: Sequence[Piece], dtype: np.dtype[Any], *, per_t
 
 
 def _kinds(names: list[Any]) -> set[type]:
-    """Return the types of the names of sequences. Fast for ten thousand names."""
+    """Return the types of the names of sequences, fast enough for ten thousand names."""
     kinds = set(map(type, names))
     if type(None) in kinds:
         index = next(index for index, name in enumerate(names) if name is None)
@@ -114,7 +114,7 @@ def _kinds(names: list[Any]) -> set[type]:
 
 
 def _own(item: Any) -> Any:
-    """Return a label, or a list of them that the host may not change; arrays on the host become lists."""
+    """Return a label, or a copy of a list of labels. Arrays on the host become lists."""
     if isinstance(item, str) or item is None:
         return item
     if arrays.is_list(item):
@@ -127,7 +127,7 @@ def _all_none(value: Any) -> bool:
 
 
 def _unreported(name: str, index: int, length: int | None, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a sequence of which nothing was reported: NaN throughout."""
+    """Return NaN values for a sequence without reported tokens."""
     if dtype.kind not in "fV" or length is None:
         raise InputError(f"{name}[{index}] is None; pass one number per token, or omit this sequence")
     return np.full(length, _BFLOAT16_NAN).view(dtype) if dtype.kind == "V" else np.full(length, np.nan, dtype)
@@ -143,8 +143,9 @@ def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
 
 
 class Captured:
-    """One call of the host, waiting for the recorder's thread. `values` are host objects, `parts` describe
-    the arrays."""
+    """Call of the host that waits for the recorder's thread. `values` are host objects, and `parts`
+    describe the arrays.
+    """
 
     layout: Layout = "padded"
     sequences = 0
@@ -166,8 +167,9 @@ class Captured:
         self.parts: list[Part] = []
 
     def arrays(self) -> dict[str, Any]:
-        """Return the copies, once those from devices are complete; valid until they are released. For the recorder's
-        thread."""
+        """Wait for the copies from devices and return all copies, for the recorder's thread. They are
+        valid until released.
+        """
         if self.events:
             torch_bridge.beside_captures()
         for event in self.events:
@@ -176,7 +178,7 @@ class Captured:
 
 
 class Capturer:
-    """Copies the arrays of calls into the ring, or into pinned memory. Used by every thread of the host."""
+    """Copier of call arrays into the ring, or into pinned memory, for all threads of the host."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
@@ -184,7 +186,7 @@ class Capturer:
         self._copies = DeviceCopies()
 
     def copy(self, call: Captured) -> bool:
-        """Give `call` memory with a copy of all its parts; False when the limit does not allow it."""
+        """Give `call` memory with a copy of all its parts. Return False if the limit does not allow it."""
         size, devices = 0, None
         for part in call.parts:
             size += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
@@ -233,11 +235,10 @@ class Capturer:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Times at which the tokens of finished sequences were sampled, in microseconds of the monotonic clock of `machine`
-    (see `clock`).
+    """Times at which the tokens of finished sequences were sampled.
 
-    `times`: int64 [tokens] per sequence. `decisions`: per sequence (end, at, first, last) as in the schema. Both belong
-    to the recorder from now on.
+    Times are microseconds of the monotonic clock of `machine` (see `clock`). `times`: int64 [tokens] per sequence.
+    `decisions`: (end, at, first, last) per sequence, as in the schema. The recorder takes ownership of both.
     """
 
     times: Sequence[NDArray[np.int64]]
@@ -249,7 +250,9 @@ class StepTimes:
 
 
 class Call(Captured):
-    """Interprets the arguments of one `training` or `rollout` call: names, shapes and counts, no content."""
+    """Interpreter of the arguments of one `training` or `rollout` call. It reads names, shapes and
+    counts, but no content.
+    """
 
     def __init__(self, kind: str, *, token_ids: Any, sample_ids: Any, cu_seqlens: Any = None) -> None:
         super().__init__(kind, {})
@@ -324,7 +327,7 @@ class Call(Captured):
             raise InputError(f"{name}: does not fit token_ids ({detail}); both need one value per token")
 
     def require(self, name: str, value: Any) -> None:
-        """Take an argument with one value per token; refuse a missing one."""
+        """Take a required argument with one value per token."""
         if value is None or _all_none(value):
             raise InputError(f"{name}: missing")
         self.tokens_of(name, value)
@@ -357,7 +360,7 @@ class Call(Captured):
             self.numbers(name, value)
 
     def numbers(self, name: str, value: Any) -> None:
-        """Take a number per sequence: [batch], [batch, 1], a list (None: unknown), or one for all."""
+        """Take a number per sequence: [batch], [batch, 1], a list with None for unknown, or one for all."""
         if value is None:
             return
         if arrays.is_list(value):
@@ -370,7 +373,7 @@ class Call(Captured):
         self.parts.append(part)
 
     def labels(self, name: str, value: Any) -> None:
-        """Take a label per sequence, or one for all. None is unknown."""
+        """Take a label per sequence, or one for all. None means unknown."""
         if value is None:
             return
         if isinstance(value, str | int) or getattr(value, "shape", None) == ():
@@ -379,7 +382,7 @@ class Call(Captured):
             self.values[name] = arrays.host_list(name, value, self.sequences)
 
     def id_lists(self, name: str, value: Any) -> None:
-        """Take token ids per sequence that differ from those of the sequence, or None for none."""
+        """Take token ids per sequence that differ from the sampled ones, or None for none."""
         if value is None:
             return
         rows = arrays.host_list(name, value, self.sequences)
@@ -395,8 +398,9 @@ class Call(Captured):
             self.values["weight_version"] = [list(item) if arrays.is_list(item) else item for item in items]
 
     def versions(self, name: str, value: Any) -> None:
-        """Take weight versions of tokens: a number for each in the layout of `token_ids`, or labels, lists and spans
-        per sequence."""
+        """Take weight versions of tokens: numbers in the layout of `token_ids`, or labels, lists and
+        spans per sequence.
+        """
         if value is None or _all_none(value):
             return
         if self._has_number_per_token(value):
@@ -414,7 +418,7 @@ class Call(Captured):
         return shape == tuple(self._shape) or (self.layout == "packed" and shape == (1, *self._shape))
 
     def steps(self, value: StepTimes | None) -> None:
-        """Take the times of the steps of every sequence."""
+        """Take the step times of every sequence."""
         if value is None:
             return
         for name in ("times", "decisions"):
@@ -424,7 +428,7 @@ class Call(Captured):
         self.extra_bytes += 8 * self.tokens
 
     def parts_of_sequences(self) -> None:
-        """Split sample ids that are tuples: they name the engine requests of one sequence, in order."""
+        """Split sample ids that are tuples. They name the engine requests of one sequence in order."""
         if not self._named_by.isdisjoint((tuple, list)):
             names = self.values["sample_ids"]
             self.values["sample_ids"] = [trajectory_name(name) for name in names]

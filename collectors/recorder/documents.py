@@ -1,7 +1,7 @@
-"""Canonical JSON of configuration documents, and the fingerprint that stands for one.
+"""Canonical JSON and fingerprints of configuration documents.
 
-The same configuration gives the same fingerprint in every process: keys are sorted, sets are ordered, and what JSON
-cannot say becomes its `repr` without memory addresses.
+The same configuration has the same fingerprint in every process. Keys are sorted, sets are ordered, and values without
+a JSON type become their `repr` without memory addresses.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _DEEPEST: Final = 32  # configuration objects of engines can refer to themselves
 
 
 def canonical_json(document: object) -> str:
-    """Return `document` as JSON with sorted keys; never raise for a value JSON does not know."""
+    """Return `document` as JSON with sorted keys. Never raise for a value without a JSON type."""
     return json.dumps(_plain(document, _DEEPEST), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def fingerprint(text: str) -> str:
-    """Return 16 hex digits that stand for `text`."""
+    """Return 16 hex digits that identify `text`."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""A recorder for where none can be made: the training continues, and nothing is recorded."""
+"""Recorder for processes that cannot have a working one: training continues without recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logprobe.collectors.recorder.recorder import Recorder
 
 
 class InertRecorder(Recorder):
-    """Recorder without a destination: accepts every call and counts it in `health`."""
+    """Recorder without a destination. It accepts every call and counts it in `health`."""
 
     writer_id = home = run = ""  # it has none
 
@@ -24,11 +24,11 @@ class InertRecorder(Recorder):
     training = rollout = step = checkpoint = weights = report = state = begins = _nothing
 
     def config(self, *_: Any, **__: Any) -> str:
-        """Return "": nothing was recorded that could be found by this."""
+        """Return "", since no document is recorded."""
         return ""
 
     def flush(self, timeout: float = 30.0) -> bool:  # noqa: ARG002
-        """Return True: nothing waits."""
+        """Return True, since no data is pending."""
         return True
 
     close = flush
@@ -54,8 +54,7 @@ class InertRecorder(Recorder):
 
 
 def recorder_or_inert(name: str, *arguments: Any, **named: Any) -> Recorder:
-    """Return a `Recorder` of these arguments. If there can be none, return an inert one; the log says why, in the name
-    of the adapter."""
+    """Return a `Recorder` of these arguments, or an inert one if that fails. The adapter's log states the reason."""
     try:
         return Recorder(*arguments, **named)
     except ConfigurationError as error:

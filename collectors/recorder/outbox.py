@@ -1,7 +1,7 @@
-"""Outbox of a recorder: tables waiting for a disk that may refuse.
+"""Outbox of a recorder: tables waiting for a disk that may refuse writes.
 
-After a refusal it pauses, twice as long each time, up to 30 s. Tables wait in memory meanwhile. Beyond `KEPT_BYTES` the
-older half of the largest kind is dropped first.
+After each refusal the outbox doubles its pause, up to 30 s. Meanwhile the tables wait in memory. Beyond `KEPT_BYTES`
+the older half of the largest kind is dropped first.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CHUNKS: Final = 64
 
 
 class Outbox:
-    """The outbox of one writer. Used by the recorder's thread alone, except for the counts."""
+    """Outbox of one writer. Only the recorder's thread uses it, except for the counts."""
 
     def __init__(self, spool: SpoolWriter, health: Health, lose: Callable[[str, pa.Table], None]) -> None:
-        """`lose`: told the kind and the table of what had to go."""
+        """Set the spool, the health counts and `lose`, which receives kind and rows of dropped tables."""
         self.spool = spool
         self.segments = 0
         self.rows = 0
@@ -42,11 +42,11 @@ class Outbox:
 
     @property
     def durable(self) -> bool:
-        """True when everything that was taken is on disk, fsynced."""
+        """True when every accepted table is on disk, fsynced."""
         return not self._kept and self.spool.settled
 
     def hurry(self) -> None:
-        """Try once more at once: there will be no later."""
+        """End the pause, so that the last write is attempted immediately."""
         self._retry_at = 0.0
 
     def waiting(self) -> dict[str, int]:
@@ -54,7 +54,7 @@ class Outbox:
         return {kind: table.num_rows for kind, table in self._kept.items()}
 
     def keep(self, kind: str, table: pa.Table) -> None:
-        """Queue `table` for one of the next `send`, and write immediately if too much waits."""
+        """Queue `table` for the next `send`. Write immediately if too much is queued."""
         if not table.num_rows:
             return
         if kind in self._kept:
@@ -68,8 +68,10 @@ class Outbox:
         return {kind: table.nbytes for kind, table in self._kept.items()}
 
     def _drop(self) -> None:
-        """Drop half of the largest tables until all fit. Dropping them piece by piece takes longer than a failing disk
-        allows."""
+        """Drop the older half of the largest table until all fit.
+
+        Dropping smaller parts takes too long while a disk fails.
+        """
         while sum((sizes := self._sizes()).values()) > KEPT_BYTES:
             kind = max(sizes, key=sizes.__getitem__)
             table = self._kept.pop(kind)
@@ -79,15 +81,15 @@ class Outbox:
                 self._kept[kind] = table.slice(older).combine_chunks()
 
     def send(self) -> None:
-        """Write the waiting tables as far as the disk accepts them, one segment per kind, small records first."""
+        """Write the queued tables until the disk refuses, one segment per kind, small records first."""
         for kind in sorted(self._kept, key=lambda kind: kind == "statistics"):
             if self.write(kind, self._kept[kind].combine_chunks()):
                 del self._kept[kind]
 
     def write(self, kind: str, table: pa.Table) -> bool:
-        """Take `table` and write it at once. False: the disk refuses, and has nothing of it.
+        """Write `table` immediately. Return False if the disk refuses and has none of it.
 
-        True does not say that it is durable: where that is not known, it is `spool`'s to be settled.
+        True does not guarantee durability. If durability is unknown, `settle` must complete the segment of `spool`.
         """
         if not self.settle() or self._waits():
             return False
@@ -98,8 +100,7 @@ class Outbox:
         return True
 
     def settle(self) -> bool:
-        """Bring a segment that is owed to its end, unless the disk is left alone for now; return whether none is
-        owed."""
+        """Complete an unsettled segment unless the outbox is pausing, and return whether none is left."""
         if not self.spool.settled and not self._waits():
             self._tried(self.spool.settle)
         return self.spool.settled

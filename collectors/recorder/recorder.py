@@ -1,7 +1,7 @@
-"""`Recorder`: the API by which a trainer or an engine records its log-probs.
+"""`Recorder`: API by which a trainer or an engine records its log-probs.
 
 The host's thread checks shapes and copies into pooled memory. A daemon thread converts, writes and reduces. A call
-never waits for that thread and never raises: dropped data is counted in `Recorder.health` and reported in `health`
+never waits for that thread and never raises. Dropped data is counted in `Recorder.health` and reported in `health`
 records. Only construction raises.
 """
 
@@ -32,33 +32,32 @@ DEFAULT_QUEUE_BYTES: Final = 256 << 20
 
 
 class Recorder:
-    """Records what one process of a run sees, into the spool below a home.
+    """Recorder of the data that one process of a run sees, into the spool of a data directory.
 
-    Safe to use from several threads, to fork (the child writes as its own writer), and to pickle (the copy is a new
+    It is safe to use from several threads, to fork (the child is a separate writer), and to pickle (the copy is a new
     recorder with the same settings). Several recorders, processes and machines may write the same run.
-
-    Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB (segments and statistics under
-    way).
+     Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB for pending segments and
+    statistics.
 
     Args:
-        home: directory of logprobe, created when missing, or the address of a bucket, such as ``s3://bucket/team``;
-            default: environment variable ``LOGPROBE_HOME``.
-        run: name of the training run; default: ``LOGPROBE_RUN``.
-        rank: this process's rank in the trainer; default: ``RANK`` if set.
-        replica: this engine's name, where there are several.
-        component: what this process is: "trainer", "vllm", …
-        flush_interval: seconds after which what was recorded is on disk at the latest; default: 1, and 5 where a
-            bucket is the home.
-        segment_tokens: tokens per spool segment; up to three times as many where the disk takes long for each.
-        queue_bytes: bound of the memory for calls not yet written. Beyond half of it, training calls are reduced to
+        home: data directory, created if missing, or the address of a bucket, such as ``s3://bucket/team``. Default:
+            environment variable ``LOGPROBE_HOME``.
+        run: name of the training run. Default: ``LOGPROBE_RUN``.
+        rank: rank of this process in the trainer. Default: ``RANK`` if set.
+        replica: name of this engine, if there are several.
+        component: kind of this process: "trainer", "vllm", …
+        flush_interval: maximum time in seconds until recorded data is on disk. Default: 1, and 5 for a bucket.
+        segment_tokens: tokens per spool segment, up to three times as many on a slow disk.
+        queue_bytes: memory limit for calls not yet written. Beyond half of it, training calls are reduced to
             statistics.
-        raw_fraction: share of the sequences, chosen by sample id, of which raw tokens are written; of all others that
-            carry both log-probs only statistics are, made in the recorder's thread. Default: the option ``raw`` of
+        raw_fraction: share of the sequences, chosen by sample id, whose raw tokens are written. The recorder's thread
+            reduces all others that carry both log-probs to statistics. Default: the option ``raw`` of
             ``LOGPROBE_RECORD``, else 1.
-        worst_sequences: of each step, so many with the largest mismatch keep their raw tokens whatever the fraction.
+        worst_sequences: number of sequences per step with the largest mismatch that keep their raw tokens regardless of
+            the fraction.
 
     Raises:
-        ConfigurationError: an argument is missing or makes no sense.
+        ConfigurationError: an argument is missing or invalid.
     """
 
     def __init__(
@@ -116,46 +115,45 @@ class Recorder:
         routes: Any = None,
         cu_seqlens: Any = None,
     ) -> bool:
-        """Record what the trainer knows of a batch of sequences.
-
-        Arrays are numpy arrays or torch tensors (any device; from a GPU they are copied on a side stream), in one of
-        three layouts: padded [batch, time] with a mask; packed [tokens] with `cu_seqlens`; or lists of 1-D arrays. All
-        arrays with one value per token have the layout of `token_ids`. They may be changed as soon as this returns.
-
-        Padded rows are trimmed to the first … last token under the mask; a row without any is recorded as an empty
+        """Record the trainer's data of a batch of sequences.
+         Arrays are numpy arrays or torch tensors on any device. Tensors on a GPU are copied on a side stream. There are
+        three
+        layouts: padded [batch, time] with a mask, packed [tokens] with `cu_seqlens`, or lists of 1-D arrays. All arrays
+        with one value per token have the layout of `token_ids`. The caller may change them after this call.
+         Padded rows are trimmed to the first … last token under the mask. A row without any is recorded as an empty
         sequence.
 
         Args:
-            step: optimizer step these tokens are trained on in.
-            sample_ids: a name per sequence, unique in the run; joins it with its rollout record. A sequence that was
-                sampled in several engine requests (interrupted and sent again, turns with a tool's answer between) has
-                a tuple of their names, in order.
+            step: optimizer step that trains on these tokens.
+            sample_ids: name per sequence, unique in the run, which joins it with its rollout record. A sequence sampled
+                in several engine requests (resumed after an interruption, or turns around a tool call) has a tuple of
+                their names, in order.
             token_ids: whole numbers below 2³¹.
             trainer_logprobs: t, the trainer's log-probs before the update ("old"). Stored as float32.
-            rollout_logprobs: r, the engine's, as the trainer received them; None: joined with the rollout records
-                later.
-            mask: not zero where the policy sampled the token and it is trained on. Required for padded arrays.
-            current_logprobs: c, the trainer's log-probs now, where they exist.
-            reference_logprobs: of the reference policy that a KL term pulls towards, where there is one: the pair
+            rollout_logprobs: r, the engine's log-probs as the trainer received them, or None to join the rollout
+                records later.
+            mask: non-zero for tokens that the policy sampled and trains on. Required for padded arrays.
+            current_logprobs: c, the trainer's current log-probs, if available.
+            reference_logprobs: log-probs of the reference policy of a KL term, if there is one, for the pair
                 `reference`.
             entropy: nats per token.
-            advantages: per token, or one per sequence.
-            rewards: one per sequence.
-            weight_version: of the trainer's weights that gave `trainer_logprobs`; one, or one per sequence.
-            rollout_versions: what the trainer knows of the weights that sampled: a label, one per sequence, a number
-                per token in the layout of `token_ids` (negative: unknown), or per sequence a list of labels or of spans
-                ``[(start, end, version), …]`` in tokens under the mask. Fills what the engine did not record; where
-                they disagree the version is unknown and counted.
-            prompt_ids: a name of the prompt per sequence: samples of one prompt are a group.
-            tags: environment, dataset, …; one dictionary, or one per sequence.
-            routes: mixture of experts: ids of the experts that each layer chose at the position that predicted the
-                token (shifted as the logits are), in the layout of `token_ids` followed by [layers, experts per token];
-                or what `logprobe.collectors.routes.fingerprints` made of them. Ids of one byte are the cheapest to
-                copy; two bytes per layer are kept. Where a call is reduced to statistics its routes are dropped.
-            cu_seqlens: [sequences + 1] starts of packed sequences, as flash attention has them.
+            advantages: advantage per token or per sequence.
+            rewards: reward per sequence.
+            weight_version: version of the trainer's weights that computed `trainer_logprobs`, one or one per sequence.
+            rollout_versions: the trainer's knowledge of the weights that sampled. It is a label, one per sequence, or a
+                number per token in the layout of `token_ids` (negative: unknown). Alternatively it is a list per
+                sequence of labels or of spans ``[(start, end, version), …]`` in tokens under the mask. It completes the
+                engine's records. On contradiction the version is unknown and counted.
+            prompt_ids: name of the prompt per sequence. Samples of one prompt form a group.
+            tags: environment, dataset, …, as one dictionary or one per sequence.
+            routes: expert ids of a mixture of experts, chosen by each layer at the position that predicted the token
+                (shifted like the logits). The layout is that of `token_ids` followed by [layers, experts per token].
+                The result of `logprobe.collectors.routes.fingerprints` is also accepted. Ids of one byte are the
+                cheapest to copy. Two bytes per layer are stored. A call that is reduced to statistics loses its routes.
+            cu_seqlens: [sequences + 1] starts of packed sequences, as in flash attention.
 
         Returns:
-            Whether the call was accepted; False is counted in `health` with the reason.
+            True if the call was accepted. Otherwise False, counted in `health` with the reason.
         """
         runtime = self._runtime
         with Guard(runtime.call_queue.health, "training", step):
@@ -203,40 +201,39 @@ class Recorder:
         lengths: Any = None,
         cu_seqlens: Any = None,
     ) -> bool:
-        """Record what the engine knows of finished sequences: the sampled tokens, without the prompt.
+        """Record the engine's data of finished sequences: the sampled tokens, without the prompt.
 
-        Layouts as for `training`; padded [batch, time] arrays need `lengths`.
+        Layouts are those of `training`. Padded [batch, time] arrays need `lengths`.
 
         Args:
-            sample_ids: a name per sequence, unique in the run.
-            token_ids: the sampled tokens.
-            logprobs: r, the log-probability the engine reported for each of them; None among the numbers of a list: not
-                reported.
-            weight_version: one for all, one per sequence, or per sequence spans ``[(start, end, version), …]`` in
-                sampled tokens, end excluded; None: unknown.
-            cached_prefix_tokens: prompt tokens taken from the prefix cache; one per sequence.
-            prompt_lengths: tokens of the prompt; one per sequence.
-            prompt_hashes: a text per sequence.
-            prompt_token_ids: an integer array per sequence, None where the prompt is not to be kept; once per prompt is
-                enough, the hash finds it again.
-            prompt_ids: a name of the prompt per sequence.
-            finish_reasons: "stop", "length", …; one per sequence.
-            sampling: effective sampling parameters, one dictionary or one per sequence; written once per distinct one.
-            engine_config_id: what `config` returned for the engine's configuration.
-            request_ids: the engine's own name, where it differs from the sample id.
-            trajectories: the name under which the trainer records the sequence that this request is a part of; one per
-                request, None: the request is its own sequence.
-            adapters: name of the LoRA adapter that sampled, one per sequence; None: the weights alone.
-            adapter_ids: its number in the engine.
-            steps: when the steps were that sampled the tokens, so that marks that come late can be placed.
-            replica: overrides the recorder's.
-            routes: mixture of experts, as for `training`: of vLLM's ``routed_experts`` the rows from prompt length − 1
-                on. A list may hold None for a sequence whose routes are not known.
+            sample_ids: name per sequence, unique in the run.
+            token_ids: sampled tokens.
+            logprobs: r, the engine's log-probability of each token. A None in a list marks an unreported value.
+            weight_version: version for all, one per sequence, or spans ``[(start, end, version), …]`` per sequence in
+                sampled tokens, end excluded, or None if unknown.
+            cached_prefix_tokens: prompt tokens from the prefix cache, one per sequence.
+            prompt_lengths: tokens of the prompt, one per sequence.
+            prompt_hashes: text per sequence.
+            prompt_token_ids: integer array per sequence, or None for a prompt that is not stored. Once per prompt is
+                enough, since the hash identifies the prompt.
+            prompt_ids: name of the prompt per sequence.
+            finish_reasons: "stop", "length", …, one per sequence.
+            sampling: effective sampling parameters, one dictionary or one per sequence. Equal ones are written once.
+            engine_config_id: return value of `config` for the engine's configuration.
+            request_ids: name of the request in the engine, if it differs from the sample id.
+            trajectories: name in the trainer's records of the sequence that contains this request, one per request, or
+                None if the request is a sequence.
+            adapters: name of the LoRA adapter that sampled, one per sequence, or None for the base weights.
+            adapter_ids: number of the adapter in the engine.
+            steps: times of the sampling steps, by which late marks are placed.
+            replica: name of the engine in place of the recorder's.
+            routes: expert ids of a mixture of experts, as for `training`. Of vLLM's ``routed_experts``, pass the rows
+                from prompt length − 1 on. A list may hold None for a sequence with unknown routes.
             lengths: sampled tokens of each padded row.
             cu_seqlens: [sequences + 1] starts of packed sequences.
 
         Returns:
-            Whether the call was accepted; False is counted in `health` with the reason.
+            True if the call was accepted. Otherwise False, counted in `health` with the reason.
         """
         runtime = self._runtime
         with runtime.guard("rollout"):
@@ -271,19 +268,20 @@ class Recorder:
         time: float | datetime | None = None,
         **more_scalars: Any,
     ) -> bool:
-        """Record scalars of one optimizer step: learning rate, grad norm, loss, response length, step time, and so on.
+        """Record scalars of one optimizer step, such as learning rate, grad norm, loss, response length and step time.
 
         Args:
             step: optimizer step.
-            scalars: name → number or tensor with one element (from a GPU it is copied asynchronously); None is left
-                out, and anything else, too, with a warning.
-            correction: what was applied in this step: a `Correction` (its report is read by the recorder's thread), a
-                text or a JSON-like document; None: not stated. Ranks and micro-batches each state their own.
-            time: when, epoch seconds or datetime; default: now.
-            **more_scalars: more of the same.
+            scalars: name → number or tensor with one element. A GPU tensor is copied asynchronously. None is omitted.
+                Other values are omitted with a warning.
+            correction: correction applied in this step, or None if not stated. It is a `Correction`, whose report the
+                recorder's thread reads, a text or a JSON-like document. Each rank and micro-batch states its
+                correction.
+            time: time of the step in epoch seconds or as datetime. Default: now.
+            **more_scalars: additional scalars.
 
         Returns:
-            Whether all of it was accepted.
+            True if all values were accepted.
         """
         with self._runtime.guard("step", step):
             values, parts, problems = records.scalars({**(scalars or {}), **more_scalars})
@@ -302,16 +300,17 @@ class Recorder:
         return False
 
     def checkpoint(self, step: int, folder: str | os.PathLike[str] | None = None, *, deleted: bool = False) -> bool:
-        """Record that the weights after optimizer step `step` were saved, so that an incident can name the last good
-        checkpoint.
+        """Record a checkpoint of the weights after optimizer step `step`.
+
+        An incident can thereby name the last good checkpoint.
 
         Args:
             step: optimizer step.
-            folder: their folder, absolute if it is read from elsewhere, or None if unknown.
+            folder: folder of the checkpoint, absolute if it is read from elsewhere, or None if unknown.
             deleted: true if this checkpoint was deleted.
 
         Returns:
-            True if it was accepted.
+            True if the call was accepted.
         """
         with self._runtime.guard("checkpoint", step):
             number = records.whole_number("step", step)
@@ -348,29 +347,32 @@ class Recorder:
         """Record one weight update, as the trainer published it or as an engine applied it.
 
         Args:
-            version: the weights' version from now on; None: unknown.
-            step: optimizer step whose result they are.
+            version: new version of the weights, or None if unknown.
+            step: optimizer step that produced the weights.
             source: "trainer" or "engine".
-            replica: overrides the recorder's.
-            requested_at: epoch seconds or datetime (without a zone: local time), as the three that follow.
-            started_at: when the transfer started.
-            applied_at: when the new weights were in place.
-            resumed_at: when generation went on.
+            replica: name of the engine in place of the recorder's.
+            requested_at: time of the request, in epoch seconds or as datetime (without a zone: local time), like the
+                three that follow.
+            started_at: start of the transfer.
+            applied_at: time at which the new weights were in place.
+            resumed_at: time at which generation continued.
             pause_mode: "keep", "wait", "abort", …
-            cache_cleared: whether the prefix cache was reset; None: unknown.
-            tensors: how many were updated.
-            checksum: of the weights.
-            adapter: the LoRA adapter that was updated; None: the weights below it.
-            moment: `applied_at` on the monotonic clock of `machine`: this is a mark, and tokens get their version by
-                it.
-            machine: see `logprobe.collectors.clock`.
-            seen: of an engine: when it saw its weights, as `SEEN` in `logprobe.collectors.spool.schema`.
-            unless: of an engine whose weights nobody knows since `moment`: when a mark would name them, as `UNLESS`.
-            fingerprint: of the weights, see `logprobe.collectors.fingerprint`; engines with the plugin take their own.
-            worker: which process of an engine it was taken in.
-            reason: why it was taken.
-            checkpoint: folder of a Hugging Face checkpoint of these weights, absolute where commands run in another
-                folder; for `logprobe bisect`.
+            cache_cleared: true if the prefix cache was reset, or None if unknown.
+            tensors: number of updated tensors.
+            checksum: checksum of the weights.
+            adapter: name of the updated LoRA adapter, or None for the base weights.
+            moment: `applied_at` on the monotonic clock of `machine`. It makes this record a mark, which gives tokens
+                their version.
+            machine: identifier of the monotonic clock, see `logprobe.collectors.clock`.
+            seen: time at which an engine saw its weights, as `SEEN` in `logprobe.collectors.spool.schema`.
+            unless: for an engine with unknown weights since `moment`, the time range in which a mark would name them,
+                as `UNLESS`.
+            fingerprint: fingerprint of the weights, see `logprobe.collectors.fingerprint`. Engines with the plugin
+                compute their own.
+            worker: worker of the engine that computed the fingerprint.
+            reason: reason for the fingerprint.
+            checkpoint: folder of a Hugging Face checkpoint of these weights for `logprobe bisect`, absolute if commands
+                run in another folder.
         """
         if checkpoint is not None and version is not None:
             named = {"version": str(version), "step": step, "checkpoint": str(checkpoint)}
@@ -411,12 +413,12 @@ class Recorder:
         """Record a configuration document, once per content.
 
         Args:
-            document: JSON-like. Other values become their `repr`.
+            document: JSON-like value. Other values become their `repr`.
             kind: "engine_config", "sampling_params", "trainer_config", "weight_layout" or "run".
-            replica: overrides the recorder's.
+            replica: name of the engine in place of the recorder's.
 
         Returns:
-            Its fingerprint, the same in every process, or "" if the document could not be read.
+            The document's fingerprint, equal in every process, or "" if the document could not be read.
         """
         mark = ""
         with self._runtime.guard("config"):
@@ -441,19 +443,19 @@ class Recorder:
         step: int | None = None,
         details: object = None,
     ) -> bool:
-        """Write a `health` record: what a collector found out about its host, or what it could not do.
+        """Write a `health` record of a collector's finding about its host, or of its own failure.
 
         Args:
-            event: identifier, such as "self_test", other than what the recorder says of itself ("started",
-                "heartbeat", "closed": its run would count as ended); repetitions of the same severity within 10 s
-                become one record with a count.
-            message: one sentence for people.
-            severity: "info", "warning" or "error"; the last two are logged too.
-            component: default: the recorder's.
-            sequences: how many are concerned.
-            tokens: how many are concerned.
-            step: the step concerned.
-            details: JSON-like.
+            event: identifier, such as "self_test". The recorder reserves "started", "heartbeat" and "closed", which
+                would mark the run as ended. Repetitions of the same severity within 10 s become one record with a
+                count.
+            message: one sentence for users.
+            severity: "info", "warning" or "error". The last two are also logged.
+            component: name of the component. Default: the recorder's.
+            sequences: number of affected sequences.
+            tokens: number of affected tokens.
+            step: affected step.
+            details: JSON-like value.
         """
         with self._runtime.guard("report", step):
             health = self._runtime.call_queue.health
@@ -471,8 +473,9 @@ class Recorder:
         return False
 
     def state(self, event: str, message: str, details: object) -> bool:
-        """Write a `health` record of how things stand now; unlike `report`, every one becomes a record, and none is
-        logged."""
+        """Write a `health` record of the current state. Unlike with `report`, every call is recorded
+        and none is logged.
+        """
         with self._runtime.guard("state"):
             return self._small(
                 "health", records.state(self._settings.component, records.event(event), message, details)
@@ -480,10 +483,10 @@ class Recorder:
         return False
 
     def begins(self, step: int) -> bool:
-        """Declare that training begins, or resumes from a checkpoint, at `step`. It and later steps are trained again.
-
-        Once such a step is recorded again, the records of earlier sessions of this rank under this run name no longer
-        count. The adapters of TRL, ms-swift and verl call it.
+        """Declare that training begins, or resumes from a checkpoint, at `step`. This and later steps are trained
+        again.
+         A repeated step invalidates its records from earlier sessions of this rank in this run. The adapters of TRL,
+        ms-swift and verl call this method.
         """
         with self._runtime.guard("begins", step):
             row = records.state(
@@ -493,20 +496,20 @@ class Recorder:
         return False
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Write everything recorded so far and wait for it, at most `timeout` seconds.
+        """Write everything recorded so far and wait at most `timeout` seconds.
 
         Returns:
-            True only when everything accepted before this call is on disk, fsynced; False when time ran out, or when
-            the disk refused or something accepted since the last flush was dropped or reduced to statistics.
+            True only if everything accepted before this call is on disk, fsynced. False after a timeout or a refusal of
+            the disk, or if accepted data was dropped or reduced to statistics since the last flush.
         """
         with Guard(self._runtime.call_queue.health, "flush", cost=False):
             return self._runtime.flush(timeout)
         return False
 
     def close(self, timeout: float = 30.0) -> bool:
-        """Write everything and end the thread, waiting at most `timeout` seconds; harmless when repeated.
+        """Write everything and end the thread, waiting at most `timeout` seconds. Further calls have no effect.
 
-        What cannot be written before the process ends is counted by the last record (health: ``out_of_time``).
+        The last record (health: ``out_of_time``) counts the data that could not be written before the process ends.
         """
         with Guard(self._runtime.call_queue.health, "close", cost=False):
             return self._runtime.close(timeout)
@@ -514,27 +517,29 @@ class Recorder:
 
     @property
     def health(self) -> RecorderHealth:
-        """A snapshot of all counts: accepted, written, dropped (by reason), and the cost, as a plain dictionary."""
+        """Snapshot of all counts as a plain dictionary: accepted, written, dropped (by reason), and the cost."""
         return self._runtime.snapshot()
 
     @property
     def writer_id(self) -> str:
-        """This process's name in the spool."""
+        """Name of this process in the spool."""
         return self._runtime.writer_id
 
     @property
     def home(self) -> str:
-        """Folder or address of the home."""
+        """Path or address of the data directory."""
         return self._settings.home
 
     @property
     def run(self) -> str:
-        """The run's name."""
+        """Name of the run."""
         return self._settings.run
 
     def guard(self, what: str) -> Guard:
-        """Return a context for adapter code: its exceptions become counted health records, its duration counts as the
-        host's cost."""
+        """Return a context for adapter code.
+
+        Its exceptions become counted health records, and its duration counts as the host's cost.
+        """
         return self._runtime.guard(what)
 
     def __enter__(self) -> Self:

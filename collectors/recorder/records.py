@@ -1,4 +1,6 @@
-"""Small records: their values in the host's thread (scalars, times, step numbers), their rows in the recorder's."""
+"""Small records. The host's thread reads scalars, times and step numbers, and the recorder's thread
+makes rows of them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def whole_number(name: str, value: Any) -> int:
     """Return `value` as an int that a record can hold.
 
     Raises:
-        InputError: not a whole number, too large for a record, or a tensor on a device.
+        InputError: the value is not a whole number, is too large for a record, or is a tensor on a device.
     """
     number = value if type(value) is int else _index(name, value)
     if not -LARGEST <= number <= LARGEST:
@@ -51,7 +53,7 @@ def event(name: str) -> str:
 
 
 def state(component: str, event: str, message: str, details: object) -> dict[str, Any]:
-    """Return a health record of how things stand now."""
+    """Return a health record of the current state."""
     return {**Problem(event, "info", message, details=canonical_json(details)).row(component)}
 
 
@@ -59,7 +61,7 @@ def micros(value: float | datetime | None) -> int | None:
     """Return epoch seconds or a datetime in microseconds, or None if unknown.
 
     Raises:
-        InputError: not a point in time.
+        InputError: the value is not a point in time.
     """
     if value is None:
         return None
@@ -70,7 +72,7 @@ def micros(value: float | datetime | None) -> int | None:
 
 
 def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part], list[str]]:
-    """Return host numbers as pairs, device tensors to copy, and the invalid ones, which are dropped alone."""
+    """Return host numbers as pairs, device tensors to copy, and the names of invalid values, which are dropped."""
     pairs: list[tuple[str, float]] = []
     parts: list[Part] = []
     problems: list[str] = []
@@ -88,7 +90,7 @@ def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Pa
 def correction(value: Any) -> str | Callable[[], str] | None:
     """Return the correction applied in a step as JSON, or for a `Correction` a function that computes it later.
 
-    Computing it may wait for a device.
+    The function may wait for a device.
     """
     if value is None or isinstance(value, str):
         return value

@@ -1,14 +1,16 @@
-"""Raw training batches → rows of the `statistics` kind: what is written when raw tokens cannot or need not be.
+"""Reduction of raw training batches to rows of the `statistics` kind, for raw tokens that are not written.
 
-About 2 % of the raw bytes, and everything the metrics need: bit for bit what ingest would compute from the raw tokens.
+The rows have about 2 % of the raw bytes and suffice for all metrics. They equal, bit for bit, what ingest computes from
+the raw tokens.
 
-The sequences of a sample keep their raw tokens all the same. It is chosen by name: the first eight bytes of the
-SHA-256 of the sample id (UTF-8), read as a big-endian whole number h, lie below ``raw_fraction · 2⁶⁴``. So every
-process, every step and every language chooses the same samples, a larger fraction contains a smaller one, and nothing
-in a sequence decides whether it is looked at.
+The sequences of a sample keep their raw tokens. They are chosen by name. The first eight bytes of the SHA-256 of the
+sample id (UTF-8), read as a big-endian whole number h, must lie below ``raw_fraction · 2⁶⁴``. Every process, step and
+language therefore chooses the same samples, and a larger fraction contains a smaller one. The content of a sequence has
+no influence.
 
-And the *worst* of each step, because they are the ones to look at: broken tokens first, then the largest Σ K3
-of the pair `backend`. They are no fair sample: statistics over raw tokens should use those chosen by name.
+The *worst* sequences of each step also keep their raw tokens, for inspection. Broken tokens rank first, then the
+largest Σ K3 of the pair `backend`. They are no fair sample, so statistics over raw tokens should use only the sequences
+chosen by name.
 """
 
 from __future__ import annotations
@@ -37,13 +39,15 @@ Badness = tuple[int, float]  # broken tokens, Σ K3
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A batch as rows of the `statistics` kind, and the statistics [S] of every pair its call carried."""
+    """Batch as rows of the `statistics` kind, and the statistics [S] of every pair of its call."""
 
     table: pa.Table
     pairs: dict[str, Statistics]
 
     def rows(self, keep_S: NDArray[np.bool_]) -> pa.Table:
-        """Copy those rows of the table: `Table.filter` would import pyarrow.compute in the recorder's thread."""
+        """Copy these rows of the table without `Table.filter`, which would import pyarrow.compute in
+        the recorder's thread.
+        """
         edges = np.flatnonzero(np.diff(keep_S.astype(np.int8), prepend=0, append=0)).reshape(-1, 2).tolist()
         slices = [self.table.slice(first, last - first) for first, last in edges]
         return pa.concat_tables(slices or [self.table.slice(0, 0)]).combine_chunks()
@@ -53,7 +57,7 @@ def reduce(batch: Batch, rank: int | None) -> Reduced:
     """Reduce one batch to its statistics.
 
     Raises:
-        InputError: a value per sequence is not of its column's type.
+        InputError: a value per sequence does not have its column's type.
     """
     mask = batch.full_mask()
     pairs = {pair: sums for pair in SIDES if (sums := _sums_of_pair(batch, mask, pair)) is not None}
@@ -95,7 +99,7 @@ def _structs(pair: str, sums: Statistics | None, sequences: int) -> pa.Array:
 
 
 def _finite_sums(batch: Batch, name: str, mask: Array, *, absolute: bool = False) -> tuple[pa.Array, pa.Array]:
-    """Return the sum and number of finite values under the mask, per sequence, or null if the call had none."""
+    """Return the sum and number of finite values under the mask per sequence, or null if the call has none."""
     values = batch.floats.get(name)
     if values is None:
         return pa.nulls(batch.sequences, pa.float64()), pa.nulls(batch.sequences, pa.int32())
@@ -110,7 +114,7 @@ def _finite_sums(batch: Batch, name: str, mask: Array, *, absolute: bool = False
 
 
 def sample_hash(sample_id: str) -> int:
-    """Return the place of a sample id in [0, 2⁶⁴).
+    """Return the position of a sample id in [0, 2⁶⁴).
 
     >>> hex(sample_hash("sample"))
     '0xaf2bdbe1aa9b6ec1'
@@ -120,9 +124,8 @@ def sample_hash(sample_id: str) -> int:
 
 class RawSample:
     """Sampler of one recorder. `worst`: number of sequences of each step that stay raw regardless of their names.
-
-    The worst are chosen among the sequences received so far. At the end all the worst of a step are kept, per rank and
-    writer, together with some that ranked high for a while.
+     The worst are chosen among the sequences received so far. At the end, each rank and writer has kept all the worst
+    of a step, and some sequences that ranked high temporarily.
     """
 
     def __init__(self, fraction: float, worst: int) -> None:
@@ -137,7 +140,7 @@ class RawSample:
         return self._below >= _SPACE
 
     def choose(self, batch: Batch, backend: Statistics) -> NDArray[np.bool_]:
-        """Return True for the sequences [S] of a call that keep their raw tokens; `backend` are their statistics."""
+        """Return True for the sequences [S] of a call that keep their raw tokens. `backend` holds their statistics."""
         names = (text(name) or "" for name in batch.values["sample_ids"])
         chosen = np.fromiter((sample_hash(name) < self._below for name in names), np.bool_, batch.sequences)
         chosen[self._worst_of(batch.step, backend)] = True

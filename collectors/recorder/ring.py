@@ -1,7 +1,7 @@
 """Memory of a recorder's copies: a ring that host threads fill in order and the recorder's thread releases.
 
 Copying 64×512 tokens takes some microseconds, and the page faults of fresh memory ten times as long. An empty ring
-therefore begins at its start again, and only the recent peak stays allocated.
+therefore restarts at its beginning, and only the recent peak stays allocated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a forked child has 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """Bytes [start, start + nbytes) of the ring, and others of the same budget that lie elsewhere."""
+    """Bytes [start, start + nbytes) of the ring, and bytes of the same budget outside it."""
 
     start: int
     nbytes: int
@@ -32,7 +32,7 @@ class Claim:
 
 
 class Ring:
-    """A budget of `limit` bytes, in the ring and elsewhere. Every method may be called from every thread."""
+    """Budget of `limit` bytes in the ring and elsewhere. Every method may be called from every thread."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -47,7 +47,7 @@ class Ring:
         self.view = memoryview(b"")  # the same as bytes
 
     def claim(self, nbytes: int, elsewhere: int = 0) -> Claim | None:
-        """Return `nbytes` of the ring in one piece, or None where they or the bytes `elsewhere` exceed the limit.
+        """Return `nbytes` of contiguous ring memory, or None if they or the bytes `elsewhere` exceed the limit.
 
         Raises:
             OSError: the system has no memory for the ring.

@@ -1,4 +1,4 @@
-"""Identity, queue and thread of a `Recorder`; created again in a forked child, ended in order at exit."""
+"""Identity, queue and thread of a `Recorder`, created again in a forked child and closed in order at exit."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Runtime:
         self._seen: set[tuple[str, str]] = set()
 
     def after_fork(self) -> None:
-        """Reset in a child process: another writer, an empty queue, fresh locks, and a thread on first use.
+        """Reset in a child process to a new writer with an empty queue and fresh locks. The thread starts on first use.
 
         The parent's queue stays referenced, because pinned memory cannot be freed in a child.
         """
@@ -86,7 +86,7 @@ class Runtime:
         self._reset()
 
     def start(self) -> None:
-        """Start the thread unless it runs."""
+        """Start the thread unless it is running."""
         with self._starting:
             if self._thread is not None:
                 return
@@ -104,13 +104,13 @@ class Runtime:
         return Guard(self.call_queue.health, call, step)
 
     def offer(self, item: Captured) -> bool:
-        """Put a call into the queue."""
+        """Append a call to the queue."""
         if self._thread is None:
             self.start()
         return self.call_queue.offer(item)
 
     def first_time(self, key: tuple[str, str]) -> bool:
-        """Return whether this process has not seen `key` yet, and remember it."""
+        """Return whether this process has not seen `key` yet, and store it."""
         if key in self._seen:
             return False
         self._seen.add(key)
@@ -121,7 +121,7 @@ class Runtime:
         self._seen.discard(key)
 
     def flush(self, timeout: float) -> bool:
-        """See `Recorder.flush`."""
+        """Implement `Recorder.flush`."""
         if self._thread is None:
             return True
         if self.call_queue.closing:
@@ -134,21 +134,22 @@ class Runtime:
         return request.ok
 
     def close(self, timeout: float, *, final: bool = False) -> bool:
-        """See `Recorder.close`. `final`: the process ends after `timeout` seconds, whatever is not written by then is
-        lost."""
+        """Implement `Recorder.close`. `final`: true if the process ends after `timeout` seconds and
+        loses unwritten data.
+        """
         self.call_queue.close(ends=time.monotonic() + timeout - self._last_words(timeout) if final else math.inf)
         return self._wait_closed(timeout) and (self.call_queue.closed_ok or self._thread is None)
 
     def _last_words(self, timeout: float) -> float:
-        """Return the seconds of a last wait reserved for recording the losses."""
+        """Return the seconds of a last wait that are reserved for recording losses."""
         return min(timeout / 2, max(timeout / 10, _LAST_WRITES * self._writer.outbox.slowest))
 
     def host_failed(self, error: str) -> None:
-        """Report that the host did not come to its end: an orderly close alone would make its run look finished."""
+        """Report that the host failed. An orderly close alone would make its run look finished."""
         self.call_queue.health.report("host_failed", f"the recording process ended with {error}", severity="error")
 
     def abandon(self) -> None:
-        """Let the thread write the queue and end, without waiting, after the recorder was garbage collected."""
+        """Let the thread write the queue and end, without waiting, after garbage collection of the recorder."""
         self.call_queue.close()
 
     def _wait_closed(self, timeout: float) -> bool:
@@ -159,7 +160,7 @@ class Runtime:
         return self.call_queue.closed
 
     def snapshot(self) -> RecorderHealth:
-        """See `Recorder.health`."""
+        """Implement `Recorder.health`."""
         call_queue, writer, outbox = self.call_queue, self._writer, self._writer.outbox
         return {
             "component": self._settings.component,
@@ -191,7 +192,7 @@ class Runtime:
 
 
 def announce(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
-    """Print once per process group, on rank 0, the run and its destination. Ignore failures."""
+    """Print the run and its destination once per process group, on rank 0. Ignore failures."""
     if settings.rank or option("quiet", environment) is not None:
         return
     with suppress(OSError, ValueError, AttributeError):  # said by another one; stderr is closed, or None
@@ -201,7 +202,7 @@ def announce(settings: Settings, environment: Mapping[str, str] = os.environ) ->
 
 
 def _claim(what: str) -> None:
-    """Take the right to say it from all other processes of this group. Raises `OSError` if one of them has it."""
+    """Claim the announcement among all processes of this group. Raises `OSError` if one of them has claimed it."""
     name = sha256(f"{os.getuid()}\0{os.getpgrp()}\0{what}".encode(errors="replace")).hexdigest()
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -213,7 +214,7 @@ def _claim(what: str) -> None:
 
 
 def _option(settings: Settings, environment: Mapping[str, str]) -> str:
-    """Return ``--home DIR`` unless the command finds the data directory by itself."""
+    """Return ``--home DIR``, or "" if the command finds the data directory by default."""
     with suppress(ConfigurationError):
         if settings.home == str(folder_of(default_home(environment), environment)):
             return ""
@@ -221,7 +222,7 @@ def _option(settings: Settings, environment: Mapping[str, str]) -> str:
 
 
 def new_writer_id(component: str) -> str:
-    """Return a name in the spool that no other writer ever has."""
+    """Return a new name in the spool that no other writer uses."""
     host = _HOST.sub("_", socket.gethostname())[:60] or "host"
     return f"{component}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -259,7 +260,7 @@ def own_version() -> str | None:
 
 
 def close_all() -> None:
-    """Close every recorder of this process, within `EXIT_SECONDS` from the first call."""
+    """Close every recorder of this process within `EXIT_SECONDS` of the first call."""
     deadline = _exit_deadlines.setdefault(os.getpid(), time.monotonic() + EXIT_SECONDS)
     error = _uncaught()
     for runtime in list(_LIVE):

@@ -1,4 +1,4 @@
-"""Arguments of a `Recorder`, checked at once: a mistake must show at the start of a run, not at step 900."""
+"""Arguments of a `Recorder`, validated at the start of a run so that a mistake does not surface at step 900."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FLUSH_SECONDS_BUCKET: Final = 5.0  # each flush is a put, which costs money
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Arguments of a recorder; enough to make the same one in another process.
+    """Arguments of a recorder, sufficient to create an equal one in another process.
 
-    `home`: a folder, or the address of a bucket.
+    `home`: path or bucket address of the data directory.
     """
 
     home: str
@@ -42,16 +42,16 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        """Folder of this machine that is recorded to. Raises `ConfigurationError`."""
+        """Local folder of the recordings. Raises `ConfigurationError`."""
         return folder_of(self.home)
 
     def arguments(self) -> Mapping[str, Any]:
-        """Return keyword arguments that make an equal recorder."""
+        """Return keyword arguments that create an equal recorder."""
         return asdict(self)
 
     @classmethod
     def resolve(cls, environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:
-        """Fill in values from the environment and check all of them.
+        """Complete the values from the environment and check all of them.
 
         Raises:
             ConfigurationError: a value is missing or invalid.
@@ -109,7 +109,7 @@ def _run(given: object, environment: Mapping[str, str]) -> str:
 
 
 def valid_run(run: object) -> str:
-    """Return `run` if a run may be called that. Raise `ConfigurationError` otherwise."""
+    """Return `run` if it is a valid name of a run. Raise `ConfigurationError` otherwise."""
     if not isinstance(run, str) or "\0" in run or run.encode(errors="replace").decode() != run:
         raise ConfigurationError(f"run={run!r}: must be a text")
     if len(os.fsencode(run_dir(Path("/"), run).name)) > _NAME_BYTES:

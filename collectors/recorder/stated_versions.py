@@ -1,8 +1,7 @@
-"""Versions that a trainer states of the weights that sampled its tokens, in whatever form, as spans of the wire
-contract.
+"""Weight versions that a trainer states for its tokens, converted to spans of the wire contract.
 
-A label per sequence, a number or label per token, or spans: frameworks know one of these. Each becomes a code per token
-(−1: unknown), and runs of equal codes become spans. Runs in the recorder's thread.
+A framework knows a label per sequence, a number or label per token, or spans. Each becomes a code per token (−1:
+unknown), and runs of equal codes become spans. The conversion runs in the recorder's thread.
 
 Dimensions: ``_N`` flat tokens, ``_K`` those of one sequence under the mask, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -26,7 +25,7 @@ _EXACT: Final = 1 << 53  # whole numbers that a float64 can hold
 
 
 def from_numbers(numbers_N: NDArray[Any], offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_]) -> list[Any]:
-    """Return spans per sequence of a version number per token, or None if no version is known.
+    """Return spans per sequence from a version number per token, or None if no version is known.
 
     A negative number or NaN is an unknown version.
 
@@ -34,7 +33,7 @@ def from_numbers(numbers_N: NDArray[Any], offsets_S1: NDArray[np.int64], mask_N:
     [[(0, 2, 0, 2, '3'), (3, 4, 2, 3, '4')]]
 
     Raises:
-        InputError: not whole numbers.
+        InputError: the numbers are not whole.
     """
     if numbers_N.dtype.kind not in "iuf":
         raise InputError(f"rollout_versions: expected version numbers, not {numbers_N.dtype}")
@@ -47,10 +46,9 @@ def from_numbers(numbers_N: NDArray[Any], offsets_S1: NDArray[np.int64], mask_N:
 
 
 def from_labels(given_S: Sequence[Any], offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_]) -> list[Any]:
-    """Return spans per sequence of what was given for each: None, a label, a label per token, or ``(start, end,
-    version)`` spans.
+    """Return spans per sequence from None, a label, a label per token, or ``(start, end, version)`` spans for each.
 
-    Spans count the tokens under the mask; labels per token are one per token, or one per token under the mask.
+    Spans count the tokens under the mask. Labels per token exist for all tokens, or for those under the mask.
 
     >>> from_labels([[(0, 1, "a"), (1, 2, "b")]], np.array([0, 3]), np.array([True, False, True]))
     [[(0, 1, 0, 1, 'a'), (2, 3, 1, 2, 'b')]]
@@ -101,7 +99,7 @@ def _codes_of_spans(given: list[Any], sampled: int, names: dict[str, int], numbe
 
 
 def _code(label: Any, names: dict[str, int]) -> int:
-    """Return the number of a label; unknown for None, NaN and negative numbers."""
+    """Return the number of a label, or unknown for None, NaN and negative numbers."""
     name = text(label)
     if name is None or name in {"", "nan"} or (name.startswith("-") and not isinstance(label, str)):
         return _UNKNOWN
@@ -111,7 +109,7 @@ def _code(label: Any, names: dict[str, int]) -> int:
 def _spans(
     codes_N: Codes, offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_], names: list[str] | None
 ) -> list[Any]:
-    """Return runs of equal codes within each sequence. Without `names` a code is its own label."""
+    """Return runs of equal codes within each sequence. Without `names`, a code is the label."""
     sampled_N1 = np.concatenate([[0], np.cumsum(mask_N)])
     changes = np.flatnonzero(codes_N[1:] != codes_N[:-1]) + 1
     starts = np.unique(np.concatenate([offsets_S1[:-1], changes]).astype(np.int64))

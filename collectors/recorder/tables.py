@@ -1,8 +1,8 @@
-"""Batches and small records as Arrow tables of the wire contract, their columns built from buffers.
+"""Batches and small records as Arrow tables of the wire contract, with columns built from buffers.
 
-Not through `pyarrow.array`: that imports pandas wherever it is installed, 0.2 s and 40 MB that the user has not asked
-for, in the middle of a training step; and a child that is forked during the import would keep half of it. Masks of
-`from_arrays` import pyarrow.compute, for the same reason they are not used.
+`pyarrow.array` imports pandas if installed, which costs 0.2 s and 40 MB during a training step. A child forked during
+that import would keep half of it. The module therefore avoids `pyarrow.array`. It also avoids masks of `from_arrays`,
+which import pyarrow.compute.
 
 Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -47,7 +47,7 @@ def batch_table(
     `computed`: columns that replace those of the call.
 
     Raises:
-        InputError: a value per sequence is not of its column's type.
+        InputError: a value per sequence does not have its column's type.
     """
     computed = computed or {}
     schema = SCHEMAS[kind]
@@ -95,7 +95,7 @@ def rows_table(kind: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return small records as a table of their kind.
 
     Raises:
-        InputError: a value is not of its column's type.
+        InputError: a value does not have its column's type.
     """
     schema = SCHEMAS[kind]
     columns = [values_column([row.get(field.name) for row in rows], field.type, field.name) for field in schema]
@@ -106,7 +106,7 @@ def rows_table(kind: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def column(values: NDArray[Any], kind: pa.DataType, valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return a numeric, time or boolean column that shares the memory of `values`; `valid`: False where it is null."""
+    """Return a numeric, time or boolean column that shares the memory of `values`. `valid` is False at null values."""
     data = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(values), [_validity(valid), pa.py_buffer(data)])
 
@@ -117,7 +117,7 @@ def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
     A list value is a list or an array, a struct a tuple of its fields, and a map a dictionary or a list of pairs.
 
     Raises:
-        InputError: not of this type without loss.
+        InputError: a value cannot be converted to this type without loss.
     """
     if pa.types.is_string(kind):
         return strings(values)
@@ -148,10 +148,10 @@ def repeated(value: int | None, times: int, kind: pa.DataType) -> pa.Array:
 
 
 def numbers(values: Any, kind: pa.DataType, name: str = "value") -> pa.Array:
-    """Return a numeric, time or boolean column from an array or from Python numbers, of which None becomes null.
+    """Return a numeric, time or boolean column from an array or from Python numbers. None becomes null.
 
     Raises:
-        InputError: not numbers, or not of this type without loss.
+        InputError: a value is not a number, or cannot be converted to this type without loss.
     """
     try:
         whole = isinstance(values, np.ndarray)
@@ -174,7 +174,7 @@ def strings(values: Sequence[Any]) -> pa.Array:
 
 
 def lists(lengths_S: NDArray[np.int64] | Sequence[int], values: pa.Array, absent_S: NDArray[np.bool_]) -> pa.Array:
-    """Return a list column of lists of these lengths, which share `values`; `absent_S`: True where it is null."""
+    """Return a list column of lists of these lengths, which share `values`. `absent_S` is True at null lists."""
     buffers = [_validity(~absent_S), _offsets(lengths_S)]
     return pa.Array.from_buffers(pa.list_(values.type), len(lengths_S), buffers, children=[values])
 
@@ -198,7 +198,7 @@ def _offsets(lengths: NDArray[np.int64] | Sequence[int]) -> pa.Buffer:
 
 
 def _validity(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
-    """Return a bit per value, or None if all are there."""
+    """Return one bit per value, or None if no value is null."""
     return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 

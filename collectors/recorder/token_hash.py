@@ -1,7 +1,7 @@
-"""A 64-bit fingerprint of token sequences, vectorised over a flat batch.
+"""64-bit fingerprint of token sequences, vectorised over a flat batch.
 
-Two records of a sample have the same tokens if their fingerprints agree. The store keeps it after raw tokens are gone.
-Not cryptographic: different sequences collide with probability 2⁻⁶⁴.
+Two records of a sample have the same tokens if their fingerprints agree. The store keeps the fingerprint after it
+deletes raw tokens. It is not cryptographic. Different sequences collide with probability 2⁻⁶⁴.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ _CHUNK: Final = 32_768  # tokens hashed at a time: in the processor's cache, and
 
 def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]) -> NDArray[np.uint64]:
     """Return the fingerprint of every sequence ``token_ids_N[offsets_S1[s] : offsets_S1[s + 1]]``.
-
-    A sum over tokens of a mix of (id, position in the sequence), mixed once more with the length: depends on ids, order
-    and length, and on nothing around the sequence.
+     The fingerprint is a sum over tokens of a mix of (id, position in the sequence), mixed again with the length. It
+    depends on ids, order and length, and on no neighbouring sequence.
 
     Args:
         token_ids_N: int32 ids, flat.
-        offsets_S1: starts of the sequences and the end of the last; empty sequences are allowed.
+        offsets_S1: starts of the sequences and the end of the last. Empty sequences are allowed.
 
     Returns:
         uint64 [S].
@@ -46,7 +45,7 @@ def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]
 
 
 def _sums(token_ids_N: NDArray[np.integer], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of mixed ids and positions of each of some sequences."""
+    """Return the sum of mixed ids and positions of each given sequence."""
     start, end = int(offsets[0]), int(offsets[-1])
     position = np.arange(1, end - start + 1) - np.repeat(offsets[:-1] - start, np.diff(offsets))
     position <<= 32
@@ -55,8 +54,10 @@ def _sums(token_ids_N: NDArray[np.integer], offsets: NDArray[np.int64]) -> NDArr
 
 
 def mix(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return SplitMix64 of int64: every input bit flips every output bit with probability 1/2. Overwrite the
-    argument."""
+    """Return SplitMix64 of int64, where every input bit flips every output bit with probability 1/2.
+
+    Overwrite the argument.
+    """
     values += _GOLDEN
     values ^= (values >> 30) & ((1 << 34) - 1)  # a shift that brings in zeros, not copies of the sign
     values *= _FIRST

@@ -1,5 +1,7 @@
-"""The part of the recorder that touches torch. torch is never imported here: the caller that passes a tensor has
-imported it."""
+"""Access of the recorder to torch, which is never imported here.
+
+The caller that passes a tensor has imported it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _beside: Final = threading.local()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Memory that a device can write to on its own: `memory` is uint8 [size], `owner` the tensor that keeps it."""
+    """Memory that a device can write to asynchronously. `memory` is uint8 [size], and `owner` the
+    tensor that keeps it.
+    """
 
     memory: NDArray[np.uint8]
     owner: Any
@@ -44,8 +48,9 @@ def on_device(value: object) -> bool:
 
 
 def view(value: Any) -> Any:
-    """Return a CPU tensor's memory as a numpy array without a copy, a device tensor unchanged, and None for other
-    values."""
+    """Return the memory of a CPU tensor as numpy array without a copy, a device tensor unchanged, or
+    None for other values.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return None
@@ -59,7 +64,7 @@ def view(value: Any) -> Any:
 
 
 def joined(tensors: Sequence[Any]) -> Any:
-    """Join flat tensors of one device one after the other, in float32, on that device."""
+    """Join flat tensors of one device in order, in float32, on that device."""
     torch = sys.modules["torch"]
     return torch.cat([tensor.to(torch.float32) for tensor in tensors])
 
@@ -73,13 +78,13 @@ def numpy_dtype(tensor: Any) -> np.dtype[Any]:
 
 
 def pinned_block(size: int) -> Block:
-    """Return a block the device can write to on its own."""
+    """Return a block that the device can write to asynchronously."""
     memory = sys.modules["torch"].empty(size, dtype=sys.modules["torch"].uint8, pin_memory=True)
     return Block(memory.numpy(), memory)
 
 
 class PinnedBlocks:
-    """Pinned memory that is used again: asking torch for it each time could end the graph capture of another thread."""
+    """Pool of pinned memory. A new allocation by torch could end the graph capture of another thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,16 +109,14 @@ class PinnedBlocks:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether a device had no memory for a tensor."""
+    """Return whether an error means that a device had no memory for a tensor."""
     return isinstance(error, getattr(sys.modules.get("torch"), "OutOfMemoryError", ()))
 
 
 def beside_captures() -> None:
-    """Keep what this thread asks of CUDA from now on from spoiling a graph capture of another thread.
-
-    While a thread captures in CUDA's default mode, every thread is forbidden what could be unsafe, a wait for an event
-    for instance, and who does it all the same ends the capture. This thread waits for its own streams only, which are
-    part of no capture.
+    """Keep this thread's CUDA calls from now on from invalidating a graph capture of another thread.
+     While a thread captures in CUDA's default mode, every other thread must avoid unsafe calls, such as a wait for an
+    event. A forbidden call ends the capture. This thread waits only for its own streams, which belong to no capture.
     """
     if not getattr(_beside, "asked", False) and "torch" in sys.modules and sys.modules["torch"].version.cuda:
         _beside.asked = True
@@ -123,26 +126,27 @@ def beside_captures() -> None:
 
 
 def refuse_capture(devices: Iterable[Any]) -> None:
-    """Raise `InputError` where the caller captures a CUDA graph: memory that is taken for copies would end that."""
+    """Raise `InputError` if the caller captures a CUDA graph, because the allocation for copies would
+    end the capture.
+    """
     if any(device.type == "cuda" and _backend(device).is_current_stream_capturing() for device in devices):
         raise InputError("recording inside a CUDA graph capture is not possible; call the recorder outside of it")
 
 
 class DeviceCopies:
-    """Copies of tensors on devices, made so that the caller's stream never waits for them.
-
-    The caller's stream makes a clone on the device, which costs microseconds and no waiting: the caller may change its
-    tensor in place right after the call, and a copy made beside it could see half of that. Everything else happens on a
-    side stream, which waits for the clone (on the device); only the recorder's thread waits for the event at the end of
-    it. `record_stream` keeps the clone's memory from being reused before it has been read. Where the
-    device has no memory for a clone, the caller's stream makes the copy itself.
+    """Copies of tensors on devices, during which the caller's stream never waits.
+     The caller's stream makes a clone on the device within microseconds and without waiting. The caller may then change
+    its tensor in place immediately. A copy made in parallel could contain half of that change. A side stream waits for
+    the clone on the device and does the remaining work. Only the recorder's thread waits for the final event.
+    `record_stream` keeps the clone's memory until it has been read. If the device has no memory for a clone, the
+    caller's stream makes the copy itself.
     """
 
     def __init__(self) -> None:
         self._streams: dict[Any, Any] = {}
 
     def copy(self, tensors: list[tuple[Any, int]], block: Block) -> list[Any]:
-        """Start copying every (tensor, offset in bytes) into `block`; returns the events that say when it is done."""
+        """Start copying every (tensor, offset in bytes) into `block`. Return the events that mark completion."""
         by_device: dict[Any, list[tuple[Any, int]]] = {}
         for tensor, offset in tensors:
             by_device.setdefault(tensor.device, []).append((tensor, offset))
@@ -164,7 +168,7 @@ class DeviceCopies:
 
     @staticmethod
     def _copy_at_once(device: Any, tensors: list[tuple[Any, int]], block: Block) -> Any:
-        """Copy on the caller's own stream, without device memory. The stream is blocked meanwhile."""
+        """Copy on the caller's own stream without device memory. The copy blocks that stream."""
         _copy_into(block, [(tensor.detach(), offset) for tensor, offset in tensors])
         return _event(device, _backend(device).current_stream(device))
 
@@ -182,12 +186,12 @@ class DeviceCopies:
 
 
 def _backend(device: Any) -> Any:
-    """Return torch.cuda; torch.xpu and torch.npu have the same interface."""
+    """Return torch.cuda, or torch.xpu or torch.npu, which have the same interface."""
     return getattr(sys.modules["torch"], device.type)
 
 
 def _copy_into(block: Block, tensors: Iterable[tuple[Any, int]]) -> None:
-    """Ask the stream of now for copies of (tensor, offset in bytes)."""
+    """Queue copies of (tensor, offset in bytes) on the current stream."""
     for source, offset in tensors:
         end = offset + source.numel() * source.element_size()
         block.owner[offset:end].view(source.dtype).view(source.shape).copy_(source, non_blocking=True)
@@ -198,7 +202,9 @@ def _clone(tensor: Any) -> Any:
 
 
 def _event(device: Any, stream: Any) -> Any:
-    """Return an event at the end of `stream`. Who waits for it sleeps: spinning would take a core from the host."""
+    """Return an event at the end of `stream`. A waiting thread sleeps, since spinning would take a
+    core from the host.
+    """
     event = _backend(device).Event(**({"blocking": True} if device.type == "cuda" else {}))
     event.record(stream)
     return event

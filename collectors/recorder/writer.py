@@ -1,8 +1,8 @@
-"""The recorder's thread: takes calls from the queue, makes tables of them, and gives way under pressure.
+"""Recorder's thread: it takes calls from the queue, converts them to tables, and reduces data under pressure.
 
-Raw tokens go first: when the disk refuses or the queue is more than half full, training calls are reduced to
-statistics. These, and small records, wait in the outbox until the disk takes them. With a `raw_fraction` below 1 calls
-are reduced at once, all but a sample; that is no loss, and not counted as one.
+Under pressure raw tokens are given up first. When the disk refuses or the queue is more than half full, training calls
+are reduced to statistics. Statistics and small records wait in the outbox until the disk accepts them. With a
+`raw_fraction` below 1, all calls outside a sample are reduced immediately. This does not count as a loss.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SAMPLED: Final = "raw tokens are sampled (raw_fraction); statistics of all othe
 
 
 class Writer:
-    """Everything the recorder's thread does; used by that thread only, except for the counters."""
+    """Work of the recorder's thread. Only that thread uses it, except for the counters."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Writer:
         shipper: ShipperAutostart,
         began: Callable[[], None],
     ) -> None:
-        """`began`: called once, after the first record."""
+        """Set up the writer. `began`: function called once, after the first record."""
         self.outbox = Outbox(spool, call_queue.health, self._lose_kept)
         self.tokens_written = 0
         self.sequences_written = 0
@@ -75,7 +75,7 @@ class Writer:
         self._heartbeat_at = time.monotonic() + HEARTBEAT_SECONDS
 
     def run(self, flush_interval: float) -> None:
-        """Loop until `close` was asked for and everything possible is written."""
+        """Loop until `close` is requested and all possible data is written."""
         seconds = 0.0  # at once: of a process that dies in its first seconds is known that it was there
         while not self._call_queue.closing:
             self._call_queue.wake.wait(seconds)
@@ -127,7 +127,7 @@ class Writer:
         self._call_queue.closed_ok = self._durable and self._lost_number <= self._call_queue.flushed_to
 
     def _abandon(self, items: Iterable[Captured | FlushRequest]) -> None:
-        """Write what these were instead of them: there is no time left."""
+        """Write a summary of these calls in their place, because the time limit has passed."""
         left = Left.of(items)
         self._lost_number = self._call_queue.accepted_calls
         message = f"closing timed out, not written: {left}"
@@ -135,7 +135,7 @@ class Writer:
         self._health.drop("out_of_time", message, severity="error", step=step, details=left.by_kind, **left.size)
 
     def _say_closing(self, items: Iterable[Captured | FlushRequest]) -> None:
-        """Report the amount still to be written, as the only trace if the process is killed."""
+        """Report the amount of unwritten data, as the only trace if the process is killed."""
         self._closing_said = True
         left = Left.of(items)
         if left.size["calls"] >= _FEW_CALLS or left.size["tokens"] > self._settings.segment_tokens:
@@ -187,7 +187,7 @@ class Writer:
 
     @property
     def _enough(self) -> int:
-        """Tokens of one segment: more of them where each takes the disk long."""
+        """Number of tokens of one segment, larger if the disk is slow per segment."""
         return self._settings.segment_tokens * min(1 + int(self.outbox.seconds / _LONG_WRITE), _LARGEST)
 
     def _take_batch(self, item: Captured, *, crowded: bool) -> None:
@@ -204,7 +204,7 @@ class Writer:
     def _reduced(self, batch: Batch, *, crowded: bool) -> Batch:
         """Reduce sequences outside the sample to statistics, or all of them under pressure. Return the raw ones.
 
-        Each sequence is in exactly one of the two.
+        Each sequence is either raw or reduced.
         """
         refused = self.outbox.refusal is not None
         if not batch.sequences or (self._raw_sample.everything and not (refused or crowded)):
@@ -242,7 +242,7 @@ class Writer:
     # --- Writing ---
 
     def _write_all(self, *, last: bool = False) -> None:
-        """Write small records first, then statistics, then raw tokens: in this order they matter."""
+        """Write small records first, then statistics, then raw tokens, in order of importance."""
         self._collect_health(everything=last)
         self.outbox.settle()
         self._write_rows()
@@ -258,7 +258,7 @@ class Writer:
         self.outbox.send()
 
     def _rows_table(self, kind: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """Return a table of the rows without those of a wrong type: each of them costs no other."""
+        """Return a table of the rows, without rows of a wrong type, which are counted as dropped."""
         try:
             return tables.rows_table(kind, rows)
         except _WRONG_CONTENT as error:
@@ -269,7 +269,7 @@ class Writer:
             return tables.rows_table(kind, [])
 
     def _write_sequences(self) -> None:
-        """Write statistics first: they are small and matter more."""
+        """Write statistics first, which are small and matter more, then raw tokens."""
         raw, self._raw = self._raw, {kind: [] for kind in _RAW}
         self._tokens = 0
         self.outbox.send()
@@ -279,7 +279,7 @@ class Writer:
         self.outbox.send()
 
     def _write_raw(self, kind: str, group: list[Batch]) -> None:
-        """Write one segment. A batch that cannot become a table is dropped alone."""
+        """Write one segment. Only a batch that cannot become a table is dropped."""
         written, error = None, "failed in the recorder's thread"
         with self._guard():
             try:
@@ -340,7 +340,7 @@ class Writer:
 
 
 def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
-    """Return batches in groups of about `tokens` tokens: one group is one segment."""
+    """Return batches in groups of about `tokens` tokens. Each group becomes one segment."""
     groups: list[list[Batch]] = []
     room = 0
     for batch in batches:
