@@ -1,13 +1,12 @@
-"""Routes of a mixture of experts: which experts each layer sent a token to, kept as one fingerprint per token and
-layer.
+"""Routes of a mixture of experts: the experts chosen by each layer, as one fingerprint per token and layer.
 
-Ids of experts are far too many to keep (48 layers × 8 experts are 384 bytes a token at best). To say whether engine and
-trainer chose the same *set*, two bytes per layer do: equal sets have equal fingerprints in whatever order the router
-named them, and two different sets agree by chance once in 65,535. So agreement is never understated, and overstated by
-at most 0.0015 % of what differs.
+The ids of experts need too much space (48 layers × 8 experts are at least 384 bytes per token). Two bytes per layer
+suffice to compare the *set* of experts between engine and trainer. Equal sets have equal fingerprints in any router
+order. Two different sets have equal fingerprints by chance once in 65,535. Agreement is therefore never understated,
+and overstated by at most 0.0015 % of the differences.
 
-The route of a token is that of the position that predicted it, one before it: the one its log-prob was computed on. It
-is shifted like the logits are, and so every sampled token has one.
+The route of a token is that of the preceding position, which predicted the token and determined its log-prob. Routes
+are shifted like the logits, so every sampled token has one.
 
 Dimensions: ``_N`` flat tokens, ``_L`` layers, ``_K`` experts per token.
 """
@@ -38,11 +37,11 @@ def fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
         experts_NLK: ids of experts [tokens, layers, experts per token], whole numbers below 65,536, in any order.
 
     Returns:
-        uint16 [tokens, layers]; `NO_ROUTE` where an id is negative (padding), or where all of several places hold the
-        same id, which no router gives: vLLM writes zeros for layers without experts.
+        uint16 [tokens, layers]. The value is `NO_ROUTE` where an id is negative (padding), or where all of several
+        places hold the same id. No router gives the latter, but vLLM writes zeros for layers without experts.
 
     Raises:
-        InputError: another shape or type, or an id out of range.
+        InputError: the shape or type is wrong, or an id is out of range.
     """
     if experts_NLK.ndim != 3 or experts_NLK.dtype.kind not in "iu":  # noqa: PLR2004
         raise InputError(
@@ -59,8 +58,10 @@ def fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
 
 
 def _fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
-    """Return a number per set of ids. A sum of mixed ids does not depend on their order; mixed once more, it does not
-    show which id was exchanged."""
+    """Return a number per set of ids.
+
+    The sum of mixed ids does not depend on their order. A second mix hides which id differs.
+    """
     experts_KNL = np.ascontiguousarray(np.moveaxis(experts_NLK, -1, 0))
     lowest, highest = experts_KNL.min(axis=0), experts_KNL.max(axis=0)
     total = np.zeros(lowest.shape, np.int64)
@@ -83,15 +84,15 @@ def _mixed_ids() -> NDArray[np.int64]:
 
 
 def add_to(call: Call, value: Any) -> None:
-    """Take the argument `routes` of a recorder's call, by its shapes only. None is absent.
+    """Take the argument `routes` of a recorder's call by its shapes only. None is absent.
 
     Args:
-        call: the call with its token ids.
+        call: call with its token ids.
         value: routes in the layout of `token_ids`, followed by [layers, experts per token], or [layers] for
             `fingerprints`. A list may hold None for unknown routes.
 
     Raises:
-        InputError: it does not fit `token_ids`.
+        InputError: the routes do not fit `token_ids`.
     """
     if value is None or (arrays.is_list(value) and all(item is None for item in value)):
         return
@@ -134,17 +135,17 @@ def _check(pieces: Sequence[arrays.Piece], tokens: Sequence[tuple[int, ...]]) ->
 def decode(
     selected: NDArray[Any], trailing: tuple[int, ...], given_S: list[bool] | None, lengths_S: NDArray[np.int64]
 ) -> NDArray[np.uint16] | None:
-    """Return fingerprints [tokens, layers] of what a call copied, without the layers that have no experts, or None if
-    nothing is left.
+    """Return fingerprints [tokens, layers] of a call's routes without layers that have no experts, or None if none is
+    left.
 
     Args:
-        selected: the copy, cut to the tokens of the call's sequences.
+        selected: copied routes, restricted to the tokens of the call's sequences.
         trailing: ``(layers, experts per token)``, or ``(layers,)`` of fingerprints.
-        given_S: False for sequences of which a list said None; they have no route. None: all were given.
+        given_S: False for sequences whose route is None in a list, or None if all sequences have routes.
         lengths_S: tokens of each sequence.
 
     Raises:
-        InputError: ids out of range.
+        InputError: an id is out of range.
     """
     flat = selected.reshape(-1, *trailing)
     marks = fingerprints(flat) if len(trailing) > 1 else _as_fingerprints(flat)

@@ -1,12 +1,11 @@
-"""SGLang: its answers as rollout records; and a plugin, which SGLang finds by itself, that records them without a line
-of code.
+"""Adapter of SGLang: conversion of its answers to rollout records, and a plugin that records without code.
 
     answers = engine.generate(prompts, params, return_logprob=True)
     sglang.record(recorder, answers)            # recorder.rollout(…) of answers you hold
 
-The plugin (entry point ``sglang.srt.plugins``) looks at what the tokenizer manager receives from the scheduler; it
-needs ``LOGPROBE_HOME``, and requests that ask for log-probs (``return_logprob``). A sample id is SGLang's request id,
-``meta_info["id"]`` of the answer.
+The plugin (entry point ``sglang.srt.plugins``) reads the batches that the tokenizer manager receives from the
+scheduler. It requires ``LOGPROBE_HOME``, and requests with log-probs (``return_logprob``). A sample id is SGLang's
+request id, ``meta_info["id"]`` of the answer.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Spans = list[tuple[int, int, str | None]]
 
 @dataclass(frozen=True)
 class Finished:
-    """One finished request of SGLang."""
+    """Finished request of SGLang."""
 
     name: str
     token_ids: Sequence[int]
@@ -53,15 +52,15 @@ def record(
     """Record answers of ``Engine.generate`` or ``/generate``.
 
     Args:
-        recorder: writes them.
-        answers: one, or a list of them, each with ``meta_info``; asked for with ``return_logprob``.
-        sample_ids: a name per answer; default: ``meta_info["id"]``.
-        prompt_ids: a name of the prompt per answer.
-        idle_updates: weights are only loaded while no request runs, so ``weight_version`` holds for all tokens of an
-            answer. Not needed where SGLang reports ``weight_versions``, with spans.
+        recorder: recorder of the answers.
+        answers: one answer or a list, each with ``meta_info``, requested with ``return_logprob``.
+        sample_ids: name per answer, by default ``meta_info["id"]``.
+        prompt_ids: name of the prompt per answer.
+        idle_updates: true if weights are only loaded while no request runs, so that ``weight_version`` holds for all
+            tokens of an answer. Unnecessary if SGLang reports ``weight_versions``, with spans.
 
     Returns:
-        Whether they were accepted; False is counted in `Recorder.health`, with the reason.
+        True if the answers were accepted. Otherwise False, counted in `Recorder.health` with the reason.
     """
     with recorder.guard("sglang.record"):
         listed = [answers] if isinstance(answers, Mapping) else list(answers)
@@ -91,7 +90,7 @@ def _of_answer(meta: Mapping[str, Any], *, idle_updates: bool) -> Finished:
 
 
 def _spans(spans: Iterable[Any] | None, tokens: int) -> Spans | None:
-    """Return spans of dictionaries, as in answers, or of SGLang's own structs."""
+    """Return spans of an answer's dictionaries, or of SGLang's own structs."""
     if spans is None:
         return None
     read = [
@@ -181,7 +180,7 @@ class _Watch:
 
 
 def _ending(manager: Any, batch: Any) -> list[tuple[int, Any]]:
-    """Return index and state of the requests that end in a batch and asked for log-probs."""
+    """Return index and state of the requests that end in a batch and requested log-probs."""
     reasons = getattr(batch, "finished_reasons", None) or []
     if getattr(batch, "output_token_logprobs_val", None) is None:
         return []
@@ -196,7 +195,7 @@ def _ending(manager: Any, batch: Any) -> list[tuple[int, Any]]:
 
 
 def _of_batch(index: int, state: Any, batch: Any) -> Finished:
-    """Return a request from the log-probs that its state has gathered."""
+    """Return a finished request with the log-probs in its state."""
     tokens = [int(token) for token in state.output_token_logprobs_idx]
     versions = getattr(batch, "weight_versions", None)
     return Finished(

@@ -1,4 +1,4 @@
-"""`CorrectionSwitch`: the trainer asks at each step boundary which correction applies to it.
+"""`CorrectionSwitch`: query of the correction that applies to a trainer at each step boundary.
 
     switch = CorrectionSwitch()                      # LOGPROBE_HOME, LOGPROBE_RUN
     config = switch.current(step)                    # microseconds; None: no correction
@@ -7,11 +7,12 @@
         ...                                          # loss × correction.weights, over correction.mask
     recorder.step(step, ..., correction=correction)  # this is the acknowledgement, with what was measured
 
-A daemon thread reads the directives from the home's file, which a shipper keeps up to date where the home is a bucket;
-`current` only looks at what the thread brought. When the file cannot be read, the last good directive stays in effect.
+A daemon thread reads the directives from the file in the data directory. For a bucket, a shipper keeps that file up to
+date. `current` only returns the thread's last result. If the file cannot be read, the last valid directive stays in
+effect.
 
-Directives begin at a step that lies ahead, so that all ranks change together. Ranks that can be further apart than the
-directive's notice should let one ask and broadcast the answer.
+Directives begin at a future step, so that all ranks change together. If ranks may be further apart than the directive's
+notice, one rank should query and broadcast the result.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ _NO_STEP: Final = (
 
 
 class CorrectionSwitch:
-    """The correction that applies now, for one run. Safe to share between threads, to fork and to pickle.
+    """Current correction of one run. The switch is safe to share between threads, to fork and to pickle.
 
     Args:
-        home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service, or of a node of
-            a Ray cluster; or the address of a bucket, ``s3://bucket/team``.
-        run: default: ``LOGPROBE_RUN``.
-        recorder: problems become its `health` records; None: they are only logged and counted.
-        poll_seconds: how often the thread looks.
+        home: data directory, by default ``LOGPROBE_HOME``. It is on a file system shared with the service, or on a node
+            of a Ray cluster. Alternatively it is the address of a bucket, ``s3://bucket/team``.
+        run: name of the run, by default ``LOGPROBE_RUN``.
+        recorder: recorder of problems as `health` records, or None to only log and count them.
+        poll_seconds: interval between two reads of the thread.
 
     Raises:
         ConfigurationError: home or run is missing, the signing key is unusable, or an address is wrong.
@@ -98,11 +99,11 @@ class CorrectionSwitch:
 
     @property
     def health(self) -> Counts:
-        """Counts of problems, by name, and the last one's words."""
+        """Counts of problems by name, and the last message."""
         return self._watch.problems.health.counts()
 
     def close(self) -> None:
-        """End the thread. What was known stays in effect."""
+        """End the thread. The last directives stay in effect."""
         self._watch.stop()
 
     def __enter__(self) -> Self:
@@ -126,10 +127,9 @@ def _recreate(home: Any, run: str | None, poll_seconds: float) -> CorrectionSwit
 
 
 class _Watch:
-    """The thread and the directives that it has read. Holds no reference to the switch, so an unused switch ends it.
-
-    Only the thread reads, because a file system may hang. For a bucket it reads the file in the local folder, which the
-    shipper keeps up to date.
+    """Thread of a switch and the directives that it has read.
+     It holds no reference to the switch, so that an unused switch ends it. Only this thread reads, because a file
+    system may hang. For a bucket it reads the file in the local folder, which the shipper keeps up to date.
     """
 
     def __init__(self, home: Path, run: str, poll_seconds: float, problems: _Problems) -> None:
@@ -146,7 +146,7 @@ class _Watch:
         self._looked = self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Start the thread; the first time, wait for the first look, at most `_FIRST_SECONDS`."""
+        """Start the thread. On the first start, wait at most `_FIRST_SECONDS` for the first read."""
         first = self.pid == -1
         self.pid = os.getpid()
         self._looked, self._stopping = threading.Event(), threading.Event()  # a fork may have copied them locked
@@ -210,7 +210,7 @@ class _Watch:
 
 
 class _Problems:
-    """Counts what went wrong, and reports it where a recorder listens; each name is logged once."""
+    """Counts of problems, which are reported to a recorder if there is one. Each name is logged once."""
 
     def __init__(self, recorder: Recorder | None) -> None:
         self.health = Health()

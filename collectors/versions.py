@@ -1,8 +1,9 @@
-"""Weight versions of an engine over time, as far as the engine itself knows them: its labels and loads.
+"""Weight versions of an engine over time, from its own labels and loads.
 
-What trainers mark (`weights.mark`) travels as a record. The engine says of each token what decided its version and when
-its step was scheduled; the monitor, which knows all marks, gives a token the last version that was marked before its
-step began. On one machine the monotonic clock decides; between two the accuracy is that of their clocks.
+A trainer's mark (`weights.mark`) is transported as a record. For each token, the engine states the last version
+decision and the time at which its step was scheduled. The monitor knows all marks. It assigns a token the last version
+marked before the token's step. On one machine the monotonic clock decides. Between two machines the accuracy is that of
+their clocks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MOST_CHANGES: Final = 4096  # versions remembered; only requests that live long
 class Run:
     """Tokens up to `end` of one version, decided at `at`, or None if no decision is known.
 
-    `last`: their last step. `content`: fingerprint of the loaded LoRA adapter, or None.
+    `last`: time of their last step. `content`: fingerprint of the loaded LoRA adapter, or None.
     """
 
     end: int
@@ -39,10 +40,11 @@ class Run:
 
 
 def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = None) -> tuple[Path, str]:
-    """Return the given home and run, else ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``, and for a bucket its local folder.
+    """Return the given home and run, by default ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``. A bucket becomes its local
+    folder.
 
     Raises:
-        ConfigurationError: neither is set, or an address is wrong.
+        ConfigurationError: home or run is missing, or an address is wrong.
     """
     home, run = home or os.environ.get("LOGPROBE_HOME"), run or os.environ.get("LOGPROBE_RUN")
     if not home or not run:
@@ -52,7 +54,7 @@ def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = N
 
 
 class Timeline:
-    """Versions of one engine by time, None for unknown, as at the start. Thread-safe."""
+    """Versions of one engine by time, with None for unknown, also at the start. The class is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,7 +63,7 @@ class Timeline:
         self._forgot = False  # what came before the first of them
 
     def set(self, time: float, version: str | None) -> None:
-        """Note that from `time` (seconds since the epoch) on, until the next change, the weights are `version`."""
+        """Set the version of the weights from `time` (seconds since the epoch) until the next change."""
         with self._lock:
             index = bisect_right(self._times, time)
             self._times.insert(index, time)
@@ -71,15 +73,15 @@ class Timeline:
                 self._forgot = True
 
     def unbroken(self, since: float, until: float) -> bool:
-        """Return whether nothing happened to the weights from `since` to `until`, both included, as far as is known
-        now."""
+        """Return whether no change of the weights is known from `since` to `until`, both included."""
         with self._lock:
             return bisect_left(self._times, since) == bisect_right(self._times, until)
 
     def runs(self, times: Sequence[float]) -> list[Run]:
-        """Return runs of tokens whose steps began at `times` (ascending), a new one for each change. A token belongs to
-        the new version when its step began at the moment of the change or later. Where changes are forgotten, no mark
-        can be placed either: `at` is infinite.
+        """Return runs of tokens whose steps began at `times` (ascending), one for each version.
+
+        A token belongs to the new version if its step began at the time of the change or later. Where changes have been
+        discarded, no mark can be placed, and `at` is infinite.
 
         >>> timeline = Timeline()
         >>> timeline.set(10.0, "4")
@@ -106,7 +108,7 @@ class Timeline:
 
 
 def spans_of(runs: Iterable[Run]) -> list[Span]:
-    """Return ``[start, end)`` of the tokens of equal version, one after the other."""
+    """Return the ranges ``[start, end)`` of tokens of equal version, in order."""
     spans: list[Span] = []
     start = 0
     for run in runs:

@@ -1,18 +1,18 @@
-"""`mark(version)`: tell logprobe which weights an engine has from now on, when the framework loads them its own way.
+"""`mark(version)`: declaration of the weights that an engine has from now on, if the framework loads them itself.
 
     llm.collective_rpc("load_from_trainer", ...)      # whatever the framework does; returns when the weights are in
     logprobe.collectors.weights.mark(step)            # tokens sampled from here on carry this version
 
-What it means: tokens whose step was scheduled before the mark keep the version they had; tokens of later steps carry
-the new one; a request that was in flight gets two spans. A mark is a record like any other: it works from any process
-that records to the home or bucket of the engine, needs no call into vLLM, and may arrive late: the monitor gives tokens
-their versions. Call it after the load has returned: a load that the plugin sees after the last mark makes the version
-unknown again, and unknown is never counted as lag 0.
+Tokens whose step was scheduled before the mark keep the old version. Tokens of later steps carry the new one. A request
+in flight gets two spans. A mark is a normal record. It works from any process that records to the engine's data
+directory or bucket, and requires no call into vLLM. It may arrive late, because the monitor assigns the versions. Call
+`mark` after the load has returned. A load that the plugin sees after the last mark makes the version unknown again.
+An unknown version never counts as lag 0.
 
-Accuracy: exact on one machine when no step runs between the load and the mark (generation paused, or one thread drives
-both); otherwise tokens sampled in that gap count for the old version, or for none when the plugin saw the load. Clocks
-that are set do not matter there. Between machines it is as good as their clocks agree. Marks made before an engine
-started are not valid for it.
+On one machine marks are exact if no step runs between load and mark, because generation is paused or one thread drives
+both. Otherwise tokens sampled in between count for the old version, or for none if the plugin saw the load. A change of
+the wall clock has no effect there. Between machines the accuracy is that of their clocks. Marks from before the start
+of an engine are not valid for it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _recorder(home: Path, run: str) -> Recorder:
 
 
 def _applied(applied_at: float | datetime | None) -> tuple[float, float]:
-    """Return when the weights were in place, on the wall clock and on the monotonic one."""
+    """Return the time at which the weights were in place, on the wall clock and on the monotonic one."""
     if applied_at is None:
         return time.time(), time.monotonic()
     wall = applied_at.timestamp() if isinstance(applied_at, datetime) else float(applied_at)
@@ -65,24 +65,25 @@ def mark(
     home: str | os.PathLike[str] | None = None,
     run: str | None = None,
 ) -> bool:
-    """Mark that the engines of a run have weights `version` from now on; also write a `weights` record (source
+    """Mark that the engines of a run have weights `version` from now on. Also write a `weights` record (source
     "trainer").
 
     Args:
-        version: any name; the trainer's records should use the same in `weight_version`. Whole numbers make lag
-            countable.
-        step: optimizer step whose result these weights are.
-        replica: the engine's ``LOGPROBE_REPLICA``; None: all engines of the run.
-        adapter: name of a LoRA adapter that has this version; None: the weights below the adapters.
-        applied_at: when the weights were in place, epoch seconds or datetime; default: now.
-        fingerprint: what `fingerprint` made of the trainer's weights; engines take their own, and the monitor compares.
+        version: any name, which the trainer's records should also use in `weight_version`. Whole numbers allow counting
+            the lag.
+        step: optimizer step that produced these weights.
+        replica: the engine's ``LOGPROBE_REPLICA``, or None for all engines of the run.
+        adapter: name of a LoRA adapter that has this version, or None for the base weights.
+        applied_at: time at which the weights were in place, in epoch seconds or as datetime. Default: now.
+        fingerprint: result of `fingerprint` for the trainer's weights. Engines compute their own, and the monitor
+            compares them.
         checkpoint: folder of a Hugging Face checkpoint of these weights, see `Recorder.weights`.
-        recorder: writes the `weights` record; default: its own.
-        home: default: ``LOGPROBE_HOME``.
-        run: default: ``LOGPROBE_RUN``.
+        recorder: recorder of the `weights` record, by default a new one.
+        home: data directory, by default ``LOGPROBE_HOME``.
+        run: name of the run, by default ``LOGPROBE_RUN``.
 
     Returns:
-        Whether the mark was taken in; False (too little memory) is counted in a `health` record.
+        True if the mark was accepted. Otherwise False (too little memory), counted in a `health` record.
 
     Raises:
         ConfigurationError: home, run or `version` is missing.

@@ -1,6 +1,4 @@
-"""Corrections of the objective for the remaining mismatch between rollout and trainer: weights and
-masks of token losses.
-"""
+"""Corrections of the objective for the mismatch between rollout and trainer: weights and masks of token losses."""
 
 from logprobe.collectors.correction.apply import Correction, correct
 from logprobe.collectors.correction.config import CorrectionConfig

@@ -204,9 +204,7 @@ def _measure(config: CorrectionConfig, tokens: Tokens) -> Array:
 
 
 def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
-    """Return the sequences with a token whose ρ is below the veto [B, 1]. A trainer log-prob of −inf
-    or −9999 means ρ = 0.
-    """
+    """Return the sequences [B, 1] with a token whose ρ is below the veto. A trainer log-prob of −inf means ρ = 0."""
     if config.veto is None:
         return None
     impossible = tokens.mask & ~tokens.valid & (tokens.trainer <= SENTINEL) & (tokens.rollout > SENTINEL)

@@ -25,9 +25,7 @@ _PADDED: Final = 2  # dimensions of a padded batch
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a batch, in which results are returned. `lengths`: those of a list of sequences, or
-    None if padded to `time`.
-    """
+    """Layout of a batch and of its results. `lengths`: those of a list of sequences, or None if padded to `time`."""
 
     batch: int
     time: int

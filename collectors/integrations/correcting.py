@@ -65,9 +65,7 @@ class Corrector:
 
 
 def corrector_if_wanted(recorder: Recorder, component: str) -> Corrector | None:
-    """Return a corrector if ``LOGPROBE_CORRECTION=1`` lets the controller correct, for frameworks
-    configured by options.
-    """
+    """Return a corrector if ``LOGPROBE_CORRECTION=1`` is set, for frameworks configured by options."""
     return Corrector(recorder, component) if os.environ.get(CORRECTION) == "1" else None
 
 
@@ -117,9 +115,7 @@ def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left:
 
 
 def share_left(corrections: list[Correction], masks: list[Any]) -> Any:
-    """Return the share (0-d tensor) of the tokens under `masks` that `corrections` keep. If none is
-    kept, all weights are 0.
-    """
+    """Return the share (0-d tensor) of the tokens under `masks` that `corrections` keep, with at least one token."""
     before = sum(mask.bool().sum() for mask in masks)
     left = sum(correction.mask.bool().sum() for correction in corrections)
     return left.clamp(min=1) / before

@@ -77,9 +77,7 @@ class Session:
         self._recorder.flush()
 
     def _look(self, settings: Any, state: Any) -> None:
-        """List the checkpoints in the trainer's folder, since a save may delete older ones. Ignore an
-        unreadable folder.
-        """
+        """List the checkpoints in the trainer's folder, since a save may delete older ones. Ignore read errors."""
         with self._recorder.guard("checkpoints"):
             if not state.is_world_process_zero:
                 return

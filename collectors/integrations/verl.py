@@ -355,9 +355,7 @@ def _divisor(trainer: Any) -> Divisor:
 
 
 def _spans(first: Any, last: Any, count: int) -> list[int | None]:
-    """Return the version that sampled each sequence, or None if it changed during sampling, since its
-    tokens are unknown.
-    """
+    """Return the version that sampled each sequence, or None if it changed during sampling."""
     if first is None or last is None:
         return [None] * count
     return [int(a) if a is not None and a == b else None for a, b in zip(first, last, strict=True)]

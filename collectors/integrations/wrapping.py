@@ -165,9 +165,7 @@ class Wrapper:
         setattr(host, method, watched)
 
     def around(self, host: Any, method: str, before: Callable[..., Any], look: Callable[..., object]) -> None:
-        """Call `before(*arguments)`, which may return other arguments, the method, and `look(result,
-        *arguments)`, in order.
-        """
+        """Call `before(*arguments)`, which may replace the arguments, the method, and `look(result, *arguments)`."""
         original = getattr(host, method)
         signature = _signature(host, method)
 
@@ -221,9 +219,7 @@ class Process:
     def begin(
         self, run: str | None = None, *, trainer: str = "", config: Callable[[], Mapping[str, object]] | None = None
     ) -> Recorder | None:
-        """Return the recorder. The first call also records the trainer's configuration and reports the
-        start of recording.
-        """
+        """Return the recorder. On the first call, record the trainer's configuration and the start of recording."""
         new = self.recorder is None
         recorder = self.start(run)
         if recorder is not None and new:

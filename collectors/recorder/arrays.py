@@ -51,9 +51,7 @@ def as_piece(name: str, value: Any) -> Piece:
 
 
 def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return a list of numbers as an array, and the positions of None. A missing value differs from
-    NaN, which is data.
-    """
+    """Return a list of numbers as an array, and the positions of None, which differs from NaN."""
     array = np.asarray(value)
     if array.dtype.kind != "O":
         return array, None

@@ -108,9 +108,7 @@ class AtWork:
 
 
 class CallQueue:
-    """Queue between host threads, which `offer`, and the recorder's thread, which `drain`s. Neither
-    waits for the other.
-    """
+    """Queue to which host threads `offer` and which the recorder's thread `drain`s. Neither waits for the other."""
 
     def __init__(self, queue_bytes: int) -> None:
         self.ring = Ring(queue_bytes)

@@ -143,9 +143,7 @@ def _common_dtype(name: str, pieces: list[Piece]) -> np.dtype[Any]:
 
 
 class Captured:
-    """Call of the host that waits for the recorder's thread. `values` are host objects, and `parts`
-    describe the arrays.
-    """
+    """Call of the host that waits for the recorder's thread, with host objects in `values` and arrays in `parts`."""
 
     layout: Layout = "padded"
     sequences = 0
@@ -167,9 +165,7 @@ class Captured:
         self.parts: list[Part] = []
 
     def arrays(self) -> dict[str, Any]:
-        """Wait for the copies from devices and return all copies, for the recorder's thread. They are
-        valid until released.
-        """
+        """Wait for the copies from devices and return all copies. They are valid until their release."""
         if self.events:
             torch_bridge.beside_captures()
         for event in self.events:
@@ -250,9 +246,7 @@ class StepTimes:
 
 
 class Call(Captured):
-    """Interpreter of the arguments of one `training` or `rollout` call. It reads names, shapes and
-    counts, but no content.
-    """
+    """Interpreter of the names, shapes and counts of one `training` or `rollout` call. It reads no content."""
 
     def __init__(self, kind: str, *, token_ids: Any, sample_ids: Any, cu_seqlens: Any = None) -> None:
         super().__init__(kind, {})
@@ -398,9 +392,7 @@ class Call(Captured):
             self.values["weight_version"] = [list(item) if arrays.is_list(item) else item for item in items]
 
     def versions(self, name: str, value: Any) -> None:
-        """Take weight versions of tokens: numbers in the layout of `token_ids`, or labels, lists and
-        spans per sequence.
-        """
+        """Take weight versions: numbers in the layout of `token_ids`, or labels, lists and spans per sequence."""
         if value is None or _all_none(value):
             return
         if self._has_number_per_token(value):

@@ -473,9 +473,7 @@ class Recorder:
         return False
 
     def state(self, event: str, message: str, details: object) -> bool:
-        """Write a `health` record of the current state. Unlike with `report`, every call is recorded
-        and none is logged.
-        """
+        """Write a `health` record of the current state. Unlike `report`, record every call and log none."""
         with self._runtime.guard("state"):
             return self._small(
                 "health", records.state(self._settings.component, records.event(event), message, details)

@@ -1,6 +1,4 @@
-"""Small records. The host's thread reads scalars, times and step numbers, and the recorder's thread
-makes rows of them.
-"""
+"""Small records. The host's thread reads scalars, times and step numbers. The recorder's thread makes rows of them."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ def micros(value: float | datetime | None) -> int | None:
 
 
 def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part], list[str]]:
-    """Return host numbers as pairs, device tensors to copy, and the names of invalid values, which are dropped."""
+    """Return host numbers as pairs, device tensors to copy, and the problems of invalid values, which are dropped."""
     pairs: list[tuple[str, float]] = []
     parts: list[Part] = []
     problems: list[str] = []

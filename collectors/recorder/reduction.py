@@ -45,9 +45,7 @@ class Reduced:
     pairs: dict[str, Statistics]
 
     def rows(self, keep_S: NDArray[np.bool_]) -> pa.Table:
-        """Copy these rows of the table without `Table.filter`, which would import pyarrow.compute in
-        the recorder's thread.
-        """
+        """Copy these rows of the table. `Table.filter` would import pyarrow.compute in the recorder's thread."""
         edges = np.flatnonzero(np.diff(keep_S.astype(np.int8), prepend=0, append=0)).reshape(-1, 2).tolist()
         slices = [self.table.slice(first, last - first) for first, last in edges]
         return pa.concat_tables(slices or [self.table.slice(0, 0)]).combine_chunks()

@@ -134,9 +134,7 @@ class Runtime:
         return request.ok
 
     def close(self, timeout: float, *, final: bool = False) -> bool:
-        """Implement `Recorder.close`. `final`: true if the process ends after `timeout` seconds and
-        loses unwritten data.
-        """
+        """Implement `Recorder.close`. `final`: true if the process ends after `timeout` seconds."""
         self.call_queue.close(ends=time.monotonic() + timeout - self._last_words(timeout) if final else math.inf)
         return self._wait_closed(timeout) and (self.call_queue.closed_ok or self._thread is None)
 

@@ -27,9 +27,7 @@ _beside: Final = threading.local()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Memory that a device can write to asynchronously. `memory` is uint8 [size], and `owner` the
-    tensor that keeps it.
-    """
+    """Memory that a device writes to asynchronously: `memory` is uint8 [size], and `owner` the tensor that keeps it."""
 
     memory: NDArray[np.uint8]
     owner: Any
@@ -48,9 +46,7 @@ def on_device(value: object) -> bool:
 
 
 def view(value: Any) -> Any:
-    """Return the memory of a CPU tensor as numpy array without a copy, a device tensor unchanged, or
-    None for other values.
-    """
+    """Return a CPU tensor's memory as a numpy array without a copy, a device tensor unchanged, else None."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return None
@@ -126,9 +122,7 @@ def beside_captures() -> None:
 
 
 def refuse_capture(devices: Iterable[Any]) -> None:
-    """Raise `InputError` if the caller captures a CUDA graph, because the allocation for copies would
-    end the capture.
-    """
+    """Raise `InputError` during the capture of a CUDA graph, which an allocation for copies would end."""
     if any(device.type == "cuda" and _backend(device).is_current_stream_capturing() for device in devices):
         raise InputError("recording inside a CUDA graph capture is not possible; call the recorder outside of it")
 
@@ -202,9 +196,7 @@ def _clone(tensor: Any) -> Any:
 
 
 def _event(device: Any, stream: Any) -> Any:
-    """Return an event at the end of `stream`. A waiting thread sleeps, since spinning would take a
-    core from the host.
-    """
+    """Return an event at the end of `stream`. A waiting thread sleeps, because spinning would occupy a core."""
     event = _backend(device).Event(**({"blocking": True} if device.type == "cuda" else {}))
     event.record(stream)
     return event

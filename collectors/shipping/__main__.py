@@ -1,4 +1,4 @@
-"""``python -m logprobe.collectors.shipping ADDRESS``: the shipper that collectors start. People use `logprobe ship`."""
+"""``python -m logprobe.collectors.shipping ADDRESS``: shipper that collectors start. Users run `logprobe ship`."""
 
 from __future__ import annotations
 

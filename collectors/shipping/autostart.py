@@ -1,8 +1,8 @@
-"""Keeps a shipper running beside the collectors of a node that record for a bucket.
+"""Start of a shipper for the collectors of a node that record for a bucket.
 
-Called by a recorder's thread, never by the host's. The first collector starts the shipper, in a session of its own: it
-outlives a trainer that crashes. Any other collector starts it again should it die. It ends by itself when no collector
-is left and nothing waits.
+A recorder's thread calls this module, never the host's. The first collector starts the shipper in a separate session,
+so that it survives a crash of the trainer. If the shipper dies, any other collector starts it again. The shipper ends
+when no collector is left and no segment waits.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _LEFT: Final[list[subprocess.Popen[bytes]]] = []  # shippers that may outlive th
 
 @atexit.register
 def _disown() -> None:
-    """Disown the processes, which outlive this one on purpose; Python would warn of it."""
+    """Disown the processes that outlive this one, to suppress Python's warning."""
     for process in _LEFT:
         if process.poll() is None:
             process.returncode = 0
 
 
 class ShipperAutostart:
-    """Starts the shipper of one recorder's folder. Used by one thread; does nothing where a folder is the home."""
+    """Starter of the shipper of one recorder's folder, used by one thread. It is inactive if the home is a folder."""
 
     def __init__(self, home: Path, health: Health) -> None:
-        """Touches nothing."""
+        """Set up the starter without file access."""
         self._address = address_of(home)
         self._home = home
         self._health = health
@@ -51,8 +51,7 @@ class ShipperAutostart:
         self._next = 0.0
 
     def check(self) -> None:
-        """Start the shipper unless one runs. Calls between two checks cost nothing, and failures become health
-        records."""
+        """Start the shipper unless one runs. Failures become health records. Calls between two checks cost nothing."""
         if self._address is None or time.monotonic() < self._next:
             return
         try:
@@ -67,7 +66,7 @@ class ShipperAutostart:
             self._health.report("shipper_not_started", f"the shipper could not be started: {error}", severity="error")
 
     def leave(self) -> None:
-        """Note that this collector is at its end; the shipper may be, too, once nothing waits."""
+        """Release this collector's lock. The shipper may end once no segment waits."""
         self._collectors.release()
         self._present = False
         if self._process is not None:
@@ -76,8 +75,10 @@ class ShipperAutostart:
 
     @property
     def _under_way(self) -> bool:
-        """Tell whether the shipper that was started last still runs. A busy machine takes its time to begin and to end
-        it, and meanwhile it does not hold the lock."""
+        """True if the last started shipper still runs.
+
+        On a busy machine it starts and ends slowly, and meanwhile does not hold the lock.
+        """
         return self._process is not None and self._process.poll() is None
 
     def _start(self) -> None:

@@ -1,4 +1,4 @@
-"""A bucket as a few operations on names, through obstore.
+"""Bucket with a few operations on names, through obstore.
 
 Credentials, endpoint and region come from the environment, as obstore reads it (``AWS_ENDPOINT_URL``,
 ``GOOGLE_APPLICATION_CREDENTIALS``).
@@ -45,7 +45,7 @@ _MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object of a listing. `modified`: time by the bucket's clock."""
+    """Object of a listing. `modified`: time by the bucket's clock."""
 
     name: str
     size: int
@@ -54,13 +54,13 @@ class Entry:
 
 
 class Bucket:
-    """Objects below one address. Safe from several threads; every method raises `OSError`, in one line.
+    """Objects below one address. The class is safe from several threads, and every method raises `OSError` in one line.
 
     Refused credentials are a `PermissionError`.
     """
 
     def __init__(self, address: str) -> None:
-        """Connect to nothing yet. Raises `ConfigurationError` if the environment does not say what obstore needs."""
+        """Set up the bucket without a connection. Raise `ConfigurationError` if obstore lacks a variable."""
         self.address = address
         retry: Any = {"max_retries": _RETRIES, "retry_timeout": _SECONDS}
         try:
@@ -71,10 +71,9 @@ class Bucket:
             ) from error
 
     def put(self, name: str, content: bytes) -> None:
-        """Return when the bucket has these very bytes.
-
-        Its answer proves that by their MD5. An answer that does not (of an encrypted bucket, of Google, of Azure) is
-        proven by reading the object back.
+        """Store an object and return once the bucket has exactly these bytes.
+         The MD5 in the answer proves this. Answers without it (of an encrypted bucket, of Google, of Azure) are
+        verified by reading the object back.
         """
         with self._explained(name):
             answer = obstore.put(self._store, name, content, use_multipart=False)
@@ -85,14 +84,14 @@ class Bucket:
             raise OSError(f"{self.address}/{name}: the bucket has other bytes than were sent; they are sent again")
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """List objects, in an order that the server chooses."""
+        """List objects in the order of the server."""
         with self._explained(prefix):
             for page in obstore.list(self._store, prefix, chunk_size=1000):
                 for row in page:
                     yield Entry(row["path"], row["size"], row["last_modified"], row["e_tag"])
 
     def get(self, name: str) -> bytes | None:
-        """Return an object, or None if there is none (any more)."""
+        """Return an object, or None if it does not exist."""
         with self._explained(name):
             try:
                 return bytes(obstore.get(self._store, name).bytes())
@@ -100,7 +99,7 @@ class Bucket:
                 return None
 
     def changed(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
-        """Return the object and its tag, or None and `tag` if that is still its tag, or None and None if it is gone."""
+        """Return the object and its tag, None and `tag` if unchanged, or None and None if it does not exist."""
         with self._explained(name):
             try:
                 answer = obstore.get(self._store, name, options={"if_none_match": tag} if tag else {})
@@ -112,7 +111,7 @@ class Bucket:
             return (None, tag) if tag and answer.meta["e_tag"] == tag else (content, answer.meta["e_tag"])
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects; one that is gone is removed already."""
+        """Remove objects. A missing one is no error."""
         with self._explained(""), suppress(*_MISSING):
             if some := list(names):
                 obstore.delete(self._store, some)
@@ -137,20 +136,20 @@ class BucketPlace:
         self._bucket = bucket
 
     def put(self, name: str, content: bytes) -> None:
-        """See `Place`."""
+        """Implement `Place.put`."""
         self._bucket.put(SPOOL + name, content)
 
     def control(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
-        """See `Place`."""
+        """Implement `Place.control`."""
         return self._bucket.changed(f"{CONTROL}{name}.json", tag)
 
     def note(self, node: str, content: bytes) -> None:
-        """See `Place`."""
+        """Implement `Place.note`."""
         self._bucket.put(f"{NODES}{node}.json", content)
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of an obstore error, without the request, with the server's message."""
+    """Return the first line of an obstore error, with the server's message and without the request."""
     text = str(error)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     message = _MESSAGE.search(text)

@@ -1,4 +1,4 @@
-"""The shipper as a process. Needs nothing but what collectors need, and the package that speaks to buckets."""
+"""Shipper as a process. It requires only the packages of collectors and the object store package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(home: str | None, seconds: float | None) -> int:
     """Ship the segments waiting on this machine for an address. Return 0 once none waits, and 1 if some are left.
 
     Args:
-        home: the address, or None for ``LOGPROBE_HOME``.
+        home: address, or None for ``LOGPROBE_HOME``.
         seconds: time limit, or None to give up only if credentials are refused.
 
     Raises `LogprobeError`.
@@ -42,7 +42,7 @@ def run(home: str | None, seconds: float | None) -> int:
 
 
 def _work(shipper: Shipper, stop: threading.Event) -> bool:
-    """Run a shipper until it is done or asked to end; return whether it gave up."""
+    """Run a shipper until it is done or stopped. Return whether it gave up."""
     with suppress(ValueError):  # not the main thread: a test, whose signals are its own
         for number in (signal.SIGTERM, signal.SIGINT):
             # Not set here: the handler may run in the middle of a wait on the same lock.
@@ -71,8 +71,10 @@ def _shipper(home: str | None, stop: threading.Event, options: Options) -> Shipp
 
 
 def main(address: str) -> int:
-    """Ship for the collectors of this machine, one of which has started it, until none is left and nothing waits;
-    return the exit code."""
+    """Ship for the collectors of this machine until none is left and no segment waits. Return the exit code.
+
+    A collector starts this process.
+    """
     log_to_stderr()
     os.nice(_NICE)  # the trainer beside it comes first
     stop, named = threading.Event(), os.environ.get("LOGPROBE_RUN")

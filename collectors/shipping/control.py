@@ -1,4 +1,4 @@
-"""Control documents, one per run: the directives for its trainers, on their way to a node.
+"""Control documents, one per run, which carry the directives for its trainers to a node.
 
     {"run": …, "directives": the content of the run's file, or null, "stopped": whether the kill switch is set}
 
@@ -26,7 +26,7 @@ def name_of(run: str) -> str:
 
 
 def document(file: DirectiveFile, run: str) -> bytes | None:
-    """Return what trainers of a run are told, or None if nothing is. Raises `OSError`."""
+    """Return the control document for the trainers of a run, or None if they have no directives. Raises `OSError`."""
     content, stopped = file.content(), file.stop_path.exists()
     if content is None and not stopped:
         return None
@@ -35,15 +35,15 @@ def document(file: DirectiveFile, run: str) -> bytes | None:
 
 
 def nothing(run: str) -> bytes:
-    """Return the document that takes back what trainers of a run were told."""
+    """Return the document that revokes the directives of a run."""
     return json.dumps({"run": run, "directives": None, "stopped": False}).encode()
 
 
 def apply(home: Path, run: str, content: bytes) -> None:
-    """Write the document into the node's files. A kill switch that was set on the node stays.
+    """Write the document into the node's files. A kill switch set on the node stays set.
 
     Raises:
-        ValueError: it is not a document of this run.
+        ValueError: the document does not belong to this run.
         OSError: a file cannot be written.
     """
     said: Any = json.loads(content) if len(content) <= _MOST_BYTES else None
@@ -60,14 +60,14 @@ def apply(home: Path, run: str, content: bytes) -> None:
 
 
 class Follower:
-    """Keeps one run's files up to date. Used by one thread at a time."""
+    """Updater of one run's files, used by one thread at a time."""
 
     def __init__(self, place: Place, home: Path, run: str) -> None:
         self._place, self._home, self._run = place, home, run
         self._tag: str | None = None
 
     def look(self) -> None:
-        """Fetch the document once. Raises `OSError` or `ValueError`. The last document stays in effect."""
+        """Fetch the document once. Raise `OSError` or `ValueError`, after which the last document stays in effect."""
         content, tag = self._place.control(name_of(self._run), self._tag)
         if content is not None:
             apply(self._home, self._run, content)

@@ -1,4 +1,4 @@
-"""Interface of the place where segments go and where a node hears what to do: the same for a bucket and for Ray."""
+"""Interface of the place that stores segments and provides control documents, common to a bucket and Ray."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Place(Protocol):
-    """A store or a process that keeps segments. Safe from several threads; every method raises `OSError`."""
+    """Store or process that keeps segments. It is safe from several threads, and every method raises `OSError`."""
 
     def put(self, name: str, content: bytes) -> None:
-        """Return when the segment ``RUN/WRITER/FILE`` is safe there. After an error it may or may not be there."""
+        """Store the segment ``RUN/WRITER/FILE`` and return once it is safe. After an error, its state is unknown."""
 
     def control(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
-        """Return the control document of a run and its tag, or None and `tag` if that is still the newest."""
+        """Return the control document of a run and its tag, or None and `tag` if unchanged."""
 
     def note(self, node: str, content: bytes) -> None:
         """Store the state of a node."""

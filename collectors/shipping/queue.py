@@ -1,4 +1,4 @@
-"""Segments that wait in a node's spool to be shipped. A segment that is safe elsewhere is removed."""
+"""Queue of segments in a node's spool that wait for shipping. A segment that is safe elsewhere is removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ABANDONED_SECONDS: Final = 86400.0  # an empty folder this old belongs to a writ
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A segment that waits. `modified`: seconds since the epoch."""
+    """Waiting segment. `modified`: seconds since the epoch."""
 
     where: SegmentPath
     nbytes: int
@@ -28,12 +28,12 @@ class Waiting:
 
     @property
     def name(self) -> str:
-        """``RUN/WRITER/FILE``, the name under which it is shipped."""
+        """Name under which the segment is shipped, ``RUN/WRITER/FILE``."""
         return self.where.segment_id
 
 
 class QueueLength(TypedDict):
-    """A `Length` as the service is told. `oldest_seconds`: age of the oldest segment, or None if nothing waits."""
+    """A `Length` as reported to the service. `oldest_seconds`: age of the oldest segment, or None if none waits."""
 
     segments: int
     bytes: int
@@ -53,19 +53,19 @@ class Length:
     touched: float = 0.0
 
     def document(self, now: float) -> QueueLength:
-        """Return it as JSON values. `now`: time by the clock that stamps files, which may be wrong.
+        """Return the length as JSON values. `now`: time by the clock that stamps files, which may be wrong.
 
-        The age is a difference of two of its stamps.
+        The age is the difference of two stamps of this clock.
         """
         age = None if self.oldest is None else round(max(0.0, now - self.oldest), 3)
         return {"segments": self.segments, "bytes": self.nbytes, "oldest_seconds": age}
 
 
 class SpoolQueue:
-    """Spool of one home. Opens no file and follows no link.
+    """Queue of one spool. It opens no file and follows no link.
 
     Attributes:
-        unread: the first read error of the last look, as a message, or None if it saw everything.
+        unread: message of the first read error in the last scan, or None without errors.
     """
 
     def __init__(self, home: Path) -> None:
@@ -75,7 +75,7 @@ class SpoolQueue:
         self._lengths: dict[str, Length] = {}
 
     def waiting(self) -> list[Waiting]:
-        """Return what waits, oldest first, segments of one writer in the order of their numbers."""
+        """Return the waiting segments, oldest first. Segments of one writer are in the order of their numbers."""
         segments: list[Waiting] = []
         unread: list[OSError] = []
         lengths: dict[str, Length] = {}
@@ -95,21 +95,21 @@ class SpoolQueue:
         return segments
 
     def now(self) -> float:
-        """Return seconds since the epoch by the clock that stamps the spool's files, see `disk_time`."""
+        """Return seconds since the epoch by the clock that stamps the spool's files. See `disk_time`."""
         return disk_time(self.home / locks.SHIPPER)
 
     def lengths(self) -> dict[str, Length]:
-        """Return the length of each run's queue as `waiting` saw it last. Safe from any thread."""
+        """Return the length of each run's queue at the last `waiting`. Safe from any thread."""
         return dict(self._lengths)
 
     def forget(self, sent: Iterable[Waiting]) -> None:
-        """Remove shipped segments. One that cannot be removed is shipped again, without effect."""
+        """Remove shipped segments. A segment that cannot be removed is shipped again, without effect."""
         for waiting in sent:
             with suppress(OSError):
                 waiting.where.path.unlink(missing_ok=True)
 
     def set_aside(self, waiting: Waiting) -> Path:
-        """Move a segment that cannot be shipped to ``quarantine/``, so that it holds up nothing. Raises `OSError`."""
+        """Move a segment that cannot be shipped to ``quarantine/``, to unblock the others. Raise `OSError`."""
         target = self.home / "quarantine" / waiting.name
         make_durable(target.parent)
         waiting.where.path.rename(target)
@@ -139,7 +139,7 @@ def _folders(folder: Path, unread: list[OSError]) -> list[os.DirEntry[str]]:
 
 @contextmanager
 def _noted(unread: list[OSError]) -> Iterator[None]:
-    """Collect errors. A missing file is none."""
+    """Collect errors. A missing file does not count."""
     try:
         yield
     except FileNotFoundError:

@@ -1,11 +1,12 @@
-"""The shipper of a node: one process per home that puts finished segments where they are safe.
+"""Shipper of a node: one process per data directory that moves finished segments to a safe place.
 
-A segment's identity is in its content and its name, so putting it twice is the same as putting it once: whatever was
-interrupted is done again. It leaves the node's disk once the place has proven that it has it. Oldest first; what cannot
-be put waits, and is tried again after 0.25 to 15 seconds. A second thread asks each second what trainers are told.
+Content and name identify a segment, so a repeated put has no effect and an interrupted one is repeated. A segment is
+removed from the node's disk once the place has proven that it has the bytes. The oldest segment is first. A failed
+segment waits and is retried after 0.25 to 15 seconds. A second thread fetches the control documents each second.
 
-It ends when it is asked to; with `drain` once nothing waits; with `tethered` once no collector of the node runs and
-nothing waits; and when its credentials are refused, because the next one may be started with newer ones.
+The shipper ends on request. With `drain` it ends once no segment waits. With `tethered` it ends once no collector of
+the node runs and no segment waits. It also ends if its credentials are refused, because its successor may have newer
+ones.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _MOST_RUNS: Final = 1000  # in one note
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a shipper. `runs`: runs whose control documents are followed before anything is recorded."""
+    """Options of a shipper. `runs`: runs whose control documents are followed before their first record."""
 
     drain: bool = False
     tethered: bool = False
@@ -67,11 +68,11 @@ class Options:
 
 
 class Shipper:
-    """Ships one home until `stop` is set or its work is done.
+    """Shipper of one data directory until `stop` is set or its work is done.
 
     Attributes:
-        sent: segments that were shipped.
-        problem: reason that nothing is shipped now, or None.
+        sent: number of shipped segments.
+        problem: current reason that prevents shipping, or None.
     """
 
     def __init__(self, home: Path, place: Place, stop: threading.Event, options: Options = Options()) -> None:
@@ -89,8 +90,10 @@ class Shipper:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logprobe-ship")
 
     def run(self) -> None:
-        """Ship until the work is done. Raise `HomeBusyError` if another process ships this home or serves it, and
-        `PermissionError` if the place goes on refusing the credentials."""
+        """Ship until the work is done.
+         Raise `HomeBusyError` if another process ships or serves this data directory. Raise `PermissionError` if the
+        place refuses the credentials repeatedly.
+        """
         lock = self._lock()
         if lock is None:
             return
@@ -105,7 +108,7 @@ class Shipper:
             lock.release()
 
     def _lock(self) -> FileLock | None:
-        """Return the home's lock, or None if there is nothing left to do with it."""
+        """Return the lock of the data directory, or None if no work is left."""
         if FileLock(self._home / locks.SERVICE).held_elsewhere:
             raise HomeBusyError(f"{self._home} belongs to a running service, which reads its spool itself")
         lock = FileLock(self._home / locks.SHIPPER)
@@ -142,7 +145,7 @@ class Shipper:
                 pause *= random.uniform(0.5, 1.0)  # noqa: S311 - nodes that lost one bucket do not come back at once
 
     def _put(self, waiting: Waiting) -> bool:
-        """Ship one segment; return whether it waits no longer."""
+        """Ship one segment and return whether it no longer waits."""
         try:
             self._place.put(waiting.name, _content(waiting))
         except FileNotFoundError:
@@ -188,7 +191,10 @@ class Shipper:
         return self._options.tethered and quiet > _QUIET_SECONDS and self._is_last()
 
     def _is_last(self) -> bool:
-        """Return whether no collector runs. Then none can start that finds this shipper in its place until it ends."""
+        """Return whether no collector runs.
+
+        If true, keep the collectors' lock, so that none starts before this shipper ends.
+        """
         collectors = FileLock(self._home / locks.COLLECTORS)
         if not collectors.take():
             return False
@@ -239,7 +245,7 @@ class Shipper:
 
 
 class Notes:
-    """Reports this node's queues to the service: size, age and obstacle per run."""
+    """Reports of this node's queues to the service: size, age and obstacle per run."""
 
     def __init__(self, place: Place, writer: str, queue: SpoolQueue) -> None:
         self._place, self._writer, self._queue = place, writer, queue
@@ -250,7 +256,7 @@ class Notes:
 
     @property
     def name(self) -> str:
-        """Name of the note: nodes that share a host name do not share it."""
+        """Name of the note, unique even for nodes that share a host name."""
         place = hashlib.sha256(f"{self._node} {machine() or self._writer}".encode()).hexdigest()[:8]
         return f"{self._node}.{place}"
 
@@ -273,8 +279,7 @@ class Notes:
 
 
 def _content(waiting: Waiting) -> bytes:
-    """Return the bytes of a segment. Raise `SegmentError` if the disk has other bytes than were written, or
-    `OSError`."""
+    """Return the bytes of a segment. Raise `SegmentError` for bytes that differ from the written ones, or `OSError`."""
     content = read_regular(waiting.where.path)
     if zlib.crc32(content) != waiting.where.crc:
         raise SegmentError("checksum", f"{waiting.name}: the disk has other bytes than were written")
@@ -286,6 +291,6 @@ def _newest(lengths: Mapping[str, Length]) -> Iterable[tuple[str, Length]]:
 
 
 def _late(length: Length, now: float) -> Mapping[str, object]:
-    """Return the queue's length without segments that have waited for a moment only."""
+    """Return the queue's length without segments that have waited only briefly."""
     on_its_way = length.oldest is not None and now - length.oldest < _LATE_SECONDS
     return Length().document(now) if on_its_way else length.document(now)

@@ -1,1 +1,1 @@
-"""Segments on disk: the wire contract, durable writing, distrustful reading."""
+"""Segments on disk: wire contract, durable writes, and reads that verify the content."""

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class JsonLines:
-    """One append-only file. An object has one reader."""
+    """Append-only file with any number of writers and one reader per object."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class JsonLines:
             raise OSError(f"{self.path}: only {written} of {len(line)} bytes written; is the disk full?")
 
     def read_new(self) -> list[dict[str, Any]]:
-        """Return the documents appended since the last call; skip lines that are none. Raise `OSError`."""
+        """Return the documents appended since the last call, without invalid lines. Raise `OSError`."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Reads a file of the spool without trusting its kind. A user may have left a FIFO, a device, a link or a hole.
+"""Reads of spool files whose kind is untrusted, since a user may have left a FIFO, a device, a link or a hole.
 
-A fault of the file itself is a `SegmentError`. Every other `OSError` (EIO, ESTALE, EMFILE, EACCES, …) says nothing
-about the content, and the file may be readable later.
+A fault of the file itself is a `SegmentError`. Every other `OSError` (EIO, ESTALE, EMFILE, EACCES, …) is independent of
+the content, and the file may be readable later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS: Final = (
 
 
 def file_kind(mode: int) -> str | None:
-    """Return the kind of a file that is not a regular one, by its mode, or None if it is regular.
+    """Return the kind of a non-regular file from its mode, or None if the file is regular.
 
     >>> file_kind(stat.S_IFIFO | 0o644), file_kind(stat.S_IFREG)
     ('a FIFO', None)
@@ -49,10 +49,10 @@ def read_regular(path: Path) -> bytes:
     """Return all bytes of a regular file, at most `SEGMENT_BYTES_LIMIT` of them.
 
     Raises:
-        SegmentError: ``foreign``: not a regular file; ``too_large``: larger than that; ``unreadable``: large, and
-            not an Arrow file.
-        FileNotFoundError: it is gone.
-        OSError: it cannot be read now.
+        SegmentError: reason ``foreign`` if the file is not regular, ``too_large`` if it exceeds the limit, or
+            ``unreadable`` if it is large and not an Arrow file.
+        FileNotFoundError: the file does not exist.
+        OSError: the file cannot be read now.
     """
     try:
         descriptor = os.open(path, READ_FLAGS)
@@ -85,7 +85,7 @@ def _look_at_both_ends(path: Path, descriptor: int, size: int) -> None:
 
 
 def _read_to_the_end(path: Path, descriptor: int, size: int) -> bytes:
-    """Read up to the end of the file, which may lie further than `size`: a network file system may know an old size."""
+    """Read up to the end of the file, which may exceed `size`, since a network file system may report an old size."""
     chunks: list[bytes] = []
     total, wanted = 0, min(size + 1, _CHUNK)
     while chunk := os.read(descriptor, wanted):

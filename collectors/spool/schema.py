@@ -1,9 +1,9 @@
-"""The wire contract: what a collector may write into the spool, as Arrow schemas, one per record kind.
+"""Wire contract: the records that a collector may write into the spool, as one Arrow schema per record kind.
 
-A segment holds rows of one kind. What is the same for all rows of a segment (run, writer, schema version, …) stands
+A segment holds rows of one kind. Values shared by all rows of a segment (run, writer, schema version, …) are stored
 once in the file's schema metadata, see `segment_metadata`. Token-level data is one row per sequence with list columns.
 
-Readers accept any version up to `SCHEMA_VERSION`; a column added later is null for older files, a column is never
+Readers accept any version up to `SCHEMA_VERSION`. A column added later is null for older files. A column is never
 renamed or re-typed within a version.
 """
 
@@ -227,8 +227,10 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
 
 
 def segment_metadata(*, kind: str, run: str, writer: str, number: int) -> dict[bytes, bytes]:
-    """Return the schema metadata that all rows of a segment share. With the checksum of the bytes it identifies the
-    segment."""
+    """Return the schema metadata that all rows of a segment share.
+
+    Together with the checksum of the bytes, they identify the segment.
+    """
     return {
         b"logprobe.schema": str(SCHEMA_VERSION).encode(),
         b"logprobe.kind": kind.encode(),

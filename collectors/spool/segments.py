@@ -1,19 +1,19 @@
-"""The spool: where collectors leave what they saw, safely, for the service to pick up.
+"""Spool: the folder in which collectors store their data safely for the service.
 
     <home>/spool/<run>/<writer>/<sequence>.<kind>.<crc32>.arrow
 
-One segment is one Arrow IPC *file* (not stream: a truncated stream reads back silently short) with rows of one kind. It
-is written under a hidden temporary name, fsynced and renamed, so a reader sees whole segments or none. IPC carries no
-checksum, so the CRC-32 of the bytes is in the name and the file stays readable by any Arrow tool. A writer never reuses
-a name: its directory is its own, and the sequence number grows.
+One segment is one Arrow IPC *file* with rows of one kind. (A truncated *stream* would silently read back short.) It is
+written under a hidden temporary name, fsynced and renamed, so a reader finds only whole segments. IPC carries no
+checksum. The name therefore contains the CRC-32 of the bytes, and any Arrow tool can read the file. A writer never
+reuses a name, because it has a separate directory and its sequence numbers grow.
 
-Who a segment is lies in its content, not in its place: run, kind, writer and number are in the file's metadata, and
-with the checksum of the bytes they are its id, the key of exactly-once ingest. So it counts once, under whatever name
-it comes again; and a writer that does not know what became of a segment (it was renamed into place, and then the disk
-refused) writes the same bytes under the same name before anything else, and not the same rows as another segment.
+The content of a segment identifies it, not its path. Run, kind, writer and number are in the file's metadata. With the
+checksum of the bytes they form its id, the key of exactly-once ingest. A segment thus counts once, under any name. The
+disk may refuse after the rename, so that a writer does not know the state of its segment. The writer then writes the
+same bytes under the same name before other data, and never repeats the rows in another segment.
 
-Compressed buffers say themselves how much memory they take once they are read, so a file of a kilobyte could ask for a
-gigabyte. Collectors do not compress, and a segment that does is refused before it is read.
+Compressed buffers declare their decompressed size, so a file of a kilobyte could request a gigabyte. Collectors do not
+compress, and a compressed segment is refused before it is read.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ def spool_dir(home: Path) -> Path:
 
 
 def run_dir(home: Path, run: str) -> Path:
-    """Return the directory of one run's segments; any run name is a legal directory name after quoting."""
+    """Return the directory of one run's segments. Quoting makes any run name a legal directory name."""
     # "." and ".." survive quoting, and a leading dot would hide the run from listings.
     quoted = quote(run, safe=" +=@,")
     return spool_dir(home) / (quoted.replace(".", "%2E", 1) if quoted.startswith(".") else quoted)
 
 
 def run_name(directory: str) -> str:
-    """Return the run's name: the inverse of the quoting in `run_dir`, for one directory name."""
+    """Return the run's name from a directory name, the inverse of the quoting in `run_dir`."""
     return unquote(directory)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPath:
-    """A segment's place in the spool, taken apart. Says nothing about its content."""
+    """Parts of a segment's path in the spool. They do not describe its content."""
 
     path: Path
     run: str
@@ -85,22 +85,21 @@ class SegmentPath:
 
     @property
     def segment_id(self) -> str:
-        """The path below ``spool/``: the segment's id, unless it was given another name since it was written."""
+        """Path below ``spool/``, which is the segment's id unless the file was renamed later."""
         return f"{self.path.parent.parent.name}/{self.writer}/{self.path.name}"
 
     @property
     def temporary(self) -> Path:
-        """Path under which its writer writes it before it is renamed."""
+        """Temporary path of the segment before its rename."""
         return self.path.with_name(f".{self.sequence:08d}.{self.kind}{TEMPORARY}")
 
     def new_temporary(self) -> Path:
-        """Return a path for one of several processes that may write it at the same time."""
+        """Return a temporary path for one of several processes that may write the segment at the same time."""
         return self.path.with_name(f".{self.sequence:08d}.{self.kind}.{secrets.token_hex(4)}{TEMPORARY}")
 
     @classmethod
     def parse(cls, path: Path) -> SegmentPath:
-        """Return the parts of the path of a segment. Raise `SegmentError` (reason ``foreign``) if the name is not a
-        segment's."""
+        """Return the parts of a segment's path. Raise `SegmentError` (reason ``foreign``) for any other name."""
         match = _NAME.fullmatch(path.name)
         if match is None:
             raise SegmentError("foreign", f"{path}: not a segment name; remove it from the spool")
@@ -116,9 +115,9 @@ class SegmentPath:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment whose checksum, schema version and identity have been verified.
+    """Segment whose checksum, schema version and identity have been verified.
 
-    `segment_id`, `writer` and `sequence` are those of its content, whatever the name of the file is.
+    `segment_id`, `writer` and `sequence` come from its content, regardless of the file's name.
     """
 
     where: SegmentPath
@@ -130,7 +129,7 @@ class Segment:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether `path` is a segment still being written (or left behind by a killed writer)."""
+    """Return whether `path` is an unfinished segment, which is being written or was left by a killed writer."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
@@ -138,9 +137,9 @@ def read_segment(where: SegmentPath) -> Segment:
     """Read and verify one segment. Its table has all columns of its kind, in the order of the schema.
 
     Raises:
-        SegmentError: it cannot be trusted.
-        FileNotFoundError: it was removed.
-        OSError, MemoryError: it cannot be read now, which says nothing about its content.
+        SegmentError: the segment cannot be trusted.
+        FileNotFoundError: the segment was removed.
+        OSError, MemoryError: the segment cannot be read now, independent of its content.
     """
     return decoded_segment(where, read_regular(where.path))
 
@@ -174,8 +173,7 @@ def _decoded(where: SegmentPath, data: bytes) -> pa.Table:
 
 
 def _identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> tuple[str, str, int]:
-    """Return id, writer and number. A segment from before its number was part of its content is taken for what its name
-    says."""
+    """Return id, writer and number. An old segment without a number in its content takes these from its name."""
     writer, number = (
         metadata.get(key, b"").decode(errors="replace") for key in (b"logprobe.writer", b"logprobe.number")
     )
@@ -185,7 +183,7 @@ def _identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> tuple[str, st
 
 
 def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
-    """Return the columns of the kind; one, or a field of one, that an older version did not write is null."""
+    """Return the columns of the kind. Columns and fields that an older version did not write are null."""
     schema = SCHEMAS.get(where.kind)
     if schema is None:
         raise SegmentError("foreign", f"{where.path}: no record kind {where.kind!r}")
@@ -203,8 +201,7 @@ def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
 
 
 def _widened(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """Add the missing fields of the struct `wanted` to a column, as nulls. Return a column with any other difference
-    unchanged."""
+    """Add the missing fields of the struct `wanted` to a column as nulls. Return any other column unchanged."""
     if column.type == wanted or not (pa.types.is_struct(column.type) and pa.types.is_struct(wanted)):
         return column
     if not {(field.name, field.type) for field in column.type} < {(field.name, field.type) for field in wanted}:
@@ -247,16 +244,16 @@ def _name(number: int, kind: str, crc: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """The bytes of a segment and where they belong."""
+    """Bytes of a finished segment and their destination."""
 
     where: SegmentPath
     data: pa.Buffer
 
 
 class SpoolWriter:
-    """Writes the segments of one writer. Not thread-safe: one thread owns it.
+    """Writer of segments. It is not thread-safe and belongs to one thread.
 
-    Creates nothing before the first write. Every method may raise `OSError`.
+    It creates nothing before the first write. Every method may raise `OSError`.
     """
 
     def __init__(
@@ -270,16 +267,16 @@ class SpoolWriter:
         at_the_disk: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
         disk: Disk = DISK,
     ) -> None:
-        """Touch nothing yet.
+        """Set up the writer without file access.
 
         Args:
-            home: of logprobe.
+            home: data directory.
             run: name of the run.
-            writer: this writer's name, in which it is alone.
-            after: number of the last segment that this writer has written, before a restart.
-            keep_free: bytes of the disk, but at most a twentieth of it, that are left to others: beyond that it counts
-                as full.
-            at_the_disk: entered for as long as the disk is waited for.
+            writer: unique name of this writer.
+            after: number of this writer's last segment before a restart.
+            keep_free: bytes of the disk that stay free, at most a twentieth of its size. Below that the disk counts as
+                full.
+            at_the_disk: context for each wait for the disk.
             disk: file layer.
         """
         self.directory = run_dir(home, run) / writer
@@ -294,17 +291,17 @@ class SpoolWriter:
 
     @property
     def settled(self) -> bool:
-        """True when every segment that others may have seen is durable."""
+        """True when every segment that other processes may have read is durable."""
         return self._owed is None
 
     def write(self, kind: str, table: pa.Table) -> SegmentPath:
-        """Make `table` durable as one segment; when this returns, a crash of process or machine cannot lose it.
+        """Write `table` durably as one segment, which then survives a crash of process or machine.
 
-        A segment that is owed is brought to its end first.
+        An unsettled segment is completed first.
 
         Raises:
-            OSError: when `settled`, nothing of it is in the spool and never was. When not, others may have seen it: do
-                not write its rows again, but call `settle` until that returns.
+            OSError: if `settled`, the spool contains nothing of the segment. Otherwise readers may have seen it. Do not
+                write its rows again, but call `settle` until it returns.
         """
         self.settle()
         segment = self._serialized(kind, table)
@@ -313,11 +310,11 @@ class SpoolWriter:
         return segment.where
 
     def place(self, kind: str, table: pa.Table) -> SegmentPath:
-        """Return where `write` would put `table` next."""
+        """Return the path of the next `write` of `table`."""
         return self._serialized(kind, table).where
 
     def settle(self) -> None:
-        """Write the segment that is owed once more: the same bytes under the same name, so that it counts once."""
+        """Write the unsettled segment again with the same bytes and name, so that it counts once."""
         if self._owed is not None:
             with self._at_the_disk():
                 self._put(self._owed)
@@ -369,9 +366,9 @@ def _require_room(path: Path, size: int, keep_free: int) -> None:
 
 
 def has_compressed(data: bytes) -> bool:
-    """Return whether a record batch or dictionary that the footer of an IPC file names is compressed.
+    """Return whether the footer of an IPC file names a compressed record batch or dictionary.
 
-    Raises `struct.error` when it is no such file.
+    Raises `struct.error` if the data is not an IPC file.
     """
     (size,) = struct.unpack_from("<i", data, max(len(data) - _FOOTER_END, 0))
     start = len(data) - _FOOTER_END - size
@@ -383,7 +380,7 @@ def has_compressed(data: bytes) -> bool:
 
 
 def _blocks(data: bytes, footer: int, field: int) -> Iterator[int]:
-    """Yield the places where the messages of a list of blocks begin."""
+    """Yield the positions at which the messages of a list of blocks begin."""
     place = _field(data, footer, field)
     if place is None:
         return
@@ -410,7 +407,7 @@ def _unsigned(data: bytes, place: int) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Return the place of a field of a table, or None if it has none."""
+    """Return the position of a field of a table, or None if the table lacks the field."""
     layout = table - int(struct.unpack_from("<i", data, table)[0])
     if layout < 0:
         raise struct.error("a table lies outside of the file")

@@ -1,1 +1,1 @@
-"""Capture inside vLLM: a plugin that watches the engine core of every vLLM process of its environment."""
+"""Capture inside vLLM: a plugin that watches the engine core of every vLLM process in its environment."""

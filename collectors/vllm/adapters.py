@@ -1,12 +1,12 @@
-"""The moments after which marks of a LoRA adapter may be about what its tokens were sampled with.
+"""Times after which marks of a LoRA adapter may describe the weights that sampled its tokens.
 
-An adapter is known by its name; what is loaded under it, by number, path and what a worker read there. Its version is
-what was marked for it since it was loaded, and since the weights below it last changed: it is unknown in every other
-case. The engine knows these moments, the monitor the marks. A load is heard of from the worker, no matter who asked for
-it; as long as it read the same again, nothing has changed.
+An adapter is identified by its name. Its loaded content is identified by number, path and a worker's reading. Its
+version is the last mark since its load and since the last change of the base weights. In every other case the version
+is unknown. The engine knows these times, and the monitor knows the marks. The worker reports each load, regardless of
+the caller. A load of the same content changes nothing.
 
-Where other content is read under the same number and path, a mark made while the files were already what they are now
-is about that; every other is about what was read before.
+Another content may be read under the same number and path. A mark applies to this content only if it was made after
+the files' last change. Earlier marks apply to the previous content.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _NEVER: Final = float("inf")  # as what decided: no mark can be about it, howeve
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The adapter that steps scheduled at `moment` or later use under a number. Marks since `since` may be about it.
-
-    `path`: None where it is not known which steps. `content`: None where it could not be read; it equals nothing then.
+    """Adapter that steps scheduled at `moment` or later use under a number. Marks since `since` may describe it.
+     `path`: path of the adapter, or None if its steps are unknown. `content`: fingerprint, or None if it could not be
+    read. Content of None equals no other.
     """
 
     moment: float
@@ -51,7 +51,7 @@ class _Adapter:
 
 
 class Adapters:
-    """The adapters of one engine. Moments are of the monotonic clock. Thread-safe."""
+    """Adapters of one engine, with times of the monotonic clock. The class is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,21 +60,21 @@ class Adapters:
         self._unknown_since: list[float] = []
 
     def weights_changed(self, moment: float) -> None:
-        """Note that the weights below all adapters changed."""
+        """Record a change of the base weights of all adapters."""
         with self._lock:
             self._unknown_since = [*self._unknown_since[-_MOST_LOADS:], moment]
             for adapter in self._known.values():
                 _note(adapter, moment)
 
     def added(self, request: Any, moment: float) -> None:
-        """Note ``add_lora``: marks from now on are about this one."""
+        """Record ``add_lora``. Marks from now on describe this adapter."""
         with self._lock:
             adapter, identity = self._get(request.lora_name), _identity(request)
             if not adapter.asked or adapter.asked[-1][1] != identity:
                 self._replace(adapter, identity, moment)
 
     def used(self, request: Any, moment: float) -> None:
-        """Note that a request for an adapter arrives."""
+        """Record the arrival of a request for an adapter."""
         with self._lock:
             adapter, identity = self._get(request.lora_name), _identity(request)
             if not adapter.asked:
@@ -84,15 +84,17 @@ class Adapters:
             adapter.open += 1
 
     def ended(self, request: Any, moment: float) -> None:
-        """Note that a request for an adapter ended."""
+        """Record the end of a request for an adapter."""
         with self._lock:
             adapter = self._get(request.lora_name)
             adapter.open -= 1
             adapter.last_end = max(adapter.last_end, moment)
 
     def read(self, number: int, load: Load, written: float | None) -> Load | None:
-        """Note that a worker read an adapter whose files changed at `written` (None: unknown). If its number had other
-        content before, return the load, with the moment since which marks may be about it."""
+        """Record that a worker read an adapter whose files changed at `written`, or None if unknown.
+
+        If its number had other content before, return the load with the time since which marks may describe it.
+        """
         with self._lock:
             loads = self._loads.setdefault(number, [])
             last = loads[-1] if loads else None
@@ -107,8 +109,10 @@ class Adapters:
             return None if last is None else known
 
     def runs(self, request: Any, times: array[float]) -> list[Run]:
-        """Return which marks may be about the tokens of one request, whose steps began at `times` (ascending): those
-        made after `at`."""
+        """Return runs of a request's tokens, whose steps began at `times` (ascending).
+
+        Marks after `at` may describe a run.
+        """
         with self._lock:
             adapter = self._get(request.lora_name)
             number, path = identity = _identity(request)
@@ -142,7 +146,7 @@ class Adapters:
 
     @staticmethod
     def _end_of(adapter: _Adapter, identity: Identity) -> float:
-        """Return the moment when another load followed the newest one of `identity`, or `_NEVER`."""
+        """Return the time at which another load followed the newest one of `identity`, or `_NEVER`."""
         places = [index for index, (_, asked) in enumerate(adapter.asked) if asked == identity]
         after = places[-1] + 1 if places else 0
         return adapter.asked[after][0] if after < len(adapter.asked) else _NEVER
@@ -155,7 +159,7 @@ def _note(adapter: _Adapter, moment: float) -> None:
 
 
 def _decided(unknown: Sequence[float], load: Load, times: array[float], start: int, stop: int) -> list[Run]:
-    """Return runs of tokens that were computed with `load`, a new one for each moment since which nothing is known."""
+    """Return runs of tokens computed with `load`. A new run begins at each time in `unknown`."""
     runs: list[Run] = []
     while start < stop:
         index = bisect_right(unknown, times[start])
@@ -169,7 +173,7 @@ def _decided(unknown: Sequence[float], load: Load, times: array[float], start: i
 
 
 def _since(last: Load, load: Load, written: float | None) -> float:
-    """Return the moment since which marks may be about `load`: its files were there, and marks were about its path."""
+    """Return the time since which marks may describe `load`: its files existed, and marks referred to its path."""
     if written is None or load.path != last.path:
         return load.moment
     return max(last.moment, min(written, load.moment))

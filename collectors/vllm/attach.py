@@ -1,7 +1,7 @@
 """Attachment of the plugin to an engine: it waits for a scheduler, tests it, and watches it.
 
 `install` wraps the constructor of vLLM's `Scheduler`, which exists once in every engine core, with any front-end. If
-the self-test passes, `hooks` hooks this engine. Otherwise it runs unchanged, and a `health` record says why.
+the self-test passes, `hooks` hooks this engine. Otherwise it runs unchanged, and a `health` record states the reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EXECUTORS: Final[weakref.WeakSet[Any]] = (
 
 
 class Attachment:
-    """One watched engine: its capture and its emitter."""
+    """Watched engine with its capture and its emitter."""
 
     def __init__(self, recorder: Recorder, observed: Observed, exchange: Exchange) -> None:
         self.recorder = recorder
@@ -53,7 +53,7 @@ class Attachment:
         return Guard(self.health, where)
 
     def close(self) -> None:
-        """Write the rest within a time limit. Later calls do nothing."""
+        """Write the remaining data within a time limit. Further calls have no effect."""
         executor, self.executor = self.executor(), lambda: None
         if executor is not None:
             with self.guard("vllm_plugin.last_reading"):
@@ -63,7 +63,7 @@ class Attachment:
 
 
 def install() -> None:
-    """Watch every engine that is built in this process from now on. Never raises; may be called again."""
+    """Watch every engine that this process builds from now on. Never raise. Repeated calls are allowed."""
     health = Health()
     with Guard(health, "vllm_plugin.register"):
         from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415
@@ -89,7 +89,7 @@ def install() -> None:
 
 
 def flush(timeout: float) -> bool:
-    """Write what finished in all engines of this process; return whether all of it is durable."""
+    """Write the finished requests of all engines in this process. Return whether all of them are durable."""
     done = True
     for attachment in list(_LIVE):
         attachment.emitter.drain()
@@ -98,7 +98,7 @@ def flush(timeout: float) -> bool:
 
 
 def _after(where: str, act: Callable[[Any], None]) -> Callable[[Hook], Hook]:
-    """Return a wrapper that makes a constructor followed by `act(object)`, whose errors are logged."""
+    """Return a wrapper of a constructor that calls `act(object)` afterwards and logs its errors."""
 
     def make(original: Hook) -> Hook:
         def construct(made: Any, *args: Any, **kwargs: Any) -> None:
@@ -114,7 +114,7 @@ def _after(where: str, act: Callable[[Any], None]) -> Callable[[Hook], Hook]:
 
 
 def _choosing(base: type) -> Callable[[Hook], Hook]:
-    """Return a wrapper that reports an engine with a scheduler that is none of vLLM's own: it is never attached to."""
+    """Return a wrapper that reports an engine with a custom scheduler, to which the plugin never attaches."""
 
     def make(original: Hook) -> Hook:
         def get_scheduler_cls(*args: Any, **kwargs: Any) -> Any:
@@ -133,8 +133,7 @@ def _choosing(base: type) -> Callable[[Hook], Hook]:
 
 
 def _recorder(replica: str | None) -> Recorder:
-    """Return the recorder of the environment. Raise `ConfigurationError` if the environment does not say where and what
-    to record."""
+    """Return the recorder of the environment. Raise `ConfigurationError` if it lacks a destination or a run."""
     if not os.environ.get("LOGPROBE_RUN"):
         _report_unnamed()
     home, run = home_and_run()
@@ -142,7 +141,7 @@ def _recorder(replica: str | None) -> Recorder:
 
 
 def _report_unnamed() -> None:
-    """Leave a record in the home: the engine's log alone would be read by few."""
+    """Write a record into the data directory, since few users read the engine's log."""
     recorder = Recorder(os.environ["LOGPROBE_HOME"], UNNAMED_RUN, component="vllm_plugin")
     recorder.report("no_run", "this engine is not recorded: LOGPROBE_RUN is not set", severity="error")
     recorder.close(_CLOSE_SECONDS)
@@ -174,7 +173,7 @@ def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
 
 
 def _watch_loads(vllm_config: Any, attachment: Attachment) -> list[str]:
-    """Watch loads that pass by the engine core; return what of them cannot be observed."""
+    """Watch loads that bypass the engine core. Return the kinds of loads that cannot be observed."""
     executors = [executor for executor in _EXECUTORS if getattr(executor, "vllm_config", None) is vllm_config]
     for executor in executors:
         with attachment.guard("vllm_plugin.loads"):
@@ -212,7 +211,7 @@ def _replica(parallel_config: Any) -> str | None:
     """Return `LOGPROBE_REPLICA`, with the data-parallel rank if there are several.
 
     vLLM runs the replicas of a dense model as engines with size 1 and rank 0, set before their scheduler exists. Their
-    number remains in `data_parallel_index`. For number 0 only the name of the process shows that there are others.
+    number remains in `data_parallel_index`. For number 0, only the name of the process shows that others exist.
     """
     name = os.environ.get("LOGPROBE_REPLICA") or None
     index = getattr(parallel_config, "data_parallel_index", getattr(parallel_config, "data_parallel_rank", 0))
@@ -241,6 +240,6 @@ def _report_attached(attachment: Attachment, missing: list[str]) -> None:
 
 
 def _log(health: Health) -> None:
-    """Log problems that came up before there was a recorder to write them."""
+    """Log problems from before the creation of the recorder."""
     for problem in health.due():
         LOGGER.warning("this engine is not recorded: %s", problem.message)

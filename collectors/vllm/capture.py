@@ -1,12 +1,13 @@
-"""Capture in the engine's own thread: collect, per request, the tokens that every step sampled.
+"""Capture in the engine's own thread, which collects the sampled tokens of every step per request.
 
-It reads the outputs that the scheduler hands to the front-end, after the engine has trimmed stop tokens, dropped stale
-and aborted work and sorted out speculative rows; so a chunk of a prefill (no token) adds nothing and a speculative step
-adds several tokens, and what is recorded is exactly what the caller was sent. Only a stop string ends an answer in the
-front-end: to the engine that is an abort, before which it may sample on; the monitor leaves out what was not trained
-on. Per token that is three appends of a machine number; everything else waits for the emitter's thread.
+The capture reads the outputs that the scheduler hands to the front-end. By then the engine has trimmed stop tokens,
+dropped stale and aborted work and resolved speculative rows. A prefill chunk (no token) therefore adds nothing, and a
+speculative step adds several tokens. The records match the output to the caller. The exception is a stop string, at
+which the front-end ends an answer. The engine treats this as an abort and may sample on before it. The monitor omits
+tokens that were not trained on. Each token costs three appends of a machine number. The emitter's thread does all other
+work.
 
-Knows vLLM's objects only by the names of their attributes and never imports vllm.
+The module knows vLLM's objects only by the names of their attributes and never imports vllm.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MOST_FINISHED: Final = 65_536  # sequences that wait for the emitter; it never 
 
 
 class Sequence:
-    """One request from its arrival to its end. 16 bytes per sampled token, and two per layer with routes."""
+    """Request from its arrival to its end, with 16 bytes per sampled token, and two per layer with routes."""
 
     __slots__ = (
         "adapter",
@@ -73,7 +74,7 @@ class Sequence:
         self.layers = 0
 
     def add(self, now: float, tokens: list[int], rows: Any) -> None:
-        """Take `tokens` with their rows of log-probs; column 0 is the sampled token's."""
+        """Append `tokens` with their rows of log-probs. Column 0 belongs to the sampled token."""
         count = len(tokens)
         self.tokens.extend(tokens)
         self.times.extend([now] * count)
@@ -94,7 +95,7 @@ def asks_for_logprobs(params: Any) -> bool:
 
 
 class Capture:
-    """State of one engine. Every method is called from the engine's thread, except `take_finished`."""
+    """State of one engine. Only the engine's thread calls its methods, except `take_finished`."""
 
     def __init__(self, *, inject: bool = False, routes: bool = False) -> None:
         self.inject = inject
@@ -109,7 +110,7 @@ class Capture:
         self._scheduled_at: dict[int, float] = {}
 
     def add(self, request: Any) -> None:
-        """Add a request that arrives at the scheduler. With `inject` its log-probs are turned on."""
+        """Add a request that arrives at the scheduler. With `inject`, turn on its log-probs."""
         if request.sampling_params is None:  # pooling
             return
         if request.request_id not in self.open:  # else the next input of a streaming session
@@ -126,7 +127,7 @@ class Capture:
         request.sampling_params = params
 
     def scheduled(self, step: Any, now: float) -> None:
-        """Note that a step begins at `now`. The present weights will sample its tokens."""
+        """Record that a step begins at `now`. The present weights will sample its tokens."""
         self.last_scheduled = now
         if len(self._scheduled_at) >= _STEPS_IN_FLIGHT:
             self._scheduled_at.clear()
@@ -153,7 +154,7 @@ class Capture:
         self.strip(outputs_by_client)
 
     def strip(self, outputs_by_client: dict[int, Any]) -> None:
-        """Remove the rows of requests that did not ask. Their front-end must never see them."""
+        """Remove the rows of requests that did not ask for log-probs. Their front-end must never receive them."""
         if not self._injected:
             return
         for outputs in outputs_by_client.values():
@@ -164,9 +165,9 @@ class Capture:
                         self._injected.discard(output.request_id)
 
     def take_routes(self, outputs_by_client: dict[int, Any]) -> None:
-        """Take the routes in a step's outputs. Call it before `processed`, which ends sequences.
+        """Take the routes in a step's outputs. Call this before `processed`, which ends sequences.
 
-        Each sequence keeps those of its newest tokens without a gap. A missing one discards those before it.
+        Each sequence keeps the contiguous routes of its newest tokens. A missing route discards those before it.
         """
         for name, tokens, marks in routes_of_step(outputs_by_client):
             sequence = self.open.get(name)
@@ -182,8 +183,10 @@ class Capture:
                 self._route_bytes += marks.nbytes
 
     def give_up_routes(self) -> None:
-        """Give up all routes. After an error it is unknown which routes are missing, and the next would seem to be
-        those of other tokens."""
+        """Discard all routes.
+
+        After an error it is unknown which routes are missing, so later ones could be assigned to wrong tokens.
+        """
         self.routes = False
         self.counts["routes_given_up"] += 1
         for sequence in self.open.values():
@@ -203,7 +206,7 @@ class Capture:
             self._finish(sequence, str(output.finish_reason))
 
     def ended(self, requests: Iterable[Any]) -> None:
-        """Finish requests that ended without a last output: aborted by the caller, or failed."""
+        """Finish requests that ended without a last output, because the caller aborted them or they failed."""
         for request in requests:
             self._injected.discard(request.request_id)
             sequence = self.open.get(request.request_id)
@@ -230,14 +233,16 @@ class Capture:
         self.finished.append(sequence)
 
     def give_up(self) -> None:
-        """Drop the open sequences and continue with new ones: after an error some may lack tokens, and it is unknown
-        which."""
+        """Drop the open sequences and continue with new ones.
+
+        After an error, some sequences may lack tokens, and it is unknown which.
+        """
         self.counts["given_up"] += len(self.open)
         self.open.clear()
         self._route_bytes = 0
 
     def take_finished(self, most: int) -> list[Sequence]:
-        """Take up to `most` finished sequences, in order; called by the emitter's thread."""
+        """Remove and return up to `most` finished sequences, in order. The emitter's thread calls this."""
         taken: list[Sequence] = []
         while self.finished and len(taken) < most:
             taken.append(self.finished.popleft())

@@ -80,8 +80,8 @@ def engine_document(
     """Return the engine configuration as a JSON-ready document.
 
     Args:
-        vllm_config: vLLM's `VllmConfig`.
-        injected: true if the plugin turns log-probs on for requests that did not ask.
+        vllm_config: `VllmConfig` of vLLM.
+        injected: true if the plugin turns log-probs on for requests that did not ask for them.
         effective: choices of a worker, see `effective`. They replace open choices of the configuration (the attention
             backend) in the summary.
     """
@@ -104,13 +104,13 @@ def engine_document(
 
 
 def _arguments(vllm_config: Any) -> dict[str, object] | None:
-    """Return the arguments that were set, including `hf_overrides`, which does not come with the checkpoint."""
+    """Return the arguments that were set, including `hf_overrides`, which the checkpoint does not contain."""
     given = arguments(vllm_config)
     return given and {name: _plain(value, 3) for name, value in given.items() if not _SECRET.search(name)}
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that steer the numerics of an engine; secrets and addresses are left out."""
+    """Return the environment variables that control the numerics of an engine, without secrets and addresses."""
     return {
         name: value
         for name, value in sorted(variables.items())
@@ -119,13 +119,12 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def sampling_settings(params: Any) -> tuple[Any, ...]:
-    """Return the values of `sampling_document`, cheap to read and to compare."""
+    """Return the values of `sampling_document` in a form that is cheap to read and to compare."""
     return tuple([getattr(params, name, None) for name in _SAMPLING])
 
 
 def sampling_document(params: Any) -> dict[str, object]:
-    """Return the effective sampling params of a request, as far as they matter to a log-prob, as a JSON-ready
-    document."""
+    """Return the effective sampling parameters that affect a log-prob, as a JSON-ready document."""
     return {name: _plain(value, 3) for name, value in zip(_SAMPLING, sampling_settings(params), strict=True)}
 
 
@@ -179,7 +178,7 @@ def _plain_items(value: Any, depth: int) -> Any:
 
 
 def _digest(value: object) -> str:
-    """Return a digest that tells apart what begins alike and was cut."""
+    """Return a digest that distinguishes truncated values with an equal beginning."""
     return hashlib.blake2b(repr(value).encode(errors="replace"), digest_size=6).hexdigest()
 
 
@@ -190,7 +189,7 @@ def _hidden(name: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Return `torch.float32` as "float32"; other objects by their type, since their repr may hold an address."""
+    """Return `torch.float32` as "float32", and other objects by their type, since their repr may contain an address."""
     text = str(value)
     if text.startswith("torch."):
         return text.removeprefix("torch.")

@@ -1,8 +1,8 @@
-"""Effective settings of an engine: choices made after its configuration was written, by platform, model and hardware.
+"""Effective settings of an engine, chosen by platform, model and hardware after its configuration was written.
 
-`effective` inspects a worker that is ready to run. `arguments` returns the settings that were given. vLLM keeps no
-record of them, so the front-end's `EngineArgs` are compared with their defaults when a configuration is created, and
-the answer travels with it.
+`effective` inspects a worker that is ready to run. `arguments` returns the settings from the user. vLLM keeps no record
+of them. The front-end's `EngineArgs` are therefore compared with their defaults when a configuration is created, and
+the configuration carries the result.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ _PLAIN: Final = (bool, int, float, str)
 
 
 def effective(worker: Any, vllm_config: Any) -> dict[str, str | None]:
-    """Return the choices as a JSON-ready document, null for unknown ones. Several values are joined in alphabetical
-    order."""
+    """Return the choices as a JSON-ready document, null for unknown ones. Several values are joined alphabetically."""
     layers = list(getattr(vllm_config.compilation_config, "static_forward_context", {}).values())
     model = worker.get_model()
     modules = list(model.modules())
@@ -49,7 +48,7 @@ def _head_dtype(model: Any) -> str | None:
 
 
 def _device(worker: Any) -> str | None:
-    """Return the kind of processor, for an accelerator its product name."""
+    """Return the kind of processor, or the product name of an accelerator."""
     device = getattr(worker, "device", None)
     kind = getattr(device, "type", None)
     if kind not in {"cuda", "xpu"}:
@@ -89,8 +88,10 @@ def keep_arguments(original: Hook) -> Hook:
 
 
 def arguments(vllm_config: Any) -> dict[str, object] | None:
-    """Return the arguments that differ from their default, or None if this engine was not made from arguments, or in a
-    process without the plugin."""
+    """Return the arguments that differ from their default, or None if unknown.
+
+    They are unknown for an engine that was not made from arguments, and in a process without the plugin.
+    """
     kept = getattr(vllm_config, _ATTRIBUTE, None)
     return kept if isinstance(kept, dict) else None
 
@@ -109,7 +110,7 @@ def _changed(given: Any) -> dict[str, object] | None:
 
 
 def _as_set(value: Any) -> Any:
-    """Return a value as it can be set again: JSON stays JSON; other objects become a text, from which they cannot."""
+    """Return a value that can be set again: JSON stays JSON, while other objects become a descriptive text."""
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""The thread that turns the data of an engine's `Capture` into records.
+"""Emitter: the thread that converts the data of an engine's `Capture` to records.
 
-It hands finished sequences to the `Recorder` in batches, each with what the engine itself knows of its weight versions,
-and writes observed weight updates. What trainers mark, the monitor adds. A second thread, because this may wait for a
-file system and the engine must not.
+It passes finished sequences to the `Recorder` in batches, with the engine's own knowledge of their weight versions, and
+writes observed weight updates. The monitor adds the marks of trainers. The thread is separate from the engine's,
+because it may wait for a file system.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PROBLEMS: Final = {
 
 @dataclass
 class Observed:
-    """Everything collected about one engine, shared by its hooks and its emitter."""
+    """Collected data about one engine, shared by its hooks and its emitter."""
 
     capture: Capture
     updates: UpdateObserver = field(default_factory=UpdateObserver)
@@ -64,12 +64,12 @@ class Observed:
 
     @property
     def adapters(self) -> Adapters:
-        """The engine's LoRA adapters."""
+        """LoRA adapters of the engine."""
         return self.capture.adapters
 
 
 class Emitter:
-    """Writes the records of one engine. `start` it once; `close` it before the recorder."""
+    """Writer of the records of one engine. Call `start` once, and `close` before the recorder's."""
 
     def __init__(self, observed: Observed, recorder: Recorder, health: Health, exchange: Exchange) -> None:
         self._observed = observed
@@ -96,17 +96,17 @@ class Emitter:
         self._thread = threading.Thread(target=self._run, name="logprobe-vllm", daemon=True)
 
     def start(self) -> None:
-        """Begin to write in the background."""
+        """Start the background thread."""
         self._ask("check")
         self._thread.start()
 
     def drain(self) -> None:
-        """Hand everything that is finished to the recorder now; any thread may call it."""
+        """Pass all finished sequences to the recorder now. Any thread may call this."""
         while os.getpid() == self._process and self._tick():
             pass
 
     def close(self) -> None:
-        """Write the rest, the unfinished update included, and stop. Later calls do nothing."""
+        """Write the remaining data, including the unfinished update, and stop. Further calls have no effect."""
         if self._closing.is_set() or os.getpid() != self._process:
             return
         self._closing.set()
@@ -132,7 +132,7 @@ class Emitter:
             self.drain()
 
     def _tick(self) -> bool:
-        """Do one round; return whether there may be more to do."""
+        """Run one round and return whether more work may be left."""
         with self._one_at_a_time, Guard(self._health, "vllm_plugin.emit", cost=False):
             self._look_at_clock()
             sequences = self._observed.capture.take_finished(_BATCH)
@@ -147,7 +147,7 @@ class Emitter:
         return False
 
     def _make_durable(self, *, wrote: bool) -> None:
-        """Report the loss by a sudden end in advance. An idle engine has nothing to lose."""
+        """Report in advance the loss by a sudden end. An idle engine has nothing to lose."""
         capture = self._observed.capture
         running = [*list(capture.open.values()), *list(capture.finished)]
         left = Unwritten.of([*running, *self._on_their_way()])
@@ -162,7 +162,7 @@ class Emitter:
             self._recorder.flush(_FLUSH_SECONDS)
 
     def _on_their_way(self) -> list[Sequence]:
-        """Return the sequences that the recorder has and the disk may not have yet."""
+        """Return the sequences that the recorder has and that may not yet be on disk."""
         while self._handed and self._handed[0][0] < time.monotonic() - _ON_DISK_SECONDS:
             self._handed.popleft()
         return [sequence for _, sequences in self._handed for sequence in sequences]
@@ -172,8 +172,10 @@ class Emitter:
             self._fingerprints.take_adapters(self._recorder, self._observed.replica)
 
     def _look_at_clock(self) -> None:
-        """Say when the wall clock was set. On one machine nothing depends on it; a mark of another machine cannot be
-        placed across a jump."""
+        """Report a change of the wall clock.
+
+        It has no effect on one machine. A mark of another machine cannot be placed across a jump.
+        """
         jump = self._observed.clock.jump()
         if jump:
             self._health.report(
@@ -237,7 +239,7 @@ class Emitter:
         }
 
     def _sampling(self, params: Any) -> dict[str, object]:
-        """Return the document of `params`; one object for equal ones in a row, which the recorder then reads once."""
+        """Return the document of `params`. Consecutive equal ones share one object, which the recorder reads once."""
         settings = sampling_settings(params)
         if settings != self._last_sampling[0]:
             self._last_sampling = settings, sampling_document(params)
@@ -297,7 +299,7 @@ class Emitter:
                 self._ask("load" if update.calls else "label" if update.labelled else "resume")
 
     def _ask(self, reason: str) -> None:
-        """Have the weights' fingerprint taken."""
+        """Request a fingerprint of the weights."""
         with Guard(self._health, "vllm_plugin.fingerprints", cost=False):
             self._fingerprints.ask(reason)
 
@@ -306,7 +308,7 @@ class Emitter:
             self._fingerprints.write(self._recorder, self._observed.replica, everything=everything)
 
     def _write_update(self, update: Update) -> None:
-        """Write what was seen. Whether a pause or a reset of the cache alone was an update, marks decide."""
+        """Write the observed update. For a pause or cache reset alone, marks decide whether it was an update."""
         (known,) = self._observed.timeline.runs([update.closed_at])
         wall = self._sight.wall
         self._recorder.weights(
@@ -331,7 +333,7 @@ class Emitter:
 
 
 def _logprobs(sequence: Sequence) -> Any:
-    """Return log-probs of a sequence for the recorder, or None, which becomes null and not NaN, without any."""
+    """Return log-probs of a sequence for the recorder. Missing values are None, which becomes null and not NaN."""
     if sequence.foreign:
         return [None] * len(sequence.tokens)
     values = np.frombuffer(sequence.logprobs, dtype=np.float32)
@@ -341,8 +343,10 @@ def _logprobs(sequence: Sequence) -> Any:
 
 
 def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
-    """Return fingerprints [tokens, layers], with `NO_ROUTE` for the first tokens if vLLM returned none for them, or
-    None if it returned none at all."""
+    """Return fingerprints [tokens, layers], or None if vLLM returned no routes.
+
+    First tokens without routes have `NO_ROUTE`.
+    """
     if not sequence.routes:
         return None
     marks = np.frombuffer(sequence.routes, dtype=np.uint16).reshape(-1, sequence.layers)
@@ -351,7 +355,7 @@ def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
 
 
 def decisions(runs: list[Run], times: array[float]) -> Iterator[tuple[int, int | None, int, int]]:
-    """Yield of each run of tokens where it ends, what decided its version, and its first and last step: `DECISION`."""
+    """Yield for each run of tokens its end, its decision time, and its first and last step, as in `DECISION`."""
     start = 0
     for run in runs:
         yield run.end, None if run.at is None else micros(run.at), micros(times[start]), micros(run.last)

@@ -1,9 +1,9 @@
 """Hooks around vLLM's own methods.
 
-Every hook calls the original with the arguments it got, returns what it returned, lets its errors through, and does its
-own work inside a guard, which counts our errors and never raises them. A scheduler is hooked on the object alone; the
-engine core's methods on its classes, since the object does not exist yet when its scheduler is built, and they ask the
-scheduler whether it is watched.
+Every hook passes arguments, results and errors of the original method through. It does its own work inside a guard,
+which counts its errors and never raises them. A scheduler is hooked on the object alone. The engine core's methods are
+hooked on its classes, because the object does not yet exist when its scheduler is built. They check whether the
+scheduler is watched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ATTRIBUTE: Final = "logprobe"  # of a scheduler that is watched: its `Watch`
 
 
 class Watch(Protocol):
-    """A watched engine as the hooks see it."""
+    """Watched engine from the view of the hooks."""
 
     observed: Observed
 
@@ -32,14 +32,14 @@ class Watch(Protocol):
         """Return the context of plugin code inside a call of vLLM. Its errors are counted and never raised."""
 
     def close(self) -> None:
-        """Write the rest when the engine shuts down."""
+        """Write the remaining data when the engine shuts down."""
 
 
 # --- The scheduler: what is sampled ---
 
 
 def hook_scheduler(scheduler: Any, watch: Watch) -> None:
-    """Collect what this scheduler's engine samples."""
+    """Collect the samples of this scheduler's engine."""
     for name, make in (
         ("schedule", _schedule),
         ("update_from_output", _update_from_output),
@@ -88,7 +88,7 @@ def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
 
 
 def _take_routes(watch: Watch, outputs: Any) -> None:
-    """Take routes apart from everything else: when they are not understood, log-probs still are."""
+    """Take routes separately, so that an error in them does not affect log-probs."""
     with watch.guard("vllm_plugin.routes") as taking:
         watch.observed.capture.take_routes(outputs)
     if taking.failed:
@@ -146,7 +146,7 @@ def _reset_prefix_cache(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
 
 
 def hook_engine_cores() -> list[str]:
-    """Wrap the engine core classes of this process; returns the calls that this vLLM does not have."""
+    """Wrap the engine core classes of this process. Return the calls that this vLLM lacks."""
     module = sys.modules.get("vllm.v1.engine.core")
     base = getattr(module, "EngineCore", None)
     if base is None:
@@ -162,8 +162,10 @@ def _watch(engine: Any) -> Watch | None:
 
 
 def _hook(name: str, look: Callable[..., object], *, first: bool = False) -> Callable[[Hook], Hook]:
-    """Return a wrapper of a method of an engine core: `look(watch, result, *arguments)` follows it, or comes `first`,
-    without a result."""
+    """Return a wrapper of a method of an engine core that calls `look(watch, result, *arguments)` afterwards.
+
+    With `first`, the call comes before the method, without a result.
+    """
 
     def make(original: Hook) -> Hook:
         def hooked(engine: Any, *args: Any, **kwargs: Any) -> Any:
@@ -227,8 +229,10 @@ def _collective_rpc(original: Hook) -> Hook:
 
 
 def loaded(watch: Watch, method: Any, started: float, tensors: int | None = None) -> None:
-    """Note that `method`, which may have changed the weights, ran from `started` until now: which they are, only a
-    label or a mark can say."""
+    """Record that `method`, which may have changed the weights, ran from `started` until now.
+
+    Only a label or a mark can identify the new weights.
+    """
     now = time.monotonic()
     watch.observed.timeline.set(started, None)
     watch.observed.adapters.weights_changed(started)
@@ -239,7 +243,7 @@ def loaded(watch: Watch, method: Any, started: float, tensors: int | None = None
 
 
 def hook_direct_loads(executor: Any, watch: Watch) -> None:
-    """Notice calls that reach the workers or the model of this engine's process without passing its core.
+    """Detect calls that reach the workers or the model of this engine's process without passing its core.
 
     A colocated trainer holds the executor, the worker or the model itself. Workers in other processes are reached by
     `collective_rpc` only.
@@ -269,8 +273,7 @@ def _notice(owner: Any, names: tuple[str, ...], watch: Watch) -> None:
 
 
 def _noticed(original: Hook, watch: Watch, name: str) -> Hook:
-    """Wrap `original`, a bound method. `collective_rpc` is called at every step, so a harmless call costs
-    one look-up."""
+    """Wrap `original`, a bound method. A harmless call costs one look-up, since `collective_rpc` runs at every step."""
     by_name = name == "collective_rpc"
 
     def noticed(*args: Any, **kwargs: Any) -> Any:
@@ -302,7 +305,7 @@ _ENGINE_HOOKS: Final[dict[str, Callable[[Hook], Hook]]] = {
 
 
 def wrap(owner: type, name: str, make: Callable[[Hook], Hook]) -> bool:
-    """Replace `owner.name`, once; True when it is wrapped, now or before."""
+    """Replace `owner.name` once. Return True, since it is wrapped now or was before."""
     original = vars(owner)[name]
     if not hasattr(original, "__logprobe__"):
         replacement: Any = functools.wraps(original)(make(original))

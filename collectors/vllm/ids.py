@@ -1,15 +1,16 @@
 """Names of sampled sequences that engine and trainer can both compute.
 
-Inside vLLM a request has an internal id that no caller ever sees (``<request id>-<8 hex digits>``, and
-``<index>_<request id>-<8 hex digits>`` for the children of ``n > 1``). What both sides know is the request id as the
-caller sees it and the index of the completion, so that is what names a sample::
+Inside vLLM a request has an internal id that the caller never receives (``<request id>-<8 hex digits>``, and
+``<index>_<request id>-<8 hex digits>`` for the children of ``n > 1``). Both sides know the caller's request id and the
+index of the completion, which therefore form the sample's name::
 
     sample id = [prefix +] "<request id>/<completion index>"
 
-The caller's request id is ``RequestOutput.request_id`` in Python and derived from the ``id`` of an HTTP response. `LLM`
-numbers its requests from 0 in every process, so ranks (``RANK``, ``WORLD_SIZE``) with an engine each have a prefix by
-default. For others that write into one run (an engine that is started again) set ``LOGPROBE_RECORD=prefix=…``, in the
-engine's environment and here; set it to nothing where ranks name samples of an engine elsewhere.
+The caller's request id is ``RequestOutput.request_id`` in Python. Over HTTP it is derived from the ``id`` of the
+response. `LLM` numbers its requests from 0 in every process. Ranks (``RANK``, ``WORLD_SIZE``) with an engine each
+therefore have a prefix by default. For other engines that write into one run (such as a restarted one), set
+``LOGPROBE_RECORD=prefix=…`` in the engine's environment and here. Set it to an empty value where ranks name samples of
+a separate engine.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CHILD: Final = re.compile(r"(\d+)_(.*)", re.DOTALL)
 
 
 def sample_id(request_output: Any, completion_index: int = 0, *, prefix: str | None = None) -> str:
-    """Return the sample id of one completion, equal to the one that the plugin records.
+    """Return the sample id of one completion, equal to the plugin's.
 
     Args:
         request_output: a vLLM `RequestOutput`, or the request id (a string) that was given to `AsyncLLM.generate` or
@@ -56,13 +57,13 @@ def response_sample_id(
     """Return the sample id of one choice of an answer of ``vllm serve``.
 
     Args:
-        response_id: the ``id`` of the answer, ``cmpl-…`` or ``chatcmpl-…``; with a header ``X-Request-Id: x`` it ends
-            in ``x``.
-        choice_index: the ``index`` of the choice.
-        n: the ``n`` of the request.
-        prompts: number of prompts in the request; only ``/v1/completions`` takes more than one.
-        prefix: default: the option ``prefix`` of this process; ids of answers differ between servers, so ranks add
-            nothing.
+        response_id: ``id`` of the answer, ``cmpl-…`` or ``chatcmpl-…``. With a header ``X-Request-Id: x`` it ends in
+            ``x``.
+        choice_index: ``index`` of the choice.
+        n: ``n`` of the request.
+        prompts: number of prompts in the request. Only ``/v1/completions`` takes more than one.
+        prefix: prefix of the ids, by default the option ``prefix`` of this process. Answer ids differ between servers,
+            so ranks add no prefix.
 
     >>> response_sample_id("chatcmpl-x", 1, n=2, prefix="")
     'chatcmpl-x/1'
@@ -79,10 +80,10 @@ def response_sample_id(
 
 
 def sample_prefix() -> str:
-    """Return the option ``prefix`` of this process, else ``rank<RANK>-`` if ``WORLD_SIZE`` says that there are several,
-    else "".
+    """Return the prefix of this process's sample ids.
 
-    Ranks with an engine each number their requests from 0.
+    It is the option ``prefix``, else ``rank<RANK>-`` if ``WORLD_SIZE`` is above 1, else "". Ranks with an engine each
+    number their requests from 0.
     """
     prefix, rank = option("prefix"), os.environ.get("RANK", "")
     if prefix is not None:
@@ -93,10 +94,8 @@ def sample_prefix() -> str:
 
 def split_internal(internal_id: str, external_id: str | None) -> tuple[str, int]:
     """Return the caller's request id and the completion index of an internal id of vLLM.
-
-    With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the answer is exact. Without it, the form
-    of the internal id decides, and a caller's own id that starts with digits and an underscore would be taken for a
-    child's.
+     With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the result is exact. Without it, the form
+    of the internal id decides. A caller's id that starts with digits and an underscore is then mistaken for a child's.
 
     >>> split_internal("2_a-0123abcd", "a")
     ('a', 2)
@@ -122,11 +121,9 @@ def _child_index(internal_id: str, external_id: str) -> int:
 
 
 def trajectory(params: Any, internal_id: str, external_id: str | None) -> str | None:
-    """Return the name that the caller gave the sequence which a request is a part of:
-    ``SamplingParams.extra_args["logprobe_sample"]``.
-
-    Over HTTP it comes in ``vllm_xargs``. Of a request with ``n > 1`` each completion is a sequence:
-    ``<name>/<completion index>``.
+    """Return the caller's name of the sequence that contains a request.
+     It is ``SamplingParams.extra_args["logprobe_sample"]``, over HTTP in ``vllm_xargs``. With ``n > 1`` each completion
+    is a sequence named ``<name>/<completion index>``.
     """
     name = (getattr(params, "extra_args", None) or {}).get(TRAJECTORY_KEY)
     if name is None:
@@ -137,7 +134,7 @@ def trajectory(params: Any, internal_id: str, external_id: str | None) -> str | 
 
 
 def prompt_hash(token_ids: Iterable[int]) -> str:
-    """Return 16 hex digits that stand for the token ids of a prompt: BLAKE2b of their little-endian int32 bytes.
+    """Return 16 hex digits that identify a prompt: BLAKE2b of its token ids as little-endian int32 bytes.
 
     >>> prompt_hash([1, 2, 3])
     'd69c56745f6a3d9e'

@@ -1,13 +1,13 @@
-"""The `vllm.general_plugins` entry point: every vLLM process of the environment calls `register` when it starts.
+"""Entry point `vllm.general_plugins`: every vLLM process of the environment calls `register` when it starts.
 
-Nothing happens unless ``LOGPROBE_HOME`` is set (and ``LOGPROBE_RUN`` names the run); then the engine core of that
-process is watched, see `attach`. The front-end is never touched, so `LLM`, `AsyncLLM`, ``vllm serve`` with any number
-of API servers and other front-ends are all served alike.
+If ``LOGPROBE_HOME`` is set (and ``LOGPROBE_RUN`` names the run), the plugin watches the engine core of that process,
+see `attach`. It never changes the front-end. It therefore works with `LLM`, `AsyncLLM`, ``vllm serve`` with any number
+of API servers, and other front-ends.
 
 =========================  =======================================================================================
-``LOGPROBE_HOME``          where to record; unset: the plugin does nothing at all
+``LOGPROBE_HOME``          data directory; if unset, the plugin is inactive
 ``LOGPROBE_RUN``           the run
-``LOGPROBE_REPLICA``       name of this engine where there are several
+``LOGPROBE_REPLICA``       name of this engine, if there are several
 ``LOGPROBE_RECORD``        further options, see `environment`
 =========================  =======================================================================================
 """
@@ -38,7 +38,7 @@ def register() -> None:
 def flush(timeout: float = 10.0) -> bool:
     """Write all finished requests of engines in this process, for scripts that run the engine in their own process.
 
-    Returns True if all of it is durable, or if the plugin is not active.
+    Return True if all of them are durable, or if the plugin is not active.
     """
     if not os.environ.get("LOGPROBE_HOME"):
         return True

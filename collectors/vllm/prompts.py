@@ -1,8 +1,7 @@
-"""Choice of the prompts that are recorded, so that sequences can be scored again: none unless
-``LOGPROBE_RECORD=prompts=…`` says so.
+"""Selection of the prompts that are recorded for scoring sequences again, by ``LOGPROBE_RECORD=prompts=…``.
 
-The choice depends on the prompt alone: every replica keeps the same prompts, and all answers to one of them can be
-scored.
+By default no prompts are recorded. The selection depends on the prompt alone. Every replica therefore keeps the same
+prompts, and all answers to one of them can be scored.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _RANGE: Final = 1 << 64
 
 
 class PromptSample:
-    """Chooses prompts by their hash, each once.
+    """Selection of prompts by their hash, each once.
 
     Args:
-        share: 0 … 1, of the distinct prompts.
+        share: share of the distinct prompts, 0 … 1.
 
     >>> sample = PromptSample(1.0)
     >>> sample.ids([5, 6], "00000000000000ff")
@@ -39,8 +38,7 @@ class PromptSample:
         self._known: set[str] = set()
 
     def ids(self, prompt: Sequence[int], prompt_hash: str) -> NDArray[np.int32] | None:
-        """Return the token ids of a prompt that is to be written now, or None if it is not chosen or was written
-        before."""
+        """Return the token ids of a selected prompt to write now, or None if it is not selected or already written."""
         if prompt_hash in self._known or int(prompt_hash, 16) >= self._share * _RANGE:
             return None
         if len(self._known) >= _MOST_KNOWN:
@@ -50,7 +48,7 @@ class PromptSample:
 
 
 def prompt_share(health: Health) -> float:
-    """Return the share that the environment asks for. An invalid share is reported, and no prompts are recorded."""
+    """Return the share set in the environment. Report an invalid share and return 0."""
     text = option("prompts") or "0"
     try:
         share = float(text)

@@ -1,4 +1,4 @@
-"""Self-test: the classes of this vLLM against the plugin's expectations. It runs once per engine, before any hook."""
+"""Self-test of this vLLM's classes against the plugin's expectations. It runs once per engine, before any hook."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TOKENS: Final = np.array([[11, 7], [12, 8], [13, 9]], dtype=np.int32)
 
 
 def self_test(scheduler: Any) -> list[str]:
-    """Return the differences from the expected classes, empty if capture will work.
+    """Return the differences from the expected classes, or none if capture will work.
 
     Args:
-        scheduler: the engine's scheduler, which is only read.
+        scheduler: scheduler of the engine, which is only read.
     """
     problems = _unknown_methods(scheduler)
     if problems:

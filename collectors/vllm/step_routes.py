@@ -1,8 +1,8 @@
-"""Routes of a mixture of experts in what one step of an engine returns.
+"""Routes of a mixture of experts in the outputs of one engine step.
 
 vLLM (0.32, ``enable_return_routed_experts``) puts expert ids [positions, layers, experts per token] into the outputs of
-a step, for the positions that were computed since the last: the prompt's come with the first token, then one by one.
-The last of them predicted the newest token, so as many from the end as there are new tokens are theirs.
+a step. They cover the positions computed since the last step. Those of the prompt come with the first token, then one
+per token. The last position predicted the newest token, so the last n positions belong to n new tokens.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from logprobe.collectors.routes import fingerprints
 
 
 def returns_routes(vllm_config: Any) -> bool:
-    """Return whether this engine's outputs carry routes; false for a vLLM that cannot."""
+    """Return whether this engine's outputs carry routes, False if this vLLM does not support them."""
     auxiliary = getattr(vllm_config, "aux_output_config", None)
     return bool(getattr(auxiliary, "enable_return_routed_experts", False))
 
 
 def routes_of_step(outputs_by_client: dict[int, Any]) -> Iterator[tuple[str, int, NDArray[np.uint16]]]:
-    """Yield request id, token count and the fingerprints [≤ tokens, layers] of the newest tokens of every output.
+    """Yield request id, token count and fingerprints [≤ tokens, layers] of the newest tokens of every output.
 
-    All of a step go through one call: one per request would cost more than the rest of capture together.
+    One call processes all outputs of a step. One call per request would cost more than the rest of capture together.
     """
     counted: list[tuple[str, int, int]] = []
     pieces: list[NDArray[Any]] = []

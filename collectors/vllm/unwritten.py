@@ -1,7 +1,7 @@
-"""Upper bound on what an engine loses if it is killed now, recorded beforehand.
+"""Upper bound on an engine's losses if it is killed, recorded in advance.
 
-The bound is written whenever it grows, when it has become far too large, and when nothing is left. Between two looks (a
-tick of the emitter) requests may arrive that it does not know of.
+The bound is written when it grows, when it has become far too large, and when no data is left. It does not cover
+requests that arrive between two checks (ticks of the emitter).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _FAR_TOO_LARGE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """At most so many sequences, and tokens of theirs; `tokens` is None where a request has no limit."""
+    """Upper bound on unwritten sequences and their tokens. `tokens` is None if a request has no limit."""
 
     sequences: int = 0
     tokens: int | None = 0
 
     @classmethod
     def of(cls, sequences: Iterable[Sequence]) -> Unwritten:
-        """Return the bound for running requests and for finished ones that are not written yet."""
+        """Return the bound for running requests and for finished ones that are not yet written."""
         limits = [_limit(sequence) for sequence in sequences]
         return cls(len(limits), None if None in limits else sum(limit or 0 for limit in limits))
 
@@ -46,7 +46,7 @@ class Unwritten:
 
 
 def _limit(sequence: Sequence) -> int | None:
-    """Return the number of tokens that a request may have in the end."""
+    """Return the maximum final number of tokens of a request, or None without a limit."""
     if sequence.finish_reason is not None:
         return len(sequence.tokens)
     limit = getattr(sequence.params, "max_tokens", None)

@@ -1,1 +1,1 @@
-"""Weights of an engine: readings of its workers, and the updates that it saw."""
+"""Weights of an engine: readings of its workers, and observed updates."""

@@ -1,8 +1,8 @@
-"""LoRA adapters that a worker loads, whatever caused the load: a request, a call, or a process that holds the worker.
+"""LoRA adapters that a worker loads because of a request, a call, or a process that holds the worker.
 
-vLLM reads an adapter again after it was evicted, and a request with ``load_inplace=True`` has it read at every step.
-All of that passes through one method of the worker's adapter manager. What was read is hashed whole, so that the same
-content read again is known to be the same; it is told in the worker's own thread, before the step's outputs are.
+vLLM reads an adapter again after its eviction. A request with ``load_inplace=True`` causes a read at every step. All
+reads pass through one method of the worker's adapter manager. The content is hashed completely, so that equal content
+is recognized. The worker's own thread reports it before the step's outputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _WATCHED: Final[weakref.WeakSet[AdapterLoads]] = weakref.WeakSet()
 
 
 class AdapterLoads:
-    """The adapters that one worker loads, told to its engine. Called from the worker's thread, `send` from any."""
+    """Adapters that one worker loads, reported to its engine.
+
+    Any thread may call `send`, and only the worker's thread the other methods.
+    """
 
     def __init__(self, worker: Any, exchange: Exchange) -> None:
         self._worker = weakref.ref(worker)
@@ -42,12 +45,12 @@ class AdapterLoads:
         _WATCHED.add(self)
 
     def are_of(self, manager: Any) -> bool:
-        """Return whether `manager` has this worker's adapters."""
+        """Return whether `manager` holds this worker's adapters."""
         runner = getattr(self._worker(), "model_runner", None)
         return getattr(runner, "lora_manager", None) is manager
 
     def within_step(self, execute_model: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap `execute_model`, during which it is known which step runs."""
+        """Wrap `execute_model` to record the time of the current step."""
 
         def stepping(*args: Any, **kwargs: Any) -> Any:
             step = args[0] if args else kwargs.get("scheduler_output")
@@ -60,7 +63,7 @@ class AdapterLoads:
         return stepping
 
     def loaded(self, request: Any, model: Any, began: float) -> None:
-        """Note that `model` was read for `request` since `began`."""
+        """Record that `model` was read for `request` since `began`."""
         content: Fingerprint | None = None
         with Guard(self._health, "vllm_worker.read_adapter", cost=False):
             content = fingerprint_of(model)
@@ -88,7 +91,7 @@ class AdapterLoads:
             self.send()
 
     def send(self) -> None:
-        """Write unreported adapters. Raise `OSError`, after which it is tried again."""
+        """Write unreported adapters. Raise `OSError`, after which the next call retries."""
         with self._sending:
             while self._unsent:
                 self._exchange.adapters.append(self._unsent[0])
@@ -96,8 +99,7 @@ class AdapterLoads:
 
 
 def watch_adapters() -> None:
-    """Watch every adapter that is loaded in this process from now on. If that is impossible, versions of adapters are
-    unknown."""
+    """Watch every adapter that this process loads from now on. If that is impossible, adapter versions are unknown."""
     if can_watch_adapters():
         from vllm.lora.worker_manager import WorkerLoRAManager  # noqa: PLC0415
 
@@ -107,7 +109,7 @@ def watch_adapters() -> None:
 
 
 def can_watch_adapters() -> bool:
-    """Return whether this vLLM has the method that every way to load an adapter has in common."""
+    """Return whether this vLLM has the method through which all adapter loads pass."""
     from vllm.lora.worker_manager import WorkerLoRAManager  # noqa: PLC0415
 
     return callable(getattr(WorkerLoRAManager, "_load_adapter", None))
@@ -126,7 +128,7 @@ def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fingerprint_of(model: Any) -> Fingerprint:
-    """Return a hash of all values of each tensor of an adapter as vLLM read it, and of their scales."""
+    """Return a hash of all values of each tensor of an adapter as vLLM read it, and of the tensors' scales."""
     tensors = dict(_tensors(model))
     return Fingerprint(tuple(tensors), np.array([zlib.crc32(data) for data in tensors.values()], np.uint32))
 
@@ -145,7 +147,7 @@ def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _written(path: Path) -> float | None:
-    """Return when an adapter's files were last changed, or put there, on the monotonic clock, or None if unknown."""
+    """Return the last change or creation time of an adapter's files on the monotonic clock, or None if unknown."""
     try:
         changed = [path.lstat().st_ctime, path.stat().st_ctime]
         changed += [file.stat().st_ctime for file in path.glob("adapter_*")]

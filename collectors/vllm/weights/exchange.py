@@ -1,11 +1,12 @@
 """Messages about weights between an engine core and its workers: files in a folder that both can name.
 
-    <home>/readings/<run>/<engine>/asked.jsonl             the engine core wants the weights to be read, and why
-    <home>/readings/<run>/<engine>/<worker>.jsonl          what a worker read
-    <home>/readings/<run>/<engine>/<worker>.effective.json what a worker chose when it started
+    <home>/readings/<run>/<engine>/asked.jsonl             requests of the engine core for readings
+    <home>/readings/<run>/<engine>/<worker>.jsonl          readings of a worker
+    <home>/readings/<run>/<engine>/<worker>.effective.json choices of a worker at its start
     <home>/readings/<run>/<engine>/adapters.lines          LoRA adapters that the first worker loaded
 
-Workers may be threads of the engine's process, processes beside it or on other machines; all of them know the home.
+Workers may be threads of the engine's process, or other processes on this or another machine. All of them know the data
+directory.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ ONLY: Final = "only"  # file name of an engine's only worker
 
 
 class Told(TypedDict):
-    """A worker's line. Its moments are on the monotonic clock of `machine`, `wall` seconds behind the wall clock."""
+    """Line of a worker. Its times are on the monotonic clock of `machine`, `wall` seconds behind the wall clock."""
 
     machine: str | None
     wall: float
 
 
 class Answer(Told):
-    """Reading of a worker's weights. `keys`: keys of `hashes`, if they differ from those of the line before."""
+    """Reading of a worker's weights. `keys`: keys of `hashes`, if they differ from those of the previous line."""
 
     reason: str
     began: float
@@ -59,14 +60,14 @@ class Loaded(Told):
 
 
 def folder_of(vllm_config: Any) -> Path:
-    """Return the folder of an engine. Raise `ConfigurationError` if the environment names no recording."""
+    """Return the folder of an engine. Raise `ConfigurationError` if the environment names no data directory or run."""
     home, run = home_and_run()
     index = getattr(vllm_config.parallel_config, "data_parallel_index", 0)
     return home / "readings" / run_dir(home, run).name / f"{vllm_config.instance_id}-{index}"
 
 
 def worker_name(vllm_config: Any, rank: int) -> str | None:
-    """Return the name of a worker's part of the model, or None if it has all of it.
+    """Return the name of a worker's part of the model, or None if it has the whole model.
 
     >>> from types import SimpleNamespace as Some
     >>> worker_name(Some(parallel_config=Some(world_size=4, tensor_parallel_size=2, pipeline_parallel_size=2)), 3)
@@ -81,7 +82,7 @@ def worker_name(vllm_config: Any, rank: int) -> str | None:
 
 
 class Exchange:
-    """The folder of one engine. Everything here may raise `OSError`."""
+    """Folder of one engine. Every method may raise `OSError`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -109,7 +110,7 @@ class Exchange:
         return [cast("Loaded", line) for line in self.adapters.read_new()]
 
     def write_effective(self, worker: str | None, document: Mapping[str, object]) -> None:
-        """Write the choices that a worker made at its start, in one step."""
+        """Write the choices of a worker at its start atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{worker or ONLY}.effective.json"
         unfinished = path.with_suffix(f".{os.getpid()}")
@@ -117,11 +118,11 @@ class Exchange:
         unfinished.replace(path)
 
     def effective(self) -> dict[str, object]:
-        """Return the choices of the engine's first worker, empty if unknown."""
+        """Return the choices of the engine's first worker, or an empty mapping if unknown."""
         for path in sorted(self.folder.glob("*.effective.json")):
             return dict(json.loads(path.read_text(encoding="utf-8")))
         return {}
 
     def remove(self) -> None:
-        """Remove the folder of an engine that ended."""
+        """Remove the folder of an engine at its end."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""`weights` records from the readings of an engine's workers.
+"""Conversion of the readings of an engine's workers to `weights` records.
 
-A reading says when it was taken and what the engine itself knew of the version then; the monitor adds what was marked.
-Weights that changed between two readings without a load or a label are unknown since the first of the two, unless they
-were marked: the record says so, too.
+A reading has its time and the engine's own knowledge of the version. The monitor adds the marks. Weights may change
+between two readings without a load or a label. Unless they were marked, they are then unknown since the first reading,
+and the record reports this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLOCKS_DIFFER: Final = 1.0  # seconds, between machines
 
 @dataclass(frozen=True)
 class Reading:
-    """Weights of one worker; moments are on the engine's monotonic clock."""
+    """Weights of one worker, with times of the engine's monotonic clock."""
 
     worker: str | None
     reason: str
@@ -40,14 +40,14 @@ class Reading:
 
 
 class Sight:
-    """The engine's clocks, as its records of weights state them."""
+    """Clocks of the engine, as stated in its records of weights."""
 
     def __init__(self, clock: Clock, started: float) -> None:
         self._clock = clock
         self._started = started
 
     def seen(self, began: float, ended: float, decided: float | None) -> dict[str, int | None]:
-        """Return when weights were seen, and when the engine last heard what they are, as `SEEN` in the schema."""
+        """Return the times of a reading and of the engine's last version decision, as `SEEN` in the schema."""
         set_at = self._clock.jumped_at
         return {
             "began": micros(began),
@@ -59,12 +59,12 @@ class Sight:
         }
 
     def wall(self, moment: float | None) -> datetime | None:
-        """Return a moment on the wall clock."""
+        """Convert a time of the monotonic clock to the wall clock."""
         return None if moment is None else datetime.fromtimestamp(self._clock.wall(moment), UTC)
 
 
 class Fingerprints:
-    """The readings of one engine; used by its emitter's thread alone."""
+    """Readings of one engine, used only by its emitter's thread."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Fingerprints:
         *,
         caches: bool | None = None,
     ) -> None:
-        """`caches`: whether the engine keeps what it computed of prefixes."""
+        """Set up the readings. `caches`: true if the engine has a prefix cache, or None if unknown."""
         self._exchange = exchange
         self._timeline = timeline
         self._adapters = adapters
@@ -90,11 +90,11 @@ class Fingerprints:
         self._used: dict[str, tuple[Fingerprint, float]] = {}  # adapter → content that was said, and of which moment
 
     def ask(self, reason: str) -> None:
-        """Have the weights read soon. Raises `OSError`."""
+        """Request a reading of the weights. Raise `OSError`."""
         self._exchange.asked.append({"reason": reason})
 
     def write(self, recorder: Recorder, replica: str | None, *, everything: bool = False) -> None:
-        """Write the readings of workers that say something new. Raises `OSError`."""
+        """Write the readings of workers that contain news. Raise `OSError`."""
         now = time.monotonic()
         if now < self._next_look and not everything:
             return
@@ -106,7 +106,7 @@ class Fingerprints:
                 self._write(last, None, recorder, replica)
 
     def take_adapters(self, recorder: Recorder, replica: str | None) -> None:
-        """Take the adapters that workers have loaded. Raises `OSError`."""
+        """Record the adapters that workers have loaded. Raise `OSError`."""
         for line in self._exchange.new_adapters():
             began, _ = self._moments(line, line["began"], line["began"])
             moment = began if line["step"] is None else float(line["step"])
@@ -129,7 +129,7 @@ class Fingerprints:
                 )
 
     def write_adapter(self, name: str, runs: Iterable[Run], recorder: Recorder, replica: str | None) -> None:
-        """Write the content that was loaded when tokens were sampled, if it is another one or was said long ago."""
+        """Write the adapter content that sampled the tokens, if it is new or its last record is old."""
         for run in runs:
             if run.content is None:
                 continue
@@ -170,7 +170,7 @@ class Fingerprints:
         self._write(reading, None if same else last, recorder, replica)
 
     def _write(self, reading: Reading, before: Reading | None, recorder: Recorder, replica: str | None) -> None:
-        """`before`: the worker's last reading, if it had other weights."""
+        """Write a reading. `before`: the worker's last reading if its weights differed, else None."""
         self._said[reading.worker] = reading.began
         (known,) = self._timeline.runs([reading.began])
         version, decided = known.version, known.at
@@ -202,18 +202,18 @@ class Fingerprints:
         )
 
     def _moments(self, told: Told, began: float, ended: float) -> tuple[float, float]:
-        """Return bounds of a time span on the engine's monotonic clock."""
+        """Return bounds of a worker's time span on the engine's monotonic clock."""
         unsure = 0.0 if _is_ours(told) else _CLOCKS_DIFFER
         shift = self._shift(told)
         return began + shift - unsure, ended + shift + unsure
 
     def _shift(self, told: Told) -> float:
-        """Return the distance from a worker's monotonic clock to the engine's."""
+        """Return the offset from a worker's monotonic clock to the engine's."""
         return 0.0 if _is_ours(told) else told["wall"] - self._clock.offset
 
 
 def micros(seconds: float) -> int:
-    """Return whole microseconds; of an infinite time one that no mark is made after."""
+    """Return whole microseconds. An infinite time becomes one after every mark."""
     return round(min(seconds * 1e6, LARGEST))
 
 

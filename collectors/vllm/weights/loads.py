@@ -1,8 +1,8 @@
 """Calls on an engine's workers that leave its weights unchanged.
 
-Judging by name what loads weights is hopeless: a framework calls its own function `sync`, a lambda or ``apply_model``.
-So the question is turned round. The calls below are vLLM's own and harmless; after any other the weights are unknown
-until a label or mark names them. A framework's own harmless calls can be named: ``LOGPROBE_RECORD=harmless=a:b``.
+Names do not reveal which calls load weights, because a framework may call its own function `sync`, a lambda or
+``apply_model``. This module therefore lists harmless calls of vLLM. After any other call the weights are unknown until
+a label or mark names them. A user can add a framework's harmless calls: ``LOGPROBE_RECORD=harmless=a:b``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HARMLESS: Final = frozenset((*_OF_EVERY_STEP, *_OF_THE_START, *_THAT_LOOK, *_AR
 
 
 def may_change_weights(method: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
-    """Return whether `collective_rpc(method, kwargs=kwargs)` may change the weights. A function may do anything.
+    """Return whether `collective_rpc(method, kwargs=kwargs)` may change the weights. A function always may.
 
     >>> [may_change_weights(method) for method in ("execute_model", "compute_weight_checksums", "pull", len)]
     [False, False, True, True]

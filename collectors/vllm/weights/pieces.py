@@ -1,8 +1,8 @@
-"""An engine's parameters as the tensors of the checkpoint that they were loaded from, as far as that can be said.
+"""Parameters of an engine as the tensors of their checkpoint, as far as they can be identified.
 
-vLLM fuses some tensors (q, k and v; gate and up), pads vocabularies, and wraps layers for LoRA. Rows of a fused
-parameter are tensors of their own here, under the checkpoint's names. What is packed for a kernel has another shape or
-dtype and so another key: it is compared with other engines, never with a trainer.
+vLLM fuses some tensors (q, k and v; gate and up), pads vocabularies, and wraps layers for LoRA. This module treats rows
+of a fused parameter as separate tensors under the checkpoint's names. A parameter packed for a kernel has another shape
+or dtype and therefore another key. It is compared with other engines, but never with a trainer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logprobe.collectors.fingerprint import key, places, sampleable
 
 @dataclass(frozen=True)
 class Piece:
-    """`rows` rows of a parameter from `first` on (None: all), and the places of its values within the parameter."""
+    """Rows of a parameter as one tensor of the checkpoint, with the positions of its values within the parameter."""
 
     key: str
     owner: weakref.ref[Any]  # the module: a weak one, so that nothing of ours keeps weights in memory
@@ -29,7 +29,7 @@ class Piece:
     count: int
 
     def tensor(self) -> Any | None:
-        """Return the present parameter, or None if its kind of tensor has changed."""
+        """Return the current parameter, or None if its shape or dtype has changed."""
         module = self.owner()
         tensor = None if module is None else module._parameters.get(self.attribute)  # noqa: SLF001 - else a search
         if tensor is None or tuple(tensor.shape) != self.shape or str(tensor.dtype) != self.dtype:
@@ -38,7 +38,7 @@ class Piece:
 
 
 def pieces(model: Any) -> list[Piece]:
-    """Return all tensors of a model that can be sampled. A tensor that two layers share is returned once."""
+    """Return all tensors of a model that can be sampled. A tensor shared by two layers is returned once."""
     fused = _fused(model)
     parts: list[Piece] = []
     seen: set[int] = set()
@@ -67,8 +67,7 @@ def _of(prefix: str, module: Any, attribute: str, tensor: Any, fused: Mapping[st
 def _named_rows(
     prefix: str, module: Any, tensor: Any, fused: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield the names of the checkpoint's modules, with the first row and the number of rows that each has of a
-    parameter."""
+    """Yield the names of the checkpoint's modules in a parameter, each with its first row and its number of rows."""
     prefix = prefix.removesuffix(".base_layer")
     parent, _, own = prefix.rpartition(".")
     names, sizes = fused.get(own, ()), getattr(module, "output_partition_sizes", None) or ()
@@ -94,13 +93,15 @@ def _fused(model: Any) -> dict[str, Sequence[str]]:
 
 
 def _experts_of(module: Any) -> str:
-    """Return the suffix that says which rank's experts these are, or "" if experts are not spread over ranks. Other
-    ranks have others under the same name."""
+    """Return the suffix of this rank's experts, or "" if experts are not spread over ranks.
+
+    Other ranks have other experts under the same name.
+    """
     config = getattr(module, "moe_parallel_config", module)
     size = getattr(config, "ep_size", 1)
     return f"@ep{getattr(config, 'ep_rank', 0)}/{size}" if isinstance(size, int) and size > 1 else ""
 
 
 def _moves(module: Any) -> bool:
-    """Return whether vLLM itself moves the weights of a layer around: expert-parallel load balancing."""
+    """Return whether vLLM itself moves the weights of a layer, for expert-parallel load balancing."""
     return bool(getattr(module, "enable_eplb", False))

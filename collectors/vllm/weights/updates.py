@@ -1,9 +1,9 @@
-"""Weight updates as an engine process sees them, put together from the calls that pass through it.
+"""Weight updates of an engine process, reconstructed from the calls that pass through it.
 
-An update is a window between two scheduled steps in which something happened to the weights: a pause, calls that load
-weights, a reset of the prefix cache, a new label, a wake-up. It opens with the first such call and closes with the
-first step after it (and after the resume, when there was a pause). Pure: times come in as arguments, in seconds of the
-monotonic clock.
+An update is a window between two scheduled steps that contains an event of the weights. Events are a pause, calls that
+load weights, a reset of the prefix cache, a new label and a wake-up. The window opens with the first of these calls. It
+closes with the first step afterwards, after the resume if there was a pause. The module is pure. Times are arguments,
+in seconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Update:
-    """One observed update. None: not observed."""
+    """Observed update. A value of None was not observed."""
 
     after: float  # the last step before it
     requested_at: float | None = None  # the pause
@@ -37,7 +37,7 @@ class Update:
 
 
 class UpdateObserver:
-    """Collects `Update`s of one engine; called from the engine's thread."""
+    """Collector of the `Update`s of one engine, called from the engine's thread."""
 
     def __init__(self) -> None:
         self.open: Update | None = None
@@ -46,31 +46,31 @@ class UpdateObserver:
         self._paused = False
 
     def step(self, now: float) -> None:
-        """Note that a step with work was scheduled."""
+        """Record that a step with work was scheduled."""
         if self.open is not None and not self._paused:
             self._close(now)
         self._after = now
 
     def end(self, now: float) -> None:
-        """End the update in progress: the engine shuts down."""
+        """End the update in progress when the engine shuts down."""
         if self.open is not None:
             self._close(now)
 
     def paused(self, now: float, mode: str) -> None:
-        """Note that generation pauses in `mode` (abort, wait, keep)."""
+        """Record that generation pauses in `mode` (abort, wait, keep)."""
         update = self._current()
         self._paused = True
         update.requested_at = update.requested_at or now
         update.pause_mode = mode
 
     def resumed(self, now: float) -> None:
-        """Note that generation continues."""
+        """Record that generation continues."""
         if self._paused:
             self._paused = False
             self._current().resumed_at = now
 
     def loaded(self, method: str, started: float, ended: float, tensors: int | None) -> None:
-        """Note that a call that loads weights ran from `started` to `ended`."""
+        """Record that a call that loads weights ran from `started` to `ended`."""
         update = self._current()
         update.calls[method] += 1
         update.started_at = update.started_at or started
@@ -79,13 +79,13 @@ class UpdateObserver:
             update.tensors = (update.tensors or 0) + tensors
 
     def labelled(self, now: float) -> None:
-        """Note that the engine was told a weight version."""
+        """Record that the engine received a weight version."""
         update = self._current()
         update.labelled = True
         update.applied_at = update.applied_at or now
 
     def cache_reset(self, *, successful: bool) -> None:
-        """Note that the prefix cache was reset, or could not be."""
+        """Record that the prefix cache was reset, or that the reset failed."""
         update = self._current()
         update.cache_reset = successful or bool(update.cache_reset)
 
@@ -107,7 +107,7 @@ def method_name(method: Any) -> str:
 
 
 def count_tensors(kwargs: Mapping[str, Any] | None) -> int | None:
-    """Return the number of tensors that an ``update_weights`` call names, or None if it does not say."""
+    """Return the number of tensors named by an ``update_weights`` call, or None if it names none."""
     info = (kwargs or {}).get("update_info")
     names = info.get("names") if isinstance(info, dict) else getattr(info, "names", None)
     return len(names) if isinstance(names, list | tuple) else None

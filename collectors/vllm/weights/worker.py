@@ -1,14 +1,13 @@
 """Weight readings inside a worker, the process that holds the weights: a few values of every tensor, on request.
 
-What is loaded as a LoRA adapter it says without being asked (see `adapter_loads`).
+The worker also reports loaded LoRA adapters without a request (see `adapter_loads`).
 
-Reading happens in the worker's own thread, after a step, so no load of vLLM's own and no capture of a CUDA graph is
-under way. On an accelerator that launches small kernels on the step's stream and a copy on a stream beside it; nothing
-waits for them, later steps look whether they are done. Hashing and writing is left to a thread of ours. A reading that
-differs from the one before is taken again: only what was found twice is reported, since a colocated trainer may be in
-the middle of writing.
+The worker's own thread reads after a step, so that no load by vLLM and no capture of a CUDA graph is in progress. On an
+accelerator it launches small kernels on the step's stream and a copy on a side stream. It does not wait for them. Later
+steps check for their completion. A separate thread hashes and writes. A reading that differs from the previous one is
+repeated. Only repeated values are reported, since a colocated trainer may be writing during a reading.
 
-Together this uses at most a thousandth of the time that has passed.
+In total, readings use at most a thousandth of the elapsed time.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _AGAIN: Final = "again"
 
 @dataclass(frozen=True)
 class _Sample:
-    """Values [tensors, VALUES] as float32, and when they were read."""
+    """Values [tensors, VALUES] as float32, and the times of their reading."""
 
     reason: str
     began: float
@@ -57,7 +56,7 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Copy:
-    """Values being copied from an accelerator: `block` has them once all `events` have happened."""
+    """Values in transfer from an accelerator. `block` holds them once all `events` have completed."""
 
     reason: str
     began: float
@@ -67,8 +66,7 @@ class _Copy:
 
 
 class WeightReader:
-    """Reads the weights of one worker. `after_step` is the worker's thread's; everything else happens in a thread of
-    ours."""
+    """Reader of the weights of one worker. The worker's thread calls `after_step`. A separate thread does the rest."""
 
     def __init__(self, worker: Any, exchange: Exchange, name: str | None, loads: AdapterLoads | None = None) -> None:
         self.due = False  # whether `after_step` has anything to do
@@ -95,7 +93,7 @@ class WeightReader:
         self._thread = threading.Thread(target=self._run, name="logprobe-weights", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start the thread that listens for requests."""
         self._thread.start()
 
     # --- The worker's thread ---
@@ -117,17 +115,17 @@ class WeightReader:
             self._exchange.write_effective(self._name, look())
 
     def sleeps(self) -> None:
-        """Wait until nothing of ours reads the weights: their memory is about to go."""
+        """Wait until no reading accesses the weights, since their memory is about to be freed."""
         self._asleep = True
         with Guard(self._health, "vllm_worker.settle", cost=False):
             self._settle()
 
     def steps(self) -> None:
-        """Note that a step ran, so the weights are there."""
+        """Record that a step ran, so the weights are in memory."""
         self._asleep = False
 
     def read_at_the_end(self) -> None:
-        """Read the weights of an engine that ends. Twice, since only repeated readings count."""
+        """Read the weights of an ending engine twice, since only repeated readings count."""
         with Guard(self._health, "vllm_worker.read_at_the_end", cost=False):
             for _ in range(0 if self._asleep else 2):
                 self._settle()
@@ -166,8 +164,7 @@ class WeightReader:
         self._copy = None
 
     def _tensors(self, model: Any) -> list[tuple[Any, int, int, int]]:
-        """Return the parameters with the places to read; planned again where one is another kind of tensor than it
-        was."""
+        """Return the parameters with the positions to read. Plan again if a parameter's shape or dtype has changed."""
         planned = self._planned_for is not None and self._planned_for() is model
         tensors = [piece.tensor() for piece in self._plan] if planned else [None]
         if any(tensor is None for tensor in tensors):
@@ -199,8 +196,7 @@ class WeightReader:
         self.due = self._copy is not None or (bool(self._wanted) and self._affordable(now))
 
     def _affordable(self, now: float) -> bool:
-        """Return whether another reading is affordable. The first answer costs once what libraries need to get going;
-        it is not counted."""
+        """Return whether another reading is affordable. The first answer does not count, since it starts libraries."""
         if self._once is None:
             return True
         return self.spent + time.thread_time() - self._once <= _AT_ONCE + _SHARE * (now - self._started)
@@ -215,7 +211,7 @@ class WeightReader:
 
 
 class Reporter:
-    """Turns samples into answers, of which only repeated ones count."""
+    """Converter of samples to answers. Only repeated samples count."""
 
     def __init__(self, send: Callable[[Answer], None]) -> None:
         self._send = send
@@ -224,7 +220,7 @@ class Reporter:
         self._keys: tuple[str, ...] | None = None
 
     def take(self, sample: _Sample) -> bool:
-        """Return whether the weights have to be read again before anything can be said."""
+        """Process a sample and return whether the weights must be read again before a report."""
         now = _fingerprint(sample)
         if now.digest == self._stable:
             self._answer(sample, now)
@@ -265,7 +261,7 @@ def _fingerprint(sample: _Sample) -> Fingerprint:
 
 
 def watch(worker: Any, config: Any) -> None:
-    """Read the weights of `worker`, vLLM's worker in this process, whenever its engine asks."""
+    """Read the weights of `worker`, vLLM's worker in this process, at each request of its engine."""
     if not callable(getattr(worker, "execute_model", None)) or hasattr(worker, "logprobe_reader"):
         return
     rank = int(getattr(worker, "rank", 0)) % max(config.parallel_config.world_size, 1)
@@ -287,7 +283,7 @@ def watch(worker: Any, config: Any) -> None:
 
 
 def _look_after(original: Callable[..., Any], worker: Any, config: Any, reader: WeightReader) -> Callable[..., Any]:
-    """Wrap the last call before requests come, when the choices for them are known."""
+    """Wrap the last call before requests arrive, when the worker's choices are known."""
 
     def compile_or_warm_up_model(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
