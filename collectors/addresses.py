@@ -69,11 +69,9 @@ def checked(address: str) -> str:
     's3://bucket/team'
     """
     if not _ADDRESS.fullmatch(address) or len(os.fsencode(quote(address, safe=""))) > _NAME_BYTES:
-        raise ConfigurationError(
-            f"{address!r} is not the address of a bucket; write s3://BUCKET/FOLDER, gs:// or az://"
-        )
+        raise ConfigurationError(f"{address!r} is not the address of a bucket; use s3://BUCKET/FOLDER, gs:// or az://")
     if importlib.util.find_spec("obstore") is None:
-        raise ConfigurationError(f"{address}: buckets need the package 'obstore'; pip install 'logprobe[bucket]'")
+        raise ConfigurationError(f"{address}: buckets need the package 'obstore'; run: pip install 'logprobe[bucket]'")
     return address.rstrip("/")
 
 
@@ -87,9 +85,7 @@ def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.
     """
     named = os.fsdecode(home)
     if _OTHER.match(named) and not is_address(named):
-        raise ConfigurationError(
-            f"{named!r} is neither a folder nor a bucket; write s3://BUCKET/FOLDER, gs:// or az://"
-        )
+        raise ConfigurationError(f"{named!r} is neither a folder nor a bucket; use s3://BUCKET/FOLDER, gs:// or az://")
     if not is_address(named):
         return _absolute(named)
     address = checked(named)
@@ -106,7 +102,7 @@ def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"{error.filename or above}: records cannot wait here for {address} ({error.strerror or error}); set "
+            f"{error.filename or above}: records for {address} cannot wait here ({error.strerror or error}); set "
             f"{_STATE} to a folder on a disk of this machine"
         ) from error
     return folder
@@ -117,9 +113,7 @@ def _absolute(path: str) -> Path:
     try:
         return Path(path).expanduser().absolute()
     except (RuntimeError, OSError) as error:  # of a user without a home folder; the working directory was removed
-        raise ConfigurationError(
-            f"{path}: not a path that can be used here ({error}); write an absolute one"
-        ) from error
+        raise ConfigurationError(f"{path}: the path cannot be resolved ({error}); use an absolute one") from error
 
 
 def address_of(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:

@@ -134,26 +134,26 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
         document = json.loads(data)
         signature = document.pop("signature", None)
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise DirectiveError(f"not a directive: {error}") from error
+        raise DirectiveError(f"not a directive: {error}; issue it again") from error
     if key is not None and not _is_signed(document, signature, key):
         raise DirectiveError(
             "the directive's signature is missing or wrong; give trainer and service the same directive.key"
         )
     if document.get("format") != FORMAT:
         raise DirectiveError(
-            f"directives of format {document.get('format')!r}; this logprobe supports {FORMAT}: upgrade"
+            f"directives have format {document.get('format')!r}, and this logprobe supports {FORMAT}; upgrade logprobe"
         )
     if document.get("run") != run:
-        raise DirectiveError(f"directives of run {document.get('run')!r}, not of {run!r}")
+        raise DirectiveError(f"directives of run {document.get('run')!r}, not of {run!r}; issue them again")
     try:
         entries = tuple(Entry.parse(entry) for entry in document["entries"])
         stopped = document["stopped"]
     except (LookupError, TypeError, ValueError) as error:  # ConfigurationError is a ValueError
         raise DirectiveError(
-            f"an invalid directive ({error}); do service and trainer have the same version?"
+            f"invalid directive ({error}); install the same version for service and trainer"
         ) from error
     if any(later.from_step <= earlier.from_step for earlier, later in pairwise(entries)):
-        raise DirectiveError("directives out of order")
+        raise DirectiveError("directives out of order; issue them again")
     return Directives(run, entries, stopped=stopped is not False)
 
 
@@ -206,8 +206,8 @@ class DirectiveFile:
         if status.st_uid not in owners or status.st_mode & _OTHERS_WRITE:
             raise DirectiveError(
                 f"{self.path} belongs to user {status.st_uid} or can be changed by others; unsigned directives are "
-                "accepted only if the home's "
-                "owner wrote them: let the service alone write there, or sign them (docs/correction.md)"
+                "accepted only from the owner of the "
+                "data directory; let only the service write there, or sign them (docs/correction.md)"
             )
         return data
 
@@ -219,7 +219,7 @@ class DirectiveFile:
         with open_no_follow(self.path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", str(self.path))
+                raise OSError(errno.EINVAL, "not a regular file; remove it", str(self.path))
             return file.read(_MOST_BYTES), status
 
     def write(self, directives: Directives, key: bytes | None) -> None:
@@ -261,9 +261,9 @@ def directive_key(home: Path | None, environment: Mapping[str, str] = os.environ
         except OSError as error:
             raise ConfigurationError(f"{path} cannot be read ({error}); make it readable for this user") from error
         if stat.S_ISREG(mode) and mode & _KEY_NOT_FOR:
-            raise ConfigurationError(f"{path}: anyone who can read it can sign; run: chmod 640 {path}, or 600")
+            raise ConfigurationError(f"{path}: anyone who can read it can sign; run: chmod 640 {path}")
     if key is not None and len(key) < _SHORTEST_KEY:
-        raise ConfigurationError(f"{source}: a key needs at least {_SHORTEST_KEY} bytes; e.g. `openssl rand -hex 32`")
+        raise ConfigurationError(f"{source} has less than {_SHORTEST_KEY} bytes; create a key: openssl rand -hex 32")
     return key
 
 
@@ -282,5 +282,5 @@ def _bytes(text: str) -> bytes:
 
 def _whole(value: object) -> int:
     if type(value) is not int:
-        raise DirectiveError(f"{value!r} is not a whole number")
+        raise DirectiveError(f"directive: {value!r} is not a whole number; issue it again")
     return value

@@ -145,7 +145,7 @@ def _write_all(descriptor: int, content: bytes | memoryview, path: Path) -> None
     while view:  # a full disk may take a part without an error
         written = os.write(descriptor, view)
         if written == 0:
-            raise OSError(errno.ENOSPC, "nothing more can be written", str(path))
+            raise OSError(errno.ENOSPC, "the disk is full; free some space", str(path))
         view = view[written:]
 
 

@@ -45,11 +45,11 @@ def fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
     """
     if experts_NLK.ndim != 3 or experts_NLK.dtype.kind not in "iu":  # noqa: PLR2004
         raise InputError(
-            f"routes: expected whole numbers [tokens, layers, experts], not {experts_NLK.dtype} {experts_NLK.shape}"
+            f"routes: {experts_NLK.dtype} {experts_NLK.shape}; pass whole numbers [tokens, layers, experts]"
         )
     tokens, layers, places = experts_NLK.shape
     if experts_NLK.size and int(experts_NLK.max()) >= _EXPERTS:
-        raise InputError(f"routes: expert {experts_NLK.max()}; ids must be below {_EXPERTS}")
+        raise InputError(f"routes: expert {experts_NLK.max()} is out of range; pass ids below {_EXPERTS}")
     result = np.full((tokens, layers), NO_ROUTE, np.uint16)
     rows = max(1, _CHUNK // max(1, layers))
     for start in range(0, tokens if places else 0, rows):
@@ -121,12 +121,12 @@ def _check(pieces: Sequence[arrays.Piece], tokens: Sequence[tuple[int, ...]]) ->
         shape = tuple(piece.shape)
         if shape[:leading] != expected or len(shape) - leading not in (1, 2):
             raise InputError(
-                f"routes: shape {shape}; expected token_ids' {expected}, then [layers, experts per token] or [layers]"
+                f"routes: shape {shape}; pass token_ids' {expected}, then [layers, experts per token] or [layers]"
             )
         if shape[leading:] != tuple(first.shape)[leading:] or piece.dtype != first.dtype:
-            raise InputError("routes: every sequence needs the same layers, experts per token and type")
+            raise InputError("routes: sequences differ in layers, experts per token or type; pass equal ones")
     if arrays.piece_dtype(first).kind not in "iu":
-        raise InputError(f"routes: expected whole numbers, not {first.dtype}")
+        raise InputError(f"routes: {first.dtype} is not an integer type; pass whole numbers")
 
 
 # --- In the recorder's thread ---
@@ -159,5 +159,5 @@ def decode(
 
 def _as_fingerprints(values: NDArray[Any]) -> NDArray[np.uint16]:
     if values.size and not 0 <= int(values.min()) <= int(values.max()) < _EXPERTS:
-        raise InputError("routes: fingerprints must be those of logprobe.collectors.routes.fingerprints")
+        raise InputError("routes: fingerprints are invalid; compute them by logprobe.collectors.routes.fingerprints")
     return values.astype(np.uint16)

@@ -68,7 +68,7 @@ class CorrectionSwitch:
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         if not poll_seconds > 0:
-            raise ConfigurationError(f"poll_seconds={poll_seconds!r}: must be above 0")
+            raise ConfigurationError(f"poll_seconds={poll_seconds!r} is not above 0; use a positive number")
         self._arguments = (home, run, poll_seconds)
         problems = _Problems(recorder)
         folder, self._run = home_and_run(home, run)

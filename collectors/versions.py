@@ -49,7 +49,7 @@ def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = N
     home, run = home or os.environ.get("LOGPROBE_HOME"), run or os.environ.get("LOGPROBE_RUN")
     if not home or not run:
         missing = "LOGPROBE_RUN to a name for this training run" if home else "LOGPROBE_HOME to a directory"
-        raise ConfigurationError(f"unknown where to record: set {missing}")
+        raise ConfigurationError(f"no destination for records; set {missing}")
     return folder_of(home), run
 
 

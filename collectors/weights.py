@@ -89,7 +89,7 @@ def mark(
         ConfigurationError: home, run or `version` is missing.
     """
     if version is None or version == "":
-        raise ConfigurationError("mark(version): pass the weights' version, a number or a string")
+        raise ConfigurationError("mark(version): the version is missing; pass a number or a string")
     where, name = home_and_run(home, run)
     wall, moment = _applied(applied_at)
     writer = _recorder(where, name) if recorder is None else recorder

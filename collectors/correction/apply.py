@@ -221,6 +221,6 @@ def _summed(values: Array, group: Any) -> Array:
     if group is None:
         return values
     if not array_api_compat.is_torch_array(values):
-        raise InputError("group: sums over ranks need torch tensors; leave it out for numpy arrays")
+        raise InputError("group: sums over ranks need torch tensors; omit it for numpy arrays")
     sys.modules["torch"].distributed.all_reduce(values, group=group)
     return values

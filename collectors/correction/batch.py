@@ -92,12 +92,12 @@ def _items(name: str, value: Any) -> Any:
     if not is_list(value):
         array = _array(name, value)
         if array.ndim != _PADDED:
-            raise InputError(f"{name}: [batch, time] or a list of 1-D arrays, not shape {_shape(array)}")
+            raise InputError(f"{name} has shape {_shape(array)}; pass [batch, time] or a list of 1-D arrays")
         return array
     rows = [_array(name, row) for row in value]
     for number, row in enumerate(rows):
         if row.ndim != 1:
-            raise InputError(f"{name}: the items of a list must be 1-D; item {number} has shape {_shape(row)}")
+            raise InputError(f"{name}: item {number} has shape {_shape(row)}; pass 1-D items in a list")
     return rows
 
 
@@ -106,7 +106,7 @@ def _array(name: str, value: Any) -> Array:
         return value
     array = np.asarray(value, np.float64 if is_list(value) else None)
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{name}: numbers as a numpy array or a torch tensor, not {type(value).__name__}")
+        raise InputError(f"{name} is a {type(value).__name__}; pass a numpy array or torch tensor of numbers")
     return array
 
 
@@ -118,7 +118,7 @@ def _layout_of(name: str, value: Any) -> Layout:
     if not is_list(value):
         return Layout(int(value.shape[0]), int(value.shape[1]), None)
     if not value:
-        raise InputError(f"{name}: an empty list; a batch without sequences is an array of shape [0, time]")
+        raise InputError(f"{name} is an empty list; for no sequences, pass an array of shape [0, time]")
     lengths = tuple(int(row.shape[0]) for row in value)
     return Layout(len(lengths), max(lengths), lengths)
 
@@ -143,16 +143,18 @@ def _require(name: str, value: Any, lead: str, reference: Any) -> None:
     """Raise unless `value` has the layout and shape of `reference`."""
     if is_list(value) != is_list(reference):
         kinds = {True: "a list of sequences", False: "a padded array"}
-        raise InputError(f"{name} is {kinds[is_list(value)]}, {lead}: {kinds[is_list(reference)]}")
+        raise InputError(f"{name} is {kinds[is_list(value)]}, {lead}: {kinds[is_list(reference)]}; pass one layout")
     if not is_list(value):
         if _shape(value) != _shape(reference):
-            raise InputError(f"{name} has shape {_shape(value)}, {lead}: {_shape(reference)}")
+            raise InputError(f"{name} has shape {_shape(value)}, {lead}: {_shape(reference)}; pass equal shapes")
         return
     if len(value) != len(reference):
-        raise InputError(f"{name} has {len(value)} sequences, {lead}: {len(reference)}")
+        raise InputError(f"{name} has {len(value)} sequences, {lead}: {len(reference)}; pass equal numbers")
     for number, (row, other) in enumerate(zip(value, reference, strict=True)):
         if _shape(row) != _shape(other):
-            raise InputError(f"{name}: sequence {number} has shape {_shape(row)}, {lead}: {_shape(other)}")
+            raise InputError(
+                f"{name}: sequence {number} has shape {_shape(row)}, {lead}: {_shape(other)}; pass equal lengths"
+            )
 
 
 def _wide(xp: Namespace, given: Mapping[str, Any]) -> Any:

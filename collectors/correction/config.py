@@ -94,18 +94,20 @@ class CorrectionConfig:
         self._check_weights()
         self._check_rejection()
         if self.veto is not None and not 0 < self.veto < 1:
-            raise ConfigurationError(f"veto={self.veto!r}: expected a ratio between 0 and 1, such as 1e-4")
+            raise ConfigurationError(f"veto={self.veto!r} is not a ratio between 0 and 1; use one, such as 1e-4")
 
     def _check_weights(self) -> None:
         if self.is_level is None:
             if self.normalize:
-                raise ConfigurationError("normalize=True needs is_level: there are no weights to normalize")
+                raise ConfigurationError("normalize=True without is_level has no weights to normalize; set is_level")
             return
         _check_bounds("is_lower", self.is_lower, "is_upper", self.is_upper)
         if self.is_upper is not None and self.is_upper == 0:
             raise ConfigurationError("is_upper=0: every weight would be 0; give a bound above 0, or None")
         if self.is_mode == "clip" and self.is_lower is None:
-            raise ConfigurationError("is_mode='clip' needs is_lower; 'truncate' only limits weights from above")
+            raise ConfigurationError(
+                "is_mode='clip' needs is_lower; set it, or use 'truncate' to limit weights from above only"
+            )
         if self.is_mode != "truncate" and self.is_lower is None and self.is_upper is None:
             raise ConfigurationError(f"is_mode={self.is_mode!r} needs is_lower or is_upper; set one")
 
@@ -116,7 +118,9 @@ class CorrectionConfig:
             raise ConfigurationError(f"rs_level={self.rs_level!r} needs rs_lower or rs_upper; set one")
         _check_bounds("rs_lower", self.rs_lower, "rs_upper", self.rs_upper, signed=self.rs_measure == "prob_diff")
         if self.rs_by_advantage and self.rs_level != "token":
-            raise ConfigurationError(f"rs_by_advantage=True goes with rs_level='token', not {self.rs_level!r}")
+            raise ConfigurationError(
+                f"rs_by_advantage=True needs rs_level='token', not {self.rs_level!r}; change one of them"
+            )
 
     @property
     def needs_advantages(self) -> bool:
@@ -137,7 +141,9 @@ class CorrectionConfig:
             ConfigurationError: not a mapping, an unknown field with a value, or an invalid value.
         """
         if not isinstance(document, Mapping):
-            raise ConfigurationError(f"a correction is a mapping of fields, not {type(document).__name__}")
+            raise ConfigurationError(
+                f"a correction is a mapping of fields, not {type(document).__name__}; pass a mapping"
+            )
         known = {entry.name for entry in fields(cls)}
         stated = {name: value for name, value in document.items() if name in known or value is not None}
         cls._require_known(stated)
@@ -168,7 +174,7 @@ class CorrectionConfig:
         for name in names:
             if name not in allowed:
                 close = difflib.get_close_matches(str(name), allowed, n=1)
-                meant = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(allowed)}"
+                meant = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(allowed)}"
                 raise ConfigurationError(f"a correction has no field {name!r}; {meant}")
 
 
@@ -178,7 +184,7 @@ def _checked(name: str, value: Any) -> Any:
         return None if value is None else _finite(name, value)
     choices = _CHOICES[name]
     if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in choices):
-        raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}")
+        raise ConfigurationError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
     return value
 
 
@@ -187,12 +193,12 @@ def _finite(name: str, value: Any) -> float:
         with suppress(OverflowError):  # an int that no float can hold
             if math.isfinite(number := float(value)):
                 return number
-    raise ConfigurationError(f"{name}={value!r}: a finite number, or None for no bound")
+    raise ConfigurationError(f"{name}={value!r} is not a finite number; pass one, or None for no bound")
 
 
 def _check_bounds(low: str, lower: float | None, high: str, upper: float | None, *, signed: bool = False) -> None:
     for name, value in ((low, lower), (high, upper)):
         if value is not None and value < 0 and not signed:
-            raise ConfigurationError(f"{name}={value!r}: it bounds something that is never below 0")
+            raise ConfigurationError(f"{name}={value!r} bounds values that are never below 0; use a bound ≥ 0")
     if lower is not None and upper is not None and lower > upper:
-        raise ConfigurationError(f"{low}={lower!r} is above {high}={upper!r}")
+        raise ConfigurationError(f"{low}={lower!r} is above {high}={upper!r}; lower one or raise the other")

@@ -59,7 +59,7 @@ def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
         },
     }
     if mode not in modes:
-        raise ConfigurationError(f"ms-swift has no mode {mode!r}; known are {', '.join(modes)}")
+        raise ConfigurationError(f"ms-swift has no mode {mode!r}; use one of {', '.join(modes)}")
     return CorrectionConfig(**modes[mode])
 
 

@@ -46,7 +46,7 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if not 0 <= self.lower <= self.upper:
-            raise ConfigurationError(f"bounds of ρ must satisfy 0 ≤ lower ≤ upper, not [{self.lower}, {self.upper}]")
+            raise ConfigurationError(f"bounds of ρ are [{self.lower}, {self.upper}]; use 0 ≤ lower ≤ upper")
 
 
 # What truncated and masked importance sampling use by default (verl, slime, ms-swift: 2.0, and its inverse), and PPO's
@@ -267,15 +267,17 @@ def _checked_tokens(
     arrays = (tokens.behaviour, tokens.policy, tokens.mask, tokens.advantages)
     shapes = {tuple(x.shape) for x in arrays if x is not None}
     if len(shapes) != 1 or tokens.behaviour.ndim != 1:
-        raise InputError(f"behaviour, policy, mask and advantages must be flat and of one length, not {sorted(shapes)}")
+        raise InputError(
+            f"behaviour, policy, mask and advantages have shapes {sorted(shapes)}; pass flat arrays of one length"
+        )
     return tokens
 
 
 def _check_offsets(offsets_S1: NDArray[np.int64], size: int) -> None:
     if offsets_S1.ndim != 1 or not len(offsets_S1) or offsets_S1[0] != 0 or offsets_S1[-1] != size:
-        raise InputError(f"offsets must run from 0 to the number of tokens, {size}, with one more entry than sequences")
+        raise InputError(f"offsets do not run from 0 to {size}; pass the sequence starts and the number of tokens")
     if (np.diff(offsets_S1) < 0).any():
-        raise InputError("offsets must not decrease")
+        raise InputError("offsets decrease; pass them in ascending order")
 
 
 def _filled(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float]) -> Statistics:

@@ -46,7 +46,7 @@ def as_piece(name: str, value: Any) -> Piece:
     elif array is value and not isinstance(array, np.ndarray):
         return value
     if array.dtype.kind not in "biufV":
-        raise InputError(f"{name}: expected numbers, not {array.dtype} ({type(value).__name__})")
+        raise InputError(f"{name}: {array.dtype} ({type(value).__name__}) has no numbers; pass an array of numbers")
     return array
 
 
@@ -115,9 +115,9 @@ def host_list(name: str, value: Any, count: int) -> list[Any]:
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         items = list(value)
     else:
-        raise InputError(f"{name}: expected one value per sequence, not {type(value).__name__}")
+        raise InputError(f"{name} is a {type(value).__name__}; pass a list with one value per sequence")
     if len(items) != count:
-        raise InputError(f"{name}: {len(items)} values for {count} sequences")
+        raise InputError(f"{name}: {len(items)} values for {count} sequences; pass one per sequence")
     return items
 
 
@@ -128,7 +128,7 @@ def scalar(name: str, value: Any) -> Any:
         InputError: the value is on a device, where a read would block the host.
     """
     if torch_bridge.on_device(value):
-        raise InputError(f"{name}: must be a Python number or a CPU tensor, not a tensor on {value.device}")
+        raise InputError(f"{name} is a tensor on {value.device}; pass a Python number or a CPU tensor")
     item = getattr(value, "item", None)
     return item() if callable(item) else value
 
@@ -166,7 +166,9 @@ def part_names(sample_id: Any) -> list[str] | None:
         return None
     names = [name for part in sample_id if (name := text(part))]
     if not names or len(names) < len(sample_id):
-        raise InputError(f"sample_ids: {sample_id!r} must name the engine requests of one sequence, in order")
+        raise InputError(
+            f"sample_ids: {sample_id!r} has missing names; name the engine requests of one sequence, in order"
+        )
     return names if len(names) > 1 else None
 
 
@@ -182,7 +184,7 @@ def to_float32(name: str, array: Array) -> Array:
     """Return a float32 copy. Widen bfloat16 and keep NaN and infinities."""
     if is_bfloat16(array):
         if array.dtype.itemsize != 2:  # noqa: PLR2004 - bytes of a bfloat16
-            raise InputError(f"{name}: {array.dtype} is not a number")
+            raise InputError(f"{name}: {array.dtype} is not a number; pass a floating-point array")
         bits = np.ascontiguousarray(array).view(np.uint16).astype(np.uint32)
         bits <<= np.uint32(16)
         return bits.view(np.float32)
@@ -197,9 +199,9 @@ def to_token_ids(array: Array, name: str = "token_ids") -> Array:
         InputError: the ids are not whole numbers, or exceed int32.
     """
     if array.dtype.kind not in "iu" and array.size:
-        raise InputError(f"{name}: expected integers, not {array.dtype}")
+        raise InputError(f"{name}: {array.dtype} is not an integer type; pass integers")
     if array.dtype.itemsize > 2 and array.size and (array.max() > _INT32.max or array.min() < _INT32.min):  # noqa: PLR2004
-        raise InputError(f"{name}: a value does not fit into 32 bits")
+        raise InputError(f"{name}: a value does not fit into 32 bits; pass int32 ids")
     return array.astype(np.int32)
 
 
@@ -249,10 +251,10 @@ def checked_offsets(cu_seqlens: NDArray[Any], tokens: int) -> NDArray[np.int64]:
         InputError: the entries are not non-decreasing integers in [0, tokens].
     """
     if cu_seqlens.dtype.kind not in "iu":
-        raise InputError(f"cu_seqlens: expected integers, not {cu_seqlens.dtype}")
+        raise InputError(f"cu_seqlens: {cu_seqlens.dtype} is not an integer type; pass integers")
     offsets = cu_seqlens.astype(np.int64)
     if offsets[0] < 0 or offsets[-1] > tokens or (np.diff(offsets) < 0).any():
-        raise InputError(f"cu_seqlens: must grow from ≥ 0 to ≤ {tokens}, got {_excerpt(offsets)}")
+        raise InputError(f"cu_seqlens: {_excerpt(offsets)}; pass ascending starts from ≥ 0 to ≤ {tokens}")
     return offsets
 
 
@@ -276,7 +278,7 @@ def kept_under_lengths(lengths_B: NDArray[np.int64], time: int) -> NDArray[np.bo
         InputError: a length is not in [0, time].
     """
     if (lengths_B < 0).any() or (lengths_B > time).any():
-        raise InputError(f"lengths: must lie in [0, {time}]")
+        raise InputError(f"lengths: a value is outside [0, {time}]; pass the sampled tokens of each row")
     return np.arange(time) < lengths_B[:, None]
 
 

@@ -182,7 +182,9 @@ def _spans(version: Any, length: int) -> list[Span] | None:
     spans = [(int(start), int(end), label) for start, end, label in version]
     for start, end, _ in spans:
         if not 0 <= start <= end <= length:
-            raise InputError(f"weight_version: span [{start}, {end}) lies outside of the {length} sampled tokens")
+            raise InputError(
+                f"weight_version: span [{start}, {end}) is outside the {length} sampled tokens; pass a span within them"
+            )
     return spans
 
 

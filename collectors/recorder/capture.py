@@ -109,7 +109,7 @@ def _kinds(names: list[Any]) -> set[type]:
     kinds = set(map(type, names))
     if type(None) in kinds:
         index = next(index for index, name in enumerate(names) if name is None)
-        raise InputError(f"sample_ids[{index}] is None; a sequence without a name cannot be joined")
+        raise InputError(f"sample_ids[{index}] is None; pass a name for each sequence")
     return kinds
 
 
@@ -267,7 +267,7 @@ class Call(Captured):
             return len(self.lengths)
         bounds = array_part("cu_seqlens", arrays.as_piece("cu_seqlens", cu_seqlens))
         if len(bounds.shape) != 1 or bounds.shape[0] < 1:
-            raise InputError(f"cu_seqlens: expected [sequences + 1], got shape {tuple(bounds.shape)}")
+            raise InputError(f"cu_seqlens: shape {tuple(bounds.shape)}; pass [sequences + 1]")
         self.parts.append(bounds)
         return bounds.shape[0] - 1
 
@@ -279,7 +279,7 @@ class Call(Captured):
             piece = piece.reshape(-1)  # [1, tokens], as flash attention has it
         if len(piece.shape) != (2 if self.layout == "padded" else 1):
             wanted = "[batch, time], or flat with cu_seqlens" if self.layout == "padded" else "[tokens] with cu_seqlens"
-            raise InputError(f"{name}: shape {tuple(piece.shape)}; expected {wanted}, or a list of 1-D arrays")
+            raise InputError(f"{name}: shape {tuple(piece.shape)}; pass {wanted}, or a list of 1-D arrays")
         part = array_part(name, piece, per_token=True)
         self.parts.append(part)
         return part
@@ -287,7 +287,7 @@ class Call(Captured):
     def _token_lists(self, name: str, value: Any) -> Part:
         """Take a list of 1-D arrays or lists of numbers. None marks a sequence without reported tokens."""
         if not arrays.is_list(value):
-            raise InputError(f"{name}: token_ids is a list of 1-D arrays, so this must be one too")
+            raise InputError(f"{name}: token_ids is a list of 1-D arrays; pass the same layout")
         pieces: list[Piece] = []
         gaps: dict[int, NDArray[np.bool_]] = {}  # where a list said None
         for index, item in enumerate(value):
@@ -297,7 +297,7 @@ class Call(Captured):
                     gaps[index] = gap
             pieces.append(None if item is None else arrays.as_piece(name, item))
             if item is not None and len(pieces[-1].shape) != 1:
-                raise InputError(f"{name}: every element must be 1-D, got shape {tuple(pieces[-1].shape)}")
+                raise InputError(f"{name}: an element has shape {tuple(pieces[-1].shape)}; pass 1-D elements")
         dtype = _common_dtype(name, [piece for piece in pieces if piece is not None])
         for index, piece in enumerate(pieces):
             if piece is None:
@@ -318,12 +318,12 @@ class Call(Captured):
         part = self._token_part(name, value)
         if part.shape != self._shape or (self.layout == "list" and list(map(len, part.pieces)) != self.lengths):
             detail = f"shape {tuple(part.shape)}, token_ids {tuple(self._shape)}"
-            raise InputError(f"{name}: does not fit token_ids ({detail}); both need one value per token")
+            raise InputError(f"{name}: does not fit token_ids ({detail}); pass one value per token")
 
     def require(self, name: str, value: Any) -> None:
         """Take a required argument with one value per token."""
         if value is None or _all_none(value):
-            raise InputError(f"{name}: missing")
+            raise InputError(f"{name}: missing; pass one value per token")
         self.tokens_of(name, value)
 
     def mask(self, value: Any) -> None:
@@ -341,7 +341,7 @@ class Call(Captured):
         if self.layout != "padded":
             return
         if value is None:
-            raise InputError("lengths: required for padded [batch, time] arrays")
+            raise InputError("lengths: required for padded [batch, time] arrays; pass the sampled tokens of each row")
         self.numbers("lengths", value)
 
     def tokens_or_numbers(self, name: str, value: Any) -> None:
@@ -363,7 +363,9 @@ class Call(Captured):
             return
         part = array_part(name, arrays.as_piece(name, value))
         if arrays.elements(part.shape) not in (1, self.sequences):
-            raise InputError(f"{name}: shape {tuple(part.shape)} for {self.sequences} sequences")
+            raise InputError(
+                f"{name}: shape {tuple(part.shape)} for {self.sequences} sequences; pass one value per sequence"
+            )
         self.parts.append(part)
 
     def labels(self, name: str, value: Any) -> None:

@@ -27,26 +27,26 @@ def whole_number(name: str, value: Any) -> int:
     """
     number = value if type(value) is int else _index(name, value)
     if not -LARGEST <= number <= LARGEST:
-        raise InputError(f"{name}={value!r}: beyond ±2^53; was it computed from NaN?")
+        raise InputError(f"{name}={value!r}: beyond ±2^53; pass a smaller number, not one computed from NaN")
     return number
 
 
 def _index(name: str, value: Any) -> int:
     number = arrays.scalar(name, value)
     if isinstance(number, bool):  # True would be counted as 1
-        raise InputError(f"{name}={value!r}: must be a whole number")
+        raise InputError(f"{name}={value!r} is not a whole number; pass one")
     if isinstance(number, float) and number.is_integer():
         return int(number)
     try:
         return operator.index(number)
     except TypeError:
-        raise InputError(f"{name}={value!r}: must be a whole number") from None
+        raise InputError(f"{name}={value!r} is not a whole number; pass one") from None
 
 
 def event(name: str) -> str:
     """Return the event name that a host reports. Raise `InputError` for a name reserved for the recorder."""
     if name in OWN_EVENTS:
-        raise InputError(f"event: {name!r} is what the recorder says of itself; choose another name")
+        raise InputError(f"event: {name!r} is reserved for the recorder; choose another name")
     return name
 
 
@@ -65,7 +65,7 @@ def micros(value: float | datetime | None) -> int | None:
         return None
     seconds = value.timestamp() if isinstance(value, datetime) else float(arrays.scalar("time", value))
     if not math.isfinite(seconds) or abs(seconds) > 1e12:  # noqa: PLR2004 - milliseconds, mistaken for seconds
-        raise InputError(f"time {value!r}: expected epoch seconds or a datetime")
+        raise InputError(f"time {value!r} is invalid; pass epoch seconds or a datetime")
     return round(seconds * 1e6)
 
 
@@ -102,7 +102,7 @@ def correction(value: Any) -> str | Callable[[], str] | None:
 def _one_element(name: str, value: Any) -> Part:
     part = array_part(name, arrays.as_piece(name, value))
     if arrays.elements(part.shape) != 1:
-        raise InputError(f"scalar {name!r}: one number expected, got shape {part.shape}")
+        raise InputError(f"scalar {name!r} has shape {part.shape}; pass one number")
     return part
 
 
@@ -110,7 +110,7 @@ def _number(name: object, value: Any) -> float:
     try:
         return float(arrays.scalar(str(name), value))
     except (TypeError, ValueError, ArithmeticError, RuntimeError):  # torch has its own for a tensor of many elements
-        raise InputError(f"scalar {name!r}: one number expected, got {type(value).__name__}") from None
+        raise InputError(f"scalar {name!r} is a {type(value).__name__}; pass one number") from None
 
 
 # --- In the recorder's thread ---

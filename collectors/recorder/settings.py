@@ -74,30 +74,32 @@ class Settings:
 
     def _check(self) -> None:
         if not isinstance(self.component, str) or not _COMPONENT.fullmatch(self.component):
-            raise ConfigurationError(f"component={self.component!r}: use 1 to 40 letters, digits and underscores")
+            raise ConfigurationError(
+                f"component={self.component!r} is invalid; use 1 to 40 letters, digits and underscores"
+            )
         _require_number("flush_interval", self.flush_interval, above=0, below=3600)
         _require_number("segment_tokens", self.segment_tokens, above=0, below=2**31)
         if type(self.worst_sequences) is not int or self.worst_sequences < 0:
-            raise ConfigurationError(f"worst_sequences={self.worst_sequences!r}: must be a whole number ≥ 0")
+            raise ConfigurationError(f"worst_sequences={self.worst_sequences!r} is invalid; use a whole number ≥ 0")
         _require_number("queue_bytes", self.queue_bytes, above=_SMALLEST_QUEUE - 1, below=2**48)
 
 
 def _require_number(name: str, value: object, *, above: float, below: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not above < value < below:
-        raise ConfigurationError(f"{name}={value!r}: must be a number above {above} and below {below}")
+        raise ConfigurationError(f"{name}={value!r} is out of range; use a number above {above} and below {below}")
 
 
 def _home(given: object, environment: Mapping[str, str]) -> str:
     home = default_home(environment) if given is None or given == "" else given
     if not isinstance(home, str | os.PathLike):
-        raise ConfigurationError(f"home={home!r}: must be a path, or the address of a bucket")
+        raise ConfigurationError(f"home={home!r} is invalid; pass a path or the address of a bucket")
     if is_address(home):
         folder_of(str(home), environment)  # what is wrong with it shows now
         return checked(str(home))
     path = folder_of(home, environment)
     with suppress(OSError):  # what cannot be looked at now is the recorder's thread's to report
         if path.exists() and not path.is_dir():
-            raise ConfigurationError(f"home={str(path)!r} is a file: pass a directory (it is created when missing)")
+            raise ConfigurationError(f"home={str(path)!r} is a file; pass a directory, which is created if missing")
     return address_of(path) or str(path)
 
 
@@ -111,9 +113,9 @@ def _run(given: object, environment: Mapping[str, str]) -> str:
 def valid_run(run: object) -> str:
     """Return `run` if it is a valid name of a run. Raise `ConfigurationError` otherwise."""
     if not isinstance(run, str) or "\0" in run or run.encode(errors="replace").decode() != run:
-        raise ConfigurationError(f"run={run!r}: must be a text")
+        raise ConfigurationError(f"run={run!r} is not a string; pass a name for this training run")
     if len(os.fsencode(run_dir(Path("/"), run).name)) > _NAME_BYTES:
-        raise ConfigurationError(f"run={run[:40]!r}…: too long for a directory name, shorten it")
+        raise ConfigurationError(f"run={run[:40]!r}…: too long for a directory name; shorten it")
     return run
 
 
@@ -127,7 +129,7 @@ def _rank(given: object, environment: Mapping[str, str]) -> int | None:
         number = -1
     if isinstance(rank, bool) or not 0 <= number < 2**31:
         source = "rank" if given is not None else "environment variable RANK"
-        raise ConfigurationError(f"{source}={rank!r}: must be a whole number ≥ 0; pass Recorder(rank=...)")
+        raise ConfigurationError(f"{source}={rank!r} is not a whole number ≥ 0; pass Recorder(rank=...)")
     return int(number)
 
 
@@ -139,5 +141,5 @@ def _raw_fraction(given: object, environment: Mapping[str, str]) -> float:
     except (TypeError, ValueError):
         fraction = -1.0
     if isinstance(value, bool) or not 0 <= fraction <= 1:
-        raise ConfigurationError(f"{source}={value!r}: must be a number from 0 (statistics only) to 1 (all raw tokens)")
+        raise ConfigurationError(f"{source}={value!r} is out of range; use 0 (statistics only) to 1 (all raw tokens)")
     return fraction

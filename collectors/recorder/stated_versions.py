@@ -36,11 +36,11 @@ def from_numbers(numbers_N: NDArray[Any], offsets_S1: NDArray[np.int64], mask_N:
         InputError: the numbers are not whole.
     """
     if numbers_N.dtype.kind not in "iuf":
-        raise InputError(f"rollout_versions: expected version numbers, not {numbers_N.dtype}")
+        raise InputError(f"rollout_versions: {numbers_N.dtype} is not a number; pass version numbers")
     known_N = numbers_N >= 0
     numbers = np.where(known_N, numbers_N, 0)
     if numbers.dtype.kind == "f" and ((numbers != np.floor(numbers)) | (numbers > _EXACT)).any():
-        raise InputError("rollout_versions: a version is not a whole number")
+        raise InputError("rollout_versions: a version is not a whole number; pass whole numbers")
     codes_N = np.where(known_N, numbers.astype(np.int64), _UNKNOWN)
     return _spans(codes_N, offsets_S1, mask_N, None)
 
@@ -80,7 +80,8 @@ def _fill(codes: Codes, given: Any, mask: NDArray[np.bool_], names: dict[str, in
         codes[mask] = codes_given
     else:
         raise InputError(
-            f"rollout_versions[{number}]: {len(codes_given)} versions for {len(codes)} tokens, {sampled} under the mask"
+            f"rollout_versions[{number}]: {len(codes_given)} versions for {len(codes)} tokens, {sampled} under the mask; "
+            "pass one per token"
         )
 
 
@@ -88,11 +89,12 @@ def _codes_of_spans(given: list[Any], sampled: int, names: dict[str, int], numbe
     codes_K = np.full(sampled, _UNKNOWN, np.int64)
     for span in given:
         if len(span) != _SPAN_FIELDS:
-            raise InputError(f"rollout_versions[{number}]: a span is (start, end, version), not {span!r}")
+            raise InputError(f"rollout_versions[{number}]: {span!r} is not a span; pass (start, end, version)")
         start, end = int(span[0]), int(span[1])
         if not 0 <= start <= end <= sampled:
             raise InputError(
-                f"rollout_versions[{number}]: span [{start}, {end}) lies outside the {sampled} tokens under the mask"
+                f"rollout_versions[{number}]: span [{start}, {end}) lies outside the {sampled} tokens under the mask; "
+                "pass a span within them"
             )
         codes_K[start:end] = _code(span[2], names)
     return codes_K

@@ -158,10 +158,10 @@ def numbers(values: Any, kind: pa.DataType, name: str = "value") -> pa.Array:
         given = values if whole else np.array([0 if value is None else value for value in values])
         exact = given.astype(_numpy_type(kind))
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{name}: {error}") from error
+        raise InputError(f"{name}: {error}; pass values of type {kind}") from error
     lossy = not pa.types.is_floating(kind) and (exact != given).any()
     if given.dtype.kind not in "biuf" or lossy:
-        raise InputError(f"{name}: not all values are of type {kind}")
+        raise InputError(f"{name}: not all values are of type {kind}; pass such values")
     return column(exact, kind, None if whole else ~_absent(values))
 
 

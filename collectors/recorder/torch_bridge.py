@@ -124,7 +124,7 @@ def beside_captures() -> None:
 def refuse_capture(devices: Iterable[Any]) -> None:
     """Raise `InputError` during the capture of a CUDA graph, which an allocation for copies would end."""
     if any(device.type == "cuda" and _backend(device).is_current_stream_capturing() for device in devices):
-        raise InputError("recording inside a CUDA graph capture is not possible; call the recorder outside of it")
+        raise InputError("a recorder cannot record inside a CUDA graph capture; call it outside the capture")
 
 
 class DeviceCopies:

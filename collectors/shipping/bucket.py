@@ -66,9 +66,7 @@ class Bucket:
         try:
             self._store = from_url(address, client_options=_CLIENT, retry_config=retry)
         except (BaseError, ValueError) as error:
-            raise ConfigurationError(
-                f"{address}: {_line(error)}; set it in the environment as obstore reads it"
-            ) from error
+            raise ConfigurationError(f"{address}: {_line(error)}; set the environment variables of obstore") from error
 
     def put(self, name: str, content: bytes) -> None:
         """Store an object and return once the bucket has exactly these bytes.
@@ -81,7 +79,7 @@ class Bucket:
         if stated is not None and stated[1] == hashlib.md5(content, usedforsecurity=False).hexdigest():
             return
         if self.get(name) != content:
-            raise OSError(f"{self.address}/{name}: the bucket has other bytes than were sent; they are sent again")
+            raise OSError(f"{self.address}/{name}: the bucket has other bytes than were sent; send them again")
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """List objects in the order of the server."""

@@ -62,7 +62,7 @@ def _shipper(home: str | None, stop: threading.Event, options: Options) -> Shipp
     address = addresses.address_of(folder)
     if address is None:
         raise ConfigurationError(
-            f"{home or 'no home'}: nothing to ship; name the address of a bucket with --home or LOGPROBE_HOME, such as "
+            f"{home or 'no data directory'}: nothing to ship; set --home or LOGPROBE_HOME to the address of a bucket, such as "
             "s3://BUCKET/FOLDER"
         )
     from logprobe.collectors.shipping.bucket import Bucket, BucketPlace  # noqa: PLC0415 - optional, and heavy

@@ -48,7 +48,7 @@ def apply(home: Path, run: str, content: bytes) -> None:
     """
     said: Any = json.loads(content) if len(content) <= _MOST_BYTES else None
     if not isinstance(said, dict) or said.get("run") != run:
-        raise ValueError(f"not a control document of run {run!r}")
+        raise ValueError(f"not a control document of run {run!r}; issue the directives again")
     file, directives = DirectiveFile(home, run), said.get("directives")
     if isinstance(directives, str) and file.content() != directives.encode():
         replace_file(file.path, directives.encode(), mode=READABLE)

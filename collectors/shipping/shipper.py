@@ -110,7 +110,9 @@ class Shipper:
     def _lock(self) -> FileLock | None:
         """Return the lock of the data directory, or None if no work is left."""
         if FileLock(self._home / locks.SERVICE).held_elsewhere:
-            raise HomeBusyError(f"{self._home} belongs to a running service, which reads its spool itself")
+            raise HomeBusyError(
+                f"{self._home} belongs to a running service, which reads its spool itself; do not ship it"
+            )
         lock = FileLock(self._home / locks.SHIPPER)
         deadline = time.monotonic() + (_LOCK_SECONDS if self._options.tethered else 0.0)
         while not lock.take():
@@ -119,7 +121,7 @@ class Shipper:
             if not self._options.drain and time.monotonic() >= deadline:
                 raise HomeBusyError(f"{self._home} has a shipper already; do not start another")
             if self._stop.wait(LOOK_SECONDS):
-                raise HomeBusyError(f"{self._home} is shipped by another process; wait for its end, or stop it")
+                raise HomeBusyError(f"{self._home} is in use by another shipper; wait for its end, or stop it")
         return lock
 
     # --- the spool ---
@@ -183,7 +185,9 @@ class Shipper:
     def _give_up_if_refused(self) -> None:
         since = self._refused_since
         if since is not None and (self._options.drain or time.monotonic() - since > _REFUSED_SECONDS):
-            raise PermissionError(f"{self.problem}; {len(self.queue.waiting())} segments stay in {self._home}")
+            raise PermissionError(
+                f"{self.problem}; {len(self.queue.waiting())} segments stay in {self._home}; renew the credentials"
+            )
 
     def _is_done(self, quiet: float) -> bool:
         if self._options.drain:
@@ -282,7 +286,7 @@ def _content(waiting: Waiting) -> bytes:
     """Return the bytes of a segment. Raise `SegmentError` for bytes that differ from the written ones, or `OSError`."""
     content = read_regular(waiting.where.path)
     if zlib.crc32(content) != waiting.where.crc:
-        raise SegmentError("checksum", f"{waiting.name}: the disk has other bytes than were written")
+        raise SegmentError("checksum", f"{waiting.name}: the disk has other bytes than were written; check the disk")
     return content
 
 

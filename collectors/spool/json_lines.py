@@ -31,7 +31,7 @@ class JsonLines:
         finally:
             os.close(descriptor)
         if written != len(line):
-            raise OSError(f"{self.path}: only {written} of {len(line)} bytes written; is the disk full?")
+            raise OSError(f"{self.path}: only {written} of {len(line)} bytes written; free some disk space")
 
     def read_new(self) -> list[dict[str, Any]]:
         """Return the documents appended since the last call, without invalid lines. Raise `OSError`."""

@@ -81,7 +81,7 @@ def _content(path: Path, descriptor: int) -> bytes:
 def _look_at_both_ends(path: Path, descriptor: int, size: int) -> None:
     ends = os.pread(descriptor, len(_MAGIC), 0), os.pread(descriptor, len(_MAGIC), size - len(_MAGIC))
     if ends != (_MAGIC, _MAGIC):
-        raise SegmentError("unreadable", f"{path}: {size:,} bytes that do not start and end like an Arrow IPC file")
+        raise SegmentError("unreadable", f"{path}: {size:,} bytes are not an Arrow IPC file; remove it from the spool")
 
 
 def _read_to_the_end(path: Path, descriptor: int, size: int) -> bytes:

@@ -149,7 +149,9 @@ def decoded_segment(where: SegmentPath, data: bytes) -> Segment:
     if zlib.crc32(data) != where.crc:
         # A file cut short has also lost the IPC end marker; telling the two apart helps whoever looks for the cause.
         reason = "checksum" if data.endswith(b"ARROW1") else "truncated"
-        raise SegmentError(reason, f"{where.path}: content does not match the checksum in its name ({reason})")
+        raise SegmentError(
+            reason, f"{where.path}: content does not match the checksum in its name ({reason}); check the disk"
+        )
     table = _decoded(where, data)
     metadata = table.schema.metadata or {}
     _verify_identity(where, metadata)
@@ -166,9 +168,13 @@ def _decoded(where: SegmentPath, data: bytes) -> pa.Table:
     except pa.ArrowMemoryError:
         raise
     except (pa.ArrowException, OSError, struct.error) as error:  # of bytes that are all there: it is the content
-        raise SegmentError("unreadable", f"{where.path}: not an Arrow IPC file ({error})") from error
+        raise SegmentError(
+            "unreadable", f"{where.path}: not an Arrow IPC file ({error}); remove it from the spool"
+        ) from error
     if table is None:
-        raise SegmentError("unreadable", f"{where.path}: its buffers are compressed; logprobe writes none like that")
+        raise SegmentError(
+            "unreadable", f"{where.path}: buffers are compressed, unlike logprobe's; remove it from the spool"
+        )
     return table
 
 
@@ -186,7 +192,7 @@ def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
     """Return the columns of the kind. Columns and fields that an older version did not write are null."""
     schema = SCHEMAS.get(where.kind)
     if schema is None:
-        raise SegmentError("foreign", f"{where.path}: no record kind {where.kind!r}")
+        raise SegmentError("foreign", f"{where.path}: unknown record kind {where.kind!r}; remove it from the spool")
     if table.schema.equals(schema):  # nearly always; a look at each column takes longer than reading them
         return table
     there = dict(zip(table.column_names, table.columns, strict=True))
@@ -194,7 +200,7 @@ def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
     for field in schema:
         array = _widened(there[field.name], field.type) if field.name in there else pa.nulls(table.num_rows, field.type)
         if array.type != field.type:
-            text = f"{where.path}: column {field.name!r} is {array.type}, not {field.type}; another program wrote it"
+            text = f"{where.path}: column {field.name!r} is {array.type}, not {field.type}; remove it"
             raise SegmentError("columns", text)
         columns.append(array)
     return pa.Table.from_arrays(columns, schema=schema.with_metadata(table.schema.metadata))
@@ -225,7 +231,9 @@ def _widened(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 def _verify_identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> None:
     version = metadata.get(b"logprobe.schema", b"")
     if not version.isdigit():
-        raise SegmentError("foreign", f"{where.path}: an Arrow file that logprobe did not write")
+        raise SegmentError(
+            "foreign", f"{where.path}: an Arrow file that logprobe did not write; remove it from the spool"
+        )
     if int(version) > SCHEMA_VERSION:
         raise SegmentError(
             "future_schema",
@@ -234,7 +242,7 @@ def _verify_identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> None:
     stated = tuple(metadata.get(key, b"").decode(errors="replace") for key in (b"logprobe.kind", b"logprobe.run"))
     if stated != (where.kind, where.run):
         raise SegmentError(
-            "foreign", f"{where.path}: its content says {stated}, its path says {(where.kind, where.run)}"
+            "foreign", f"{where.path}: content states {stated}, path states {(where.kind, where.run)}; restore its name"
         )
 
 
@@ -362,7 +370,11 @@ def _require_room(path: Path, size: int, keep_free: int) -> None:
     disk = os.statvfs(path.parent)
     reserve = min(keep_free, disk.f_blocks * disk.f_frsize // 20)
     if disk.f_bavail * disk.f_frsize - size < reserve:
-        raise OSError(errno.ENOSPC, f"less than {reserve >> 20} MiB would be left free on the disk", str(path.parent))
+        raise OSError(
+            errno.ENOSPC,
+            f"less than {reserve >> 20} MiB would be left free on the disk; free some space",
+            str(path.parent),
+        )
 
 
 def has_compressed(data: bytes) -> bool:

@@ -72,7 +72,9 @@ def response_sample_id(
     """
     prefix = (option("prefix") or "") if prefix is None else prefix
     if not 0 <= choice_index < n * prompts:
-        raise InputError(f"choice {choice_index} of a request with {prompts} prompts and n={n}: out of range")
+        raise InputError(
+            f"choice {choice_index} of a request with {prompts} prompts and n={n} is out of range; pass the request's n"
+        )
     if not response_id.startswith("cmpl-"):
         return sample_id(response_id, choice_index, prefix=prefix)
     # The completions endpoint sends one engine request per prompt, and numbers them even when there is only one.

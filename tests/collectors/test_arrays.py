@@ -90,11 +90,17 @@ def test_none_in_a_list_is_missing_and_nan_is_data():
         ({"token_ids": np.zeros((2, 3), int), "trainer_logprobs": np.zeros((2, 4))}, "one value per token"),
         ({"token_ids": np.zeros((2, 3), int), "trainer_logprobs": np.zeros((2, 3)), "mask": None}, "mask: required"),
         ({"token_ids": np.zeros(6, int), "trainer_logprobs": np.zeros(6)}, "cu_seqlens"),
-        ({"token_ids": np.full((2, 3), "a"), "trainer_logprobs": np.zeros((2, 3))}, "expected numbers"),
+        (
+            {"token_ids": np.full((2, 3), "a"), "trainer_logprobs": np.zeros((2, 3))},
+            "has no numbers; pass an array of numbers",
+        ),
         ({"token_ids": np.full((2, 3), 2**31), "trainer_logprobs": np.zeros((2, 3))}, "32 bits"),
-        ({"token_ids": np.zeros((2, 3)), "trainer_logprobs": np.zeros((2, 3))}, "expected integers"),
+        (
+            {"token_ids": np.zeros((2, 3)), "trainer_logprobs": np.zeros((2, 3))},
+            "is not an integer type; pass integers",
+        ),
         ({"token_ids": [[1, 2], [3]], "trainer_logprobs": [[0.0], [0.0, 0.0]], "mask": None}, "one value per token"),
-        ({"token_ids": [[1, 2], [3]], "trainer_logprobs": np.zeros(3), "mask": None}, "must be one too"),
+        ({"token_ids": [[1, 2], [3]], "trainer_logprobs": np.zeros(3), "mask": None}, "pass the same layout"),
         ({"token_ids": [[[1, 2]]], "trainer_logprobs": [[[0.0, 0.0]]], "mask": None}, "1-D"),
     ],
 )

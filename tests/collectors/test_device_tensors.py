@@ -126,7 +126,10 @@ def test_wrong_contents_are_refused_as_on_the_host(home: Path) -> None:
         assert recorder.flush() is False
         assert recorder.training(**broken_call(2))
     assert recorder.health["dropped"]["bad_input"]["sequences"] == 40
-    assert recorder.health["last_error"] == "Recorder.training: token_ids: a value does not fit into 32 bits"
+    assert (
+        recorder.health["last_error"]
+        == "Recorder.training: token_ids: a value does not fit into 32 bits; pass int32 ids"
+    )
     assert len(by_sample(home, "statistics")) == 36
 
 

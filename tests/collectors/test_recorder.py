@@ -248,7 +248,7 @@ def test_what_a_recorder_says_of_itself_is_not_said_in_its_name(
     assert all("first phase" not in row["message"] for found in events.values() for row in found)
     refused = events["bad_input"]
     assert sum(row["count"] for row in refused) == 2
-    assert f"event: {event!r} is what the recorder says of itself" in refused[0]["message"]
+    assert f"event: {event!r} is reserved for the recorder" in refused[0]["message"]
     bring_in(store)
     (run,) = runs_of(queries.app_runs(store), datetime.now(UTC))
     assert not run.liveness.state.over
@@ -623,9 +623,9 @@ def test_defaults_come_from_the_environment(home: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"home": 7}, "must be a path"),
+        ({"home": 7}, "pass a path or the address of a bucket"),
         ({"home": __file__}, "is a file"),
-        ({"home": "~no-such-user/home"}, "write an absolute one"),
+        ({"home": "~no-such-user/home"}, "use an absolute one"),
         ({"run": None}, "LOGPROBE_RUN"),
         ({"run": 7}, "run=7"),
         ({"run": "x" * 300}, "shorten"),

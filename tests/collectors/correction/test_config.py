@@ -19,33 +19,33 @@ from logprobe.collectors.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"is_level": "seq"}, "is_level='seq': one of None, 'token', 'sequence', 'geometric'"),
-        ({"is_mode": None}, "is_mode=None: one of 'truncate', 'clip', 'mask'"),
-        ({"denominator": "keeps"}, "denominator='keeps': one of 'keep', 'renormalize'"),
-        ({"normalize": 1}, "normalize=1: one of True, False"),
-        ({"is_upper": "2"}, "is_upper='2': a finite number, or None"),
-        ({"is_upper": True}, "is_upper=True: a finite number"),
-        ({"is_upper": float("inf")}, "is_upper=inf: a finite number, or None for no bound"),
+        ({"is_level": "seq"}, "is_level='seq' is unknown; use one of None, 'token', 'sequence', 'geometric'"),
+        ({"is_mode": None}, "is_mode=None is unknown; use one of 'truncate', 'clip', 'mask'"),
+        ({"denominator": "keeps"}, "denominator='keeps' is unknown; use one of 'keep', 'renormalize'"),
+        ({"normalize": 1}, "normalize=1 is unknown; use one of True, False"),
+        ({"is_upper": "2"}, "is_upper='2' is not a finite number; pass one, or None"),
+        ({"is_upper": True}, "is_upper=True is not a finite number"),
+        ({"is_upper": float("inf")}, "is_upper=inf is not a finite number; pass one, or None for no bound"),
         ({"is_level": "token", "is_lower": 3}, "is_lower=3.0 is above is_upper=2.0"),
         ({"is_level": "token", "is_upper": 0}, "is_upper=0: every weight would be 0"),
         (
             {"is_level": "token", "is_lower": -1, "is_mode": "clip"},
-            "is_lower=-1.0: it bounds something that is never below 0",
+            "is_lower=-1.0 bounds values that are never below 0",
         ),
         (
             {"is_level": "token", "is_mode": "clip"},
-            "is_mode='clip' needs is_lower; 'truncate' only limits weights from above",
+            "is_mode='clip' needs is_lower; set it, or use 'truncate' to limit weights from above only",
         ),
         ({"is_level": "token", "is_mode": "mask", "is_upper": None}, "is_mode='mask' needs is_lower or is_upper"),
         ({"rs_level": "token"}, "rs_level='token' needs rs_lower or rs_upper"),
         ({"rs_level": "token", "rs_lower": 2, "rs_upper": 1}, "rs_lower=2.0 is above rs_upper=1.0"),
-        ({"rs_level": "token", "rs_lower": -0.1}, "rs_lower=-0.1: it bounds something that is never below 0"),
+        ({"rs_level": "token", "rs_lower": -0.1}, "rs_lower=-0.1 bounds values that are never below 0"),
         (
             {"rs_level": "max", "rs_upper": 1, "rs_by_advantage": True},
-            "rs_by_advantage=True goes with rs_level='token'",
+            "rs_by_advantage=True needs rs_level='token'",
         ),
-        ({"veto": 2}, "veto=2.0: expected a ratio between 0 and 1"),
-        ({"normalize": True}, "normalize=True needs is_level"),
+        ({"veto": 2}, "veto=2.0 is not a ratio between 0 and 1"),
+        ({"normalize": True}, "normalize=True without is_level"),
     ],
 )
 def test_what_makes_no_sense_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -75,7 +75,7 @@ def test_a_field_that_is_left_out_has_its_default_and_an_unknown_one_is_refused(
         CorrectionConfig.from_dict({"of_another_release": 2.0})
     with pytest.raises(ConfigurationError, match=r"no field 'is_uper'; did you mean 'is_upper'"):
         CorrectionConfig.from_dict({"is_uper": 2.0})
-    with pytest.raises(ConfigurationError, match="no field 7; known are is_level, is_mode"):
+    with pytest.raises(ConfigurationError, match="no field 7; use one of is_level, is_mode"):
         CorrectionConfig.from_dict({7: 2.0})  # type: ignore[dict-item]
     with pytest.raises(ConfigurationError, match="a mapping of fields, not list"):
         CorrectionConfig.from_dict([])  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def test_presets_take_changes_and_suggest_names() -> None:
 def test_ms_swift_has_four_modes() -> None:
     assert ms_swift("token_mask", 1.5).is_upper == 1.5
     assert ms_swift("sequence_mask", 1.5).rs_upper == 1.5
-    with pytest.raises(ConfigurationError, match="no mode 'token_clip'; known are token_truncate, token_mask"):
+    with pytest.raises(ConfigurationError, match="no mode 'token_clip'; use one of token_truncate, token_mask"):
         ms_swift("token_clip")
 
 
