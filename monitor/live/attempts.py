@@ -1,9 +1,11 @@
-"""Records of a step that an earlier attempt has left behind: the newest attempt of each rank counts.
+"""Find records of a step that a later attempt of the same rank has replaced.
 
-An older attempt is known by what a trainer says of itself (`Recorder.begins`), never by what its records look like:
-other ranks, micro-batches and sessions at work at the same time are one attempt. A record is older if a trainer of its
-rank said that it begins at that step or before it, after the record was made, and has recorded the step since; and if
-its writer is that trainer itself, or has recorded nothing after that beginning.
+Only the trainer's own events identify a new attempt (`Recorder.begins`). Ranks, micro-batches and sessions that work
+concurrently are one attempt. A record is replaced under three conditions:
+
+- A trainer of its rank began after the record, at that step or an earlier one.
+- That trainer has recorded the step since.
+- The record's writer is that trainer, or has recorded no training after that beginning.
 
 Dimensions: ``_S`` training records of a step.
 """
@@ -25,7 +27,7 @@ EVENTS: Final = ("started", "training_begins")
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One of `EVENTS` of a trainer. `time` in microseconds, or `NONE`."""
+    """One event of a trainer, of `EVENTS`. `time` is in microseconds, or `NONE`."""
 
     writer: str
     event: str
@@ -36,9 +38,9 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """Records of a step that do not count: `rows_S`, and for each of their ranks when the newest attempt began.
+    """Replaced records of a step: `rows_S`, and by rank the start of the newest attempt.
 
-    `by`: row → the writer of that attempt, and when it began.
+    `by`: row → writer and start of the replacing attempt.
     """
 
     rows_S: NDArray[np.bool_]
@@ -46,7 +48,7 @@ class Older:
     by: Mapping[int, tuple[str, int]]
 
     def scalars(self, rank: int, time: int) -> bool:
-        """Return whether a step record is of an attempt whose training records do not count."""
+        """Return whether a step record belongs to an attempt whose training records were replaced."""
         return rank in self.began and time != NONE and time < self.began[rank]
 
 
@@ -60,7 +62,7 @@ def rank_of(details: str | None) -> int | None:
 
 
 def beginnings(signs: Iterable[Sign]) -> Sequence[Sign]:
-    """Return what trainers said of where they begin, or nothing if no rank can have been at work twice."""
+    """Return the events that begin training, or nothing if no rank can have trained a step twice."""
     by_rank: dict[int | None, list[Sign]] = {}
     for sign in signs:
         if sign.time != NONE:
@@ -87,9 +89,9 @@ def _began_again(signs: Sequence[Sign]) -> bool:
 def older(
     step: int, trained: Mapping[str, NDArray[Any]] | Any, begun: Sequence[Sign], last: Mapping[str, int]
 ) -> Older | None:
-    """Return the records of a step that do not count, or None if all do.
+    """Return the replaced records of a step, or None if there are none.
 
-    `trained`: columns ``rank``, ``time``, ``writer``. `last`: when each writer recorded training last, of any step.
+    `trained`: columns ``rank``, ``time``, ``writer``. `last`: writer → time of its newest training record of any step.
     """
     by: dict[int, tuple[str, int]] = {}
     for begin in sorted(begun, key=lambda sign: (sign.time, sign.writer)):

@@ -1,4 +1,4 @@
-"""One batch of ingest: many segments, their raw files, and the one transaction that makes them count."""
+"""Store one batch of segments and their raw files in one transaction."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Read = tuple[Segment, SoundRows]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One segment of a batch, its usable rows, and what the store keeps of them.
+    """One segment of a batch with its usable rows and the rows to store.
 
-    `place`: the file that has the segment, relative to the home; None: its own in the spool.
+    `place`: path of the file that holds the segment, relative to the data directory, or None for its spool file.
     """
 
     segment: Segment
@@ -54,15 +54,14 @@ class Part:
 
 
 def sound_parts(segments: Sequence[Segment]) -> list[Part]:
-    """Return the parts of segments of one kind, computed together. Raises `SegmentError` when one of them has no usable
+    """Return the parts of segments of one kind, computed together. Raises `SegmentError` if a segment has no usable
     row."""
     sound = (sound_together(segments) if len(segments) > 1 else None) or [sound_rows(segment) for segment in segments]
     return reduce_parts(list(zip(segments, sound, strict=True)))
 
 
 def reduce_parts(read: Sequence[Read]) -> list[Part]:
-    """Return the rows that the store keeps of segments of one kind, computed together: of a small one the calls cost
-    more than the arithmetic."""
+    """Return the rows to store for segments of one kind. Computing small segments together saves call overhead."""
     kind = read[0][0].where.kind
     table = pa.concat_tables([rows.table for _, rows in read])
     stored = reduced(kind, table)
@@ -76,11 +75,10 @@ def reduce_parts(read: Sequence[Read]) -> list[Part]:
 
 
 def write_batch(store: Store, live: Live, parts: Sequence[Part]) -> None:
-    """Make segments count, or leave no trace of them. Raises `StoreError`; `RunDeletedError` when a run of theirs was
-    deleted meanwhile.
+    """Commit segments, or leave no trace of them. Raises `StoreError`, or `RunDeletedError` if their run was deleted.
 
-    `live`: of this store, one for all batches. No other thread writes meanwhile: what is read back of a run is what the
-    store has when the batch counts.
+    `live`: live runs of this store, the same object for all batches. No other thread may write during the call, so the
+    rows that are read back are the committed ones.
     """
     runs = {part.run for part in parts}
     now = store.time.now()
@@ -105,7 +103,7 @@ def write_batch(store: Store, live: Live, parts: Sequence[Part]) -> None:
 
 
 def _arrived(parts: Sequence[Part], now: datetime) -> dict[str, Arrived]:
-    """Record kind → its rows, all segments together."""
+    """Return the rows of all segments by record kind."""
     found: dict[str, Arrived] = {}
     for kind in _ORDER:
         raw = [part.rows.table for part in parts if part.kind == kind]
@@ -138,7 +136,7 @@ def _bad_rows_record(part: Part, now: datetime) -> pa.Table:
 
 
 def _late_records(late: Mapping[tuple[str, int], int], now: datetime) -> pa.Table:
-    """Say of each run how many records came too late to count."""
+    """Record the number of late records of each run."""
     by_run: dict[str, dict[int, int]] = {}
     for (run, step), count in late.items():
         by_run.setdefault(run, {})[step] = count
@@ -168,7 +166,7 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _bad_rows(part: Part) -> list[int] | None:
-    """Return the rows that no reader is to see."""
+    """Return the rows that are hidden from readers."""
     if not part.rows.bad_rows:
         return None
     return sorted(set(range(part.segment.table.num_rows)).difference(part.rows.table["row"].to_pylist()))

@@ -1,7 +1,6 @@
-"""Files in the spool that cannot be read for a reason that does not lie in the file: they wait there, and are tried
-again with back-off.
+"""Back-off for spool files whose read failed for an external reason. The files stay in the spool between retries.
 
-In memory only: a service that starts tries everything at once.
+The state is in memory only. A restarted service retries everything at once.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.E
 
 @dataclass(slots=True)
 class Delay:
-    """One file or folder that waits. `since` and `last`: seconds since the epoch; `begun` and `retry_at`: on the
+    """One pending file or folder. `since` and `last` are in seconds since the epoch; `begun` and `retry_at` are on the
     monotonic clock."""
 
     run: str | None
@@ -39,8 +38,7 @@ class Delay:
 
 
 class Delays:
-    """The files and folders of one spool that wait. Belongs to the thread that ingests; `document` may be called from
-    others."""
+    """Pending files and folders of one spool. Used by the ingest thread; `document` is safe from any thread."""
 
     def __init__(self, time: Time = TIME) -> None:
         self._time = time
@@ -50,12 +48,12 @@ class Delays:
         return len(self._delays)
 
     def is_due(self, path: Path) -> bool:
-        """Return whether `path` may be tried now: it never failed, or its pause is over."""
+        """Return whether `path` may be tried now, because it never failed or its pause has ended."""
         delay = self._delays.get(path)
         return delay is None or self._time.monotonic() >= delay.retry_at
 
     def put_off(self, path: Path, run: str | None, error: BaseException | str) -> None:
-        """Try `path` again after a pause, twice as long as the one before it."""
+        """Schedule the next attempt at `path` after a pause that doubles with each failure."""
         now, moment = self._time.wall(), self._time.monotonic()
         delay = self._delays.get(path)
         attempts = 1 if delay is None else delay.attempts + 1
@@ -70,23 +68,23 @@ class Delays:
         )
 
     def seconds(self, path: Path) -> float:
-        """For how long `path` has been waiting."""
+        """Return the seconds since the first failure of `path`, or 0 if it is not pending."""
         delay = self._delays.get(path)
         return 0.0 if delay is None else self._time.monotonic() - delay.begun
 
     def forget(self, paths: Collection[Path]) -> None:
-        """They were dealt with."""
+        """Forget paths after they were processed or removed."""
         if self._delays:
             for path in paths:
                 self._delays.pop(path, None)
 
     def keep_only(self, paths: Collection[Path]) -> None:
-        """Forget those that are in the spool no more."""
+        """Forget all paths that are no longer in the spool."""
         if self._delays:
             self._delays = {path: delay for path, delay in self._delays.items() if path in paths}
 
     def document(self) -> list[StuckFile]:
-        """Those that wait, the longest-waiting first, at most `SHOWN` of them, as JSON values."""
+        """Return at most `SHOWN` pending files as JSON values, the longest pending first."""
         longest = sorted(self._delays.copy().items(), key=lambda item: item[1].since)[:SHOWN]
         now = self._time.monotonic()
         return [
@@ -102,7 +100,7 @@ class Delays:
         ]
 
     def longest_seconds(self) -> float | None:
-        """For how long the first of them has been waiting; None: none waits."""
+        """Return the longest waiting time in seconds, or None if no file is pending."""
         since = [delay.since for delay in self._delays.copy().values()]
         return max(0.0, self._time.wall() - min(since)) if since else None
 

@@ -1,7 +1,7 @@
-"""Sequences that are in the store more than once: found when the second copy comes.
+"""Detect sequences that the store has twice, on arrival of the second copy.
 
-A copy is the same sample of the same call (its time, to the microsecond), of the same rank or replica, with the same
-tokens, in another segment. Samples that are trained on again, in a later step or call, are none.
+A copy has the same sample, call time in microseconds, rank or replica, and tokens, but another segment. A sample that
+is trained again in a later step or call is no copy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCHEMA: Final = pa.schema(
 
 
 class Copy(NamedTuple):
-    """One record that has come again. `first_in`: a segment that had it before; `step`: None for rollouts."""
+    """One record that has arrived again. `first_in`: segment with the earlier copy; `step`: None for rollouts."""
 
     run: str
     kind: str
@@ -40,9 +40,9 @@ class Copy(NamedTuple):
 
 
 def copies(memory: Memory) -> list[Copy]:
-    """Return the records that `Memory.add` took in last and that were there before, or come twice.
+    """Return the newest records of `Memory.add` that have an earlier copy or a copy among themselves.
 
-    Whatever they may be a copy of has been read back, see `recall`.
+    `recall` has already read back every record that they may be a copy of.
     """
     found: list[Copy] = []
     new = {kind: _by_step(placed) for kind, placed in memory.placed.items()}
@@ -61,7 +61,7 @@ def _by_step(placed: Iterable[tuple[Step, range]]) -> dict[Step, set[int]]:
 
 
 def table(found: Iterable[Copy], now: datetime) -> pa.Table:
-    """Return copies as the store has them: one row per segment that brought any."""
+    """Return copies as rows of the store, one per segment that contains any."""
     by_segment: dict[tuple[str, str, str], list[Copy]] = {}
     for copy in found:
         by_segment.setdefault((copy.run, copy.kind, copy.segment), []).append(copy)
@@ -84,8 +84,8 @@ def table(found: Iterable[Copy], now: datetime) -> pa.Table:
 
 
 def _trained(kind: str, step: Step, new: set[int], later: set[int]) -> Iterator[Copy]:
-    """Yield copies among the rows `new` of a step, of any but the rows `later`. Mostly a look at the times of calls is
-    enough."""
+    """Yield the copies among the rows `new` of a step. Rows in `later` are ignored. Comparing call times usually
+    suffices."""
     trained = step.trained
     times_S, segments_S, rows = trained["time"], trained["segment"], sorted(new)
     before_S = step.counted_S
@@ -120,7 +120,7 @@ def _sampled(run: Run, numbers: set[int]) -> Iterator[Copy]:
 
 
 def _keys(rows: Rows, names: Sequence[str], places: Sequence[int]) -> Mapping[tuple[Any, ...], list[int]]:
-    """Return the places by what is the same of copies."""
+    """Return places grouped by the values that identify a copy."""
     found: dict[tuple[Any, ...], list[int]] = {}
     if not places:
         return found
@@ -132,8 +132,10 @@ def _keys(rows: Rows, names: Sequence[str], places: Sequence[int]) -> Mapping[tu
 def _again(
     segments: NDArray[np.object_], keys: Mapping[tuple[Any, ...], list[int]], new: set[int]
 ) -> Iterator[tuple[int, str]]:
-    """Yield new places that have a copy in another segment: one that was there before, or of those that came together
-    the one with a lower id."""
+    """Yield new places that have a copy in another segment, with the segment of the first copy.
+
+    An earlier record comes first. Of records that arrive together, the one with the lower segment id comes first.
+    """
     for some in keys.values():
         before = min((segments[place] for place in some if place not in new), default=None)
         together = min((segments[place] for place in some if place in new), default=None)

@@ -1,4 +1,4 @@
-"""Records of frozen steps: their sequences are gone, so what comes late is left out, unless a later attempt has begun.
+"""Exclude late records of frozen steps, whose sequences were removed, unless a later attempt has begun.
 
 Dimensions: ``_S`` training records.
 """
@@ -24,9 +24,10 @@ _KINDS: Final = ("training", "statistics")
 def without_frozen(
     memory: Memory, arrived: Mapping[str, Arrived]
 ) -> tuple[Mapping[str, Arrived], dict[StepKey, int], list[StepKey]]:
-    """Return what arrived without late records of frozen steps, their number by step, and steps that thaw.
+    """Return the arrived rows without late records of frozen steps, the number of late records by step, and the steps
+    to thaw.
 
-    Runs that are known have been met (see `recall.meet`).
+    Known runs were loaded before (see `recall.meet`).
     """
     kept, late, thawed = dict(arrived), Counter[StepKey](), set[StepKey]()
     for kind in _KINDS:
@@ -68,7 +69,7 @@ def _is_frozen(memory: Memory, name: str, number: int) -> bool:
 
 
 def _is_again(run: Run, number: int, time: int, rank: int, signs: Iterable[Sign]) -> bool:
-    """Tell whether a record is of an attempt that began at the step, or before it, after its records were made."""
+    """Return whether a later attempt, which began at the step or an earlier one, made the record."""
     return any(
         sign.event == "training_begins"
         and sign.step is not None

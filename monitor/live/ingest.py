@@ -1,14 +1,13 @@
-"""Spool → store, exactly once.
+"""Move segments from the spool into the store, each exactly once.
 
-A segment counts when its row is in `segments`, and that row is committed together with everything the segment brings.
-Its file stays where it is until the archive holds it (see `store.archiving`): killed anywhere, the next start finds the
-segment again, in the spool or in the archive, and takes in what the store does not know. The id lies in the content: a
-copy under another name is recognised as well.
+A segment is committed together with its row in `segments`. Its file stays in place until the archive holds the segment
+(see `store.archiving`). A service that was killed therefore finds the segment again, in the spool or in the archive,
+and ingests only segments unknown to the store. The id depends on the content, so a copy under another name is
+recognised as well.
 
-Nothing in the spool is fatal: what cannot be trusted goes to quarantine, rows that do not fit together are left out and
-counted in `health_records`. What cannot be read for a reason that is not in the file (EIO, ESTALE, EMFILE, no right to
-read) waits in the spool and is tried again with back-off, and holds up no other run. When the disk is full the spool
-keeps everything, and the next run tries again.
+No file in the spool stops ingest. Untrusted files are quarantined. Inconsistent rows are omitted and counted in
+`health_records`. A file whose read fails for an external reason (EIO, ESTALE, EMFILE, missing permission) stays in the
+spool. It is retried with back-off and delays no other run. While the disk is full, all files stay in the spool.
 """
 
 from __future__ import annotations
@@ -86,10 +85,10 @@ class IngestReport:
 
 
 class Ingester:
-    """Brings segments of a home's spool into its store. One per home, used by one thread at a time."""
+    """Ingest of one data directory's spool into its store. One per data directory, used by one thread at a time."""
 
     def __init__(self, store: Store, *, batch_bytes: int = BATCH_BYTES) -> None:
-        """Look at nothing but the quarantine yet."""
+        """Set up the ingest and check only the quarantine."""
         self._store = store
         self._batch_bytes = batch_bytes
         self.delays = Delays(store.time)
@@ -99,13 +98,13 @@ class Ingester:
         self._begun = False
 
     def run_once(self, *, max_bytes: int | None = None, beat: Callable[[], None] = lambda: None) -> IngestReport:
-        """Ingest what lies in the spool now; with `max_bytes`, only the oldest segments until these reach it.
+        """Ingest the segments in the spool, or with `max_bytes` only the oldest up to that size.
 
         `beat` is called after every batch.
 
         Raises:
-            StoreError: the store or the disk refused, or the archive is not the home's. What was committed stays; the
-                rest waits in the spool.
+            StoreError: the store or the disk refused, or the archive belongs to another data directory. Committed
+                segments stay; the others remain in the spool.
         """
         started = time.perf_counter()
         report = IngestReport()
@@ -137,7 +136,7 @@ class Ingester:
         return report
 
     def _merge_beside(self, pool: Executor, before: Future[MergeReport] | None) -> Future[MergeReport]:
-        """Have what fills files merged while the next batch is read, unless the one before is still under way."""
+        """Start to merge full files while the next batch is read, unless the previous merge is still running."""
         if before is not None and not before.done():
             return before
         if before is not None:
@@ -145,8 +144,7 @@ class Ingester:
         return pool.submit(self._store.archive.merge, full=True)
 
     def _begin(self, report: IngestReport, beat: Callable[[], None]) -> None:
-        """Take in what files of the archive have and the store does not know, once; and set segments aside that were
-        damaged since they were taken in."""
+        """Ingest unknown segments of the archive once, then quarantine segments that were damaged after ingest."""
         archive = self._store.archive
         if archive.open() or not self._begun:
             steps = set[StepKey]()
@@ -163,8 +161,7 @@ class Ingester:
             self._set_aside(where.path, where.run, error, report)
 
     def _take_in(self, file: Merged, report: IngestReport) -> set[StepKey]:
-        """Take in the segments of a file that the store does not know; return the steps whose metrics are to be
-        computed."""
+        """Ingest the unknown segments of an archive file and return the steps whose metrics must be computed."""
         unknown = file.segments - self._in_ledger(sorted(file.segments))
         if not unknown and file.kind != FROZEN:
             return set()
@@ -184,7 +181,7 @@ class Ingester:
         return set()
 
     def _note_refused(self, content: SpoolContent) -> None:
-        """Put off what cannot even be looked at; forget what is no longer in the spool, and folders that can be read
+        """Schedule retries of paths that cannot be inspected, and forget paths that left the spool or are readable
         again."""
         for refused in content.refused:
             self.delays.put_off(refused.path, refused.run, refused.error)
@@ -213,7 +210,7 @@ class Ingester:
             self._cannot(foreign.path, foreign.run, f"cannot remove {foreign.path}: {failure}", report)
 
     def _without_deleted(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
-        """Remove segments of deleted runs, and return the others."""
+        """Remove segments of deleted runs and return the others."""
         if not self._deleted.all():  # as almost everywhere
             return list(waiting)
         late = [item.where.path for item in waiting if item.where.run in self._deleted]
@@ -222,7 +219,7 @@ class Ingester:
         return [item for item in waiting if item.where.run not in self._deleted]
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
-        """Have segments merged that are in the ledger already, and return the others."""
+        """Schedule merging of segments that the ledger lists, and return the others."""
         in_ledger = self._in_ledger([item.where.segment_id for item in waiting])
         known = [item for item in waiting if item.where.segment_id in in_ledger]
         report.remaining -= len(known)
@@ -232,10 +229,9 @@ class Ingester:
         return [item for item in waiting if item.where.segment_id not in in_ledger]
 
     def _without_copies(self, parts: Sequence[Part], unseen: set[str], report: IngestReport) -> list[Part]:
-        """Have copies merged, whatever their files are called, of what is in the ledger or comes before them, and
-        return the others.
+        """Schedule merging of copies of known or earlier segments, and return the others. File names do not matter.
 
-        `unseen`: what is known not to be in the ledger; the parts' are taken out of it.
+        `unseen`: ids known to be absent from the ledger. The ids of the returned parts are removed from it.
         """
         ids = {part.segment.segment_id for part in parts}
         in_ledger = self._in_ledger(list(ids - unseen))
@@ -256,8 +252,8 @@ class Ingester:
         return set(queries.known_segments(self._store, segment_ids=segment_ids)["segment_id"].to_pylist())
 
     def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
-        """Yield what has been read; bad segments go to quarantine, vanished ones are another process's doing, the
-        others wait."""
+        """Yield the segments that were read. Quarantine corrupt ones, skip files that another process removed, and
+        schedule retries of the others."""
         for reading in batch:
             path, run, part = reading.where.path, reading.where.run, reading.result()
             if isinstance(part, SegmentError) and (part.reason != "truncated" or self._is_settled(reading)):
@@ -268,12 +264,12 @@ class Ingester:
                 yield part
 
     def _is_settled(self, reading: _Reading) -> bool:
-        """Return whether a file that is too short has had the time to become longer."""
+        """Return whether a short file is too old to be still growing."""
         age = self._store.home.now() - reading.modified
         return age > SETTLE_SECONDS or self.delays.seconds(reading.where.path) > SETTLE_SECONDS
 
     def _commit(self, parts: Sequence[Part], report: IngestReport) -> None:
-        """Commit a batch; when something in it cannot be stored, find out what by parting it."""
+        """Commit a batch. If the store refuses it, split the batch to find the segment at fault."""
         try:
             write_batch(self._store, self._live, parts)
         except RunDeletedError:  # this very moment: the next run removes what is of it
@@ -292,7 +288,7 @@ class Ingester:
         self.delays.forget([part.segment.where.path for part in parts])
 
     def _refuse(self, parts: Sequence[Part], error: Exception, report: IngestReport) -> None:
-        """Quarantine segments that cannot be stored, if that is their content's fault; else let them wait."""
+        """Quarantine segments whose content the store refuses, or schedule a retry for any other reason."""
         for where in (part.segment.where for part in parts):
             if _is_content_error(error):
                 refusal = SegmentError("unreadable", f"{where.path}: its content cannot be stored ({error})")
@@ -309,7 +305,7 @@ class Ingester:
             self.delays.forget([path])
 
     def _remove(self, paths: Iterable[Path], report: IngestReport) -> int:
-        """Remove files that are dealt with; return how many of them."""
+        """Remove ingested files and return their number."""
         removed = []
         for path in paths:
             try:
@@ -327,7 +323,7 @@ class Ingester:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A segment that is being read in another thread, with others of its kind."""
+    """A segment that another thread reads together with others of its kind."""
 
     where: SegmentPath
     modified: float  # seconds since the epoch
@@ -335,13 +331,15 @@ class _Reading:
     place: int  # in the group
 
     def result(self) -> Part | Exception | None:
-        """Wait for it. A `SegmentError` says that its content is wrong, any other error only that it cannot be read
-        now; None: it is gone."""
+        """Wait for the segment and return its part or its error, or None if its file was removed.
+
+        A `SegmentError` means corrupt content. Any other error means that the file cannot be read now.
+        """
         return self.group.result()[self.place]
 
 
 def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterator[list[_Reading]]:
-    """Yield the batches being read; the next one is already under way while one is committed."""
+    """Yield batches of segments. The next batch is read while the current one is committed."""
     previous: list[_Reading] | None = None
     for batch in batches:
         current = _reading(pool, batch)
@@ -353,7 +351,7 @@ def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterato
 
 
 def _reading(pool: Executor, batch: Sequence[Waiting]) -> list[_Reading]:
-    """Return the segments of a batch, in its order."""
+    """Start to read the segments of a batch and return them in its order."""
     by_kind = attrgetter("where.kind")
     readings: dict[Path, _Reading] = {}
     for _, of_kind in itertools.groupby(sorted(batch, key=by_kind), key=by_kind):
@@ -365,14 +363,14 @@ def _reading(pool: Executor, batch: Sequence[Waiting]) -> list[_Reading]:
 
 
 def _read(places: Sequence[SegmentPath]) -> list[Part | Exception | None]:
-    """Return the segments of one kind; what is wrong with one costs no other anything."""
+    """Read the segments of one kind. An error of one segment does not affect the others."""
     segments = [_guarded(where, partial(read_segment, where)) for where in places]
     parts = iter(_parts_of([segment for segment in segments if isinstance(segment, Segment)]))
     return [next(parts) if isinstance(segment, Segment) else segment for segment in segments]
 
 
 def _parts_of(segments: Sequence[Segment]) -> Sequence[Part | Exception | None]:
-    """Return the parts of segments of one kind, one by one if they cannot be computed together."""
+    """Return the parts of segments of one kind. If they cannot be computed together, compute them one by one."""
     if len(segments) > 1:
         with suppress(Exception):  # whatever it is, it comes again with the one whose it is
             return sound_parts(segments)
@@ -385,7 +383,7 @@ def _alone(segment: Segment) -> Part:
 
 
 def _guarded(where: SegmentPath, work: Callable[[], T]) -> T | Exception | None:
-    """Return what `work` on a segment returns, or why there is nothing, see `_Reading.result`."""
+    """Return the result of `work` on a segment, or the error or None as in `_Reading.result`."""
     try:
         return work()
     except FileNotFoundError:
@@ -397,7 +395,7 @@ def _guarded(where: SegmentPath, work: Callable[[], T]) -> T | Exception | None:
 
 
 def _concerns_all(error: Exception) -> bool:
-    """Return whether the store or its disk refuses, not one segment or one run."""
+    """Return whether an error concerns the store or its disk instead of one segment or run."""
     return isinstance(error, StoreError) and not _is_content_error(error)
 
 
@@ -408,7 +406,7 @@ def _is_content_error(error: Exception) -> bool:
 
 
 def _parted(parts: Sequence[Part]) -> list[Sequence[Part]]:
-    """Return a batch in halves; one piece when it cannot be parted."""
+    """Return the two halves of a batch, or the batch itself if it has one segment."""
     middle = len(parts) // 2
     return [some for some in (parts[:middle], parts[middle:]) if some]
 

@@ -1,7 +1,7 @@
-"""Everything known of live runs: facts about records, by run and step.
+"""Records of live runs in memory, with facts about them by run and step.
 
-Facts are only added. What follows from several records (pairs, spans, metrics) is computed from the whole set, so the
-order in which records come cannot matter.
+Facts are only added. Results that depend on several records (pairs, spans, metrics) are computed from the whole set, so
+the order of arrival does not matter.
 
 Dimensions: ``_S`` records.
 """
@@ -44,7 +44,7 @@ StepKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A step record: scalars that metrics need, and the correction it states."""
+    """A step record with the scalars that metrics need and the correction that it states."""
 
     rank: int
     time: int
@@ -54,7 +54,7 @@ class Told:
 
 @dataclass(eq=False)
 class Step:
-    """Records of one step of a run, and what was found out about pairs of them."""
+    """Records of one step of a run, and the results of comparing their pairs."""
 
     run: Run
     number: int
@@ -71,7 +71,7 @@ class Step:
     stored: bool = False  # the store has rows of the step as a whole
 
     def add(self, columns: Columns) -> range:
-        """Take training records in, and return their rows."""
+        """Add training records and return their rows."""
         first = len(self.trained)
         self.trained.append(columns)
         run = self.run
@@ -97,9 +97,9 @@ class Step:
 
 @dataclass(eq=False, slots=True)
 class WeightsSeen:
-    """A record of an engine about its weights, and what marks make of it (None: not looked at yet).
+    """An engine's record about its weights, and the version given by marks, or None before the first evaluation.
 
-    `record`: of an update; `counted`: the same under its version, where it has one.
+    `record`: record of an update. `counted`: the same record under its version, or None without a version.
     """
 
     segment: str | None
@@ -149,7 +149,7 @@ class Run:
     _indexed: int = 0  # rollout records that are in `_by_tokens`
 
     def step(self, number: int) -> Step:
-        """Return a step, new if it is not known yet."""
+        """Return a step. Create it if it is unknown."""
         if number not in self.steps:
             self.steps[number] = Step(self, number)
             if self.past is not None and number in self.past.steps:
@@ -157,11 +157,11 @@ class Run:
         return self.steps[number]
 
     def records(self) -> int:
-        """Return how many records are in memory."""
+        """Return the number of records in memory."""
         return len(self.sampled) + sum(len(step.trained) + len(step.told) for step in self.steps.values())
 
     def leave(self) -> None:
-        """Let go of all records, which the store has."""
+        """Release all records from memory. The store has them."""
         past = self.past = self.past or Past()
         for number, step in self.steps.items():
             past.steps[number] = PastStep(begun(step), newest(step), step.met, step.by_tokens)
@@ -179,7 +179,7 @@ class Run:
         self.first_met = past.first_met()
 
     def tokens_index(self) -> Mapping[tuple[int, int], Sequence[int]]:
-        """Return rollout records that are of no trajectory by the fingerprint of their tokens and their number."""
+        """Return the rollout records without a trajectory, keyed by the fingerprint and the number of their tokens."""
         columns = [self.sampled[name][self._indexed :].tolist() for name in ("token_hash", "n_tokens", "trajectory")]
         for number, (tokens, n, trajectory) in enumerate(zip(*columns, strict=True), self._indexed):
             if trajectory is None:
@@ -189,30 +189,30 @@ class Run:
 
 
 def begun(step: Step) -> int:
-    """Return the time of the oldest training record of a step that counts, or `NONE`."""
+    """Return the time of the oldest training record of a step that no later attempt has replaced, or `NONE`."""
     times = step.trained["time"][step.counted_S] if len(step.trained) else np.empty(0, np.int64)
     times = times[times != NONE]
     return int(times.min()) if len(times) else NONE
 
 
 def newest(step: Step) -> int:
-    """Return the time of the newest record of a step, those of earlier attempts too, or `NONE`."""
+    """Return the time of the newest record of a step, including those of earlier attempts, or `NONE`."""
     trained = step.trained["time"].max() if len(step.trained) else NONE
     return max(int(trained), *(told.time for told in step.told), NONE)
 
 
 class Source(Protocol):
-    """The store, for what it has of runs."""
+    """Interface of the store that reads records of runs."""
 
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """Return the rows of a stored statement."""
 
     def lists(self, kind: str, keys: pa.Table) -> pa.Table:
-        """Return token lists of records (``number, run, segment_id, row``); those that are gone are left out."""
+        """Return token lists of records (``number, run, segment_id, row``). Records without a file are omitted."""
 
 
 class Memory:
-    """Live runs. `add` takes records in and says which steps they may change."""
+    """Live runs. `add` adds records and returns the steps that they may change."""
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -223,13 +223,13 @@ class Memory:
         self.rollout_lists = Lists()
 
     def run(self, name: str) -> Run:
-        """Return a run, new if it is not known yet."""
+        """Return a run. Create it if it is unknown."""
         if name not in self.runs:
             self.runs[name] = Run(name)
         return self.runs[name]
 
     def add(self, arrived: Mapping[str, Arrived]) -> set[StepKey]:
-        """Take in usable rows by record kind; return the steps with news."""
+        """Add usable rows by record kind and return the steps with news."""
         dirty: set[StepKey] = set()
         self.placed, self.sampled = {}, []
         for kind, take_in in (
@@ -273,7 +273,7 @@ class Memory:
     def fetch(
         self, trained: Iterable[tuple[Step, Sequence[int]]], sampled: Iterable[tuple[Run, Sequence[int]]]
     ) -> None:
-        """Read lists of some records back that are on the disk only; those that are gone are noted as such."""
+        """Read lists back that are only on the disk. Records whose lists are gone are marked."""
         self._fetch("training", self.training_lists, [(step.run, step.trained, rows) for step, rows in trained])
         self._fetch("rollout", self.rollout_lists, [(run, run.sampled, rows) for run, rows in sampled])
 
@@ -318,7 +318,7 @@ class Memory:
         return dirty
 
     def resolve(self, run: Run, numbers: Iterator[int] | Sequence[int]) -> set[int]:
-        """Decide the versions of rollout records against all marks; return the records that they have changed."""
+        """Determine the versions of rollout records from all marks, and return the records that changed."""
         changed = set()
         for number in numbers:
             if (record := run.decided.get(number)) is None:
@@ -335,8 +335,8 @@ class Memory:
         return changed
 
     def _step_times(self, run: Run, number: int) -> Any:
-        """Return the times at which the steps of the tokens of a rollout record began, or None if they are unknown or
-        gone."""
+        """Return the times at which the steps of a rollout record's tokens began, or None if unknown or no longer
+        stored."""
         self.fetch([], [(run, [number])])
         place = run.sampled["lists"][number : number + 1]
         return None if place[0] == NO_LISTS else self.rollout_lists.take(place)["step_times"][0].values
@@ -375,8 +375,10 @@ class Memory:
         return dirty
 
     def _signs(self, arrived: Arrived) -> set[StepKey]:
-        """Note beginnings; return the steps whose records they may replace: any from there on, as one may be the first
-        sign of a second attempt."""
+        """Record events of trainers and return the steps whose records they may replace.
+
+        These are all steps from the event's step on, since an event may be the first sign of a second attempt.
+        """
         dirty: set[StepKey] = set()
         signs = signs_of(arrived.stored)
         for name, sign in signs:
@@ -391,7 +393,7 @@ class Memory:
 
 
 def signs_of(table: pa.Table) -> list[tuple[str, Sign]]:
-    """Return what health records say of where trainers begin, with the run of each."""
+    """Return the events of trainers in health records, each with its run."""
     table = table.filter(pc.is_in(table["event"], pa.array(EVENTS)))
     times = whole_numbers(table["time"]).tolist()
     rows = table.select(["run", "writer", "event", "step", "details"]).to_pylist()
@@ -412,8 +414,7 @@ def groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple[
 
 
 def _note_last(run: Run, columns: Columns, rows: slice) -> None:
-    """Note the time at which each writer has recorded training last. Records of it that counted as those of an older
-    attempt may count."""
+    """Record the newest training time of each writer. A newer time can restore records that an attempt had replaced."""
     writers, times_S = columns["writer"][rows], columns["time"][rows]
     for writer in set(writers.tolist()):
         before = run.last.get(writer, NONE)
@@ -424,7 +425,7 @@ def _note_last(run: Run, columns: Columns, rows: slice) -> None:
 
 
 def sampled_facts(table: pa.Table) -> tuple[Columns, list[Spans | None], dict[int, Decided]]:
-    """Return columns of rollout records without ``lists``, their versions, and how some came about, by row."""
+    """Return columns of rollout records without ``lists``, their versions, and the engine's decisions by row."""
     columns, spans = sampled_columns(table), spans_of(table)
     of_one = [one_version(some) for some in spans]
     columns["covered"] = np.array([covered for covered, _ in of_one], np.int64)
@@ -438,7 +439,7 @@ def sampled_facts(table: pa.Table) -> tuple[Columns, list[Spans | None], dict[in
 
 
 def take_sampled(run: Run, columns: Columns, spans: list[Spans | None], decided: Mapping[int, Decided]) -> range:
-    """Take rollout records in, and return their numbers; `decided`: by their place among them."""
+    """Add rollout records and return their numbers. `decided`: decisions by place among them."""
     first = len(run.sampled)
     run.sampled.append(columns)
     run.spans += spans
@@ -463,7 +464,7 @@ def _take_decided(run: Run, records: Mapping[int, Decided]) -> None:
 
 
 def _note_ends(ends: Rows, some: Sequence[tuple[int, int, Decided | Seen]]) -> None:
-    """Note when records ended, on both clocks. Where a clock was set, any mark may be about them."""
+    """Record the end times of records on both clocks. If a clock was set, any mark may apply to the record."""
     rows = [
         (number, LARGEST, LARGEST)
         if record.clock_set is not None
@@ -476,7 +477,7 @@ def _note_ends(ends: Rows, some: Sequence[tuple[int, int, Decided | Seen]]) -> N
 
 
 def _first(marks: Sequence[Mark]) -> tuple[int, int]:
-    """Return the time of the first record that some marks may be about, on both clocks."""
+    """Return the time of the first record that some of these marks may apply to, on both clocks."""
     firsts = [mark.moment if mark.of is None or mark.of.since is None else mark.of.since for mark in marks]
     walls = [
         mark.wall + first - mark.moment for mark, first in zip(marks, firsts, strict=True) if mark.wall is not None
@@ -485,7 +486,7 @@ def _first(marks: Sequence[Mark]) -> tuple[int, int]:
 
 
 def _reached(ends: Rows, marks: Sequence[Mark]) -> list[int]:
-    """Records that were not at their end when the first of these marks was made, on either clock."""
+    """Return the records that had not ended when the first of these marks was made, on either clock."""
     if not marks or not len(ends):
         return []
     first, wall = _first(marks)
@@ -495,7 +496,7 @@ def _reached(ends: Rows, marks: Sequence[Mark]) -> list[int]:
 
 
 def index(run: Run, numbers: range) -> set[int]:
-    """Make rollout records known by name; return the steps that want them."""
+    """Index rollout records by name and return the steps that trained on them."""
     steps: set[int] = set()
     samples, trajectories = run.sampled["sample"], run.sampled["trajectory"]
     for number in numbers:
@@ -516,7 +517,7 @@ def names_of(run: Run, numbers: Iterable[int]) -> set[str]:
 
 
 def steps_of(run: Run, numbers: set[int]) -> set[int]:
-    """Return the steps that trained on rollout records, by any name they have."""
+    """Return the steps that trained on rollout records, by any of their names."""
     steps = {
         number
         for number, step in run.steps.items()
@@ -529,7 +530,7 @@ def steps_of(run: Run, numbers: set[int]) -> set[int]:
 
 
 def _concerned(run: Run, records: Sequence[Mapping[str, Any]]) -> list[Mark]:
-    """Return the marks among new records, and the changes that engines saw and that some of them name."""
+    """Return the marks among new records, and the weight changes seen by engines that some of these marks name."""
     marks: list[Mark] = [record["mark"] for record in records if record["mark"] is not None]
     return marks + [change for change in run.marks.changes if any(_may_name(mark, change) for mark in marks)]
 
@@ -545,7 +546,7 @@ def _may_name(mark: Mark, change: Mark) -> bool:
 
 
 def take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
-    """Take weight records in; return the steps whose lag or publication they may change."""
+    """Add weight records and return the steps whose lag or publication time they may change."""
     for record in records:
         if record["mark"] is not None:
             run.marks.add(record["mark"])
@@ -588,8 +589,10 @@ def take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
 
 
 def _renamed(run: Run, some: Iterable[WeightsSeen]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Name what engines saw by the marks; return the records of updates that are none of that version any more, and
-    those that are now."""
+    """Assign versions to the weights that engines saw, by the marks.
+
+    Returns the update records that lost their previous version, and the records that gained one.
+    """
     gone, come = [], []
     for each in some:
         named = run.marks.name(each.seen)

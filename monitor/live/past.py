@@ -1,6 +1,6 @@
-"""Index in memory of what only the store has of a run: it says which records news may concern.
+"""In-memory index of the stored records of a run. It tells which of them new records may concern.
 
-Records come back by steps, and rollout records by names; see `recall`.
+Steps are read back by number, and rollout records by name; see `recall`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logprobe.monitor.live.rows import NONE
 
 
 class Names:
-    """Steps by name: 16 bytes for each. Of two names with one hash both are taken, which costs a look."""
+    """Index of steps by name, with 16 bytes per entry. A hash collision only costs an extra read."""
 
     def __init__(self) -> None:
         self._hashes = np.empty(0, np.int64)
@@ -25,7 +25,7 @@ class Names:
         return len(self._hashes)
 
     def add(self, names: Sequence[str], steps: Sequence[int] | NDArray[np.int64]) -> None:
-        """Take in names, each with a step that has it."""
+        """Add names, each with its step."""
         if not len(names):
             return
         hashes = np.concatenate([self._hashes, _hashes(names)])
@@ -37,7 +37,7 @@ class Names:
         self._hashes, self._steps = hashes[new], places[new]
 
     def has(self, names: Iterable[str]) -> list[str]:
-        """Return those of some names that are here."""
+        """Return the given names that the index contains."""
         some = list(names)
         if not len(self._hashes) or not some:
             return []
@@ -45,7 +45,7 @@ class Names:
         return [name for name, is_here in zip(some, (first < end).tolist(), strict=True) if is_here]
 
     def steps(self, names: Iterable[str]) -> set[int]:
-        """Return the steps that have one of some names."""
+        """Return the steps of the given names."""
         some = list(names)
         if not len(self._hashes) or not some:
             return set()
@@ -68,7 +68,10 @@ def _hashes(names: Sequence[str]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class PastStep:
-    """A step whose records only the store has. `begun`: the oldest training record that counts; `newest`: of all."""
+    """A step whose records are only in the store.
+
+    `begun`: time of the oldest record that no later attempt replaced. `newest`: time of the newest of all records.
+    """
 
     begun: int
     newest: int
@@ -78,7 +81,7 @@ class PastStep:
 
 @dataclass(eq=False)
 class Past:
-    """Records of a run that only the store has."""
+    """Records of a run that are only in the store."""
 
     steps: dict[int, PastStep] = field(default_factory=dict)
     trained: Names = field(default_factory=Names)  # names of training records and of their parts
@@ -88,22 +91,22 @@ class Past:
     wall: int = NONE  # and on the wall clock
 
     def __len__(self) -> int:
-        """Return how many names are known."""
+        """Return the number of known names."""
         return len(self.trained) + len(self.sampled)
 
     def reached(self, moment: int, wall: int) -> bool:
-        """Return whether rollout records were not at their end when a mark was made, by either clock."""
+        """Return whether rollout records had not ended when a mark was made, by either clock."""
         return self.last >= moment or self.wall >= wall
 
     def since(self, step: int | None, time: int) -> set[int]:
-        """Return steps from one on that have records as new as `time`."""
+        """Return the steps from one on with records no older than `time`."""
         return {n for n, past in self.steps.items() if step is not None and n >= step and past.newest >= time}
 
     def label(self, step: int, labels: Iterable[str]) -> None:
-        """Note versions that matter to a step."""
+        """Record the versions that a step depends on."""
         for label in labels:
             self.labels.setdefault(label, set()).add(step)
 
     def first_met(self) -> int | None:
-        """Return the first step in which names have met."""
+        """Return the first step in which names of both sides matched."""
         return min((n for n, past in self.steps.items() if past.met), default=None)

@@ -1,10 +1,9 @@
-"""One trained sequence made of several engine requests: which of its tokens each request sampled. Pure.
+"""Place the engine requests of one trained sequence: find the tokens that each request sampled. Pure.
 
-Where every request says how long its prompt was, each has its place: the prompt of a later request holds all that came
-before, so its first token lies as far behind the first one of the sequence as its prompt is longer. What it sampled
-beyond the start of the next request (an abort came too late, a stop string was cut off) was not trained on. Where the
-trainer kept only what the policy sampled, the requests stand one behind the other instead. A placement counts only if
-all ids under the mask agree.
+If every request states its prompt length, the lengths give the places, since a later prompt contains all earlier
+tokens. Tokens sampled beyond the start of the next request were not trained on, for example after a late abort or a cut
+stop string. If the trainer kept only sampled tokens, the requests follow each other without a gap. A placement is valid
+only if all ids under the mask agree.
 
 Dimensions: ``_N`` tokens of the trainer's record, ``_K`` those under its mask.
 """
@@ -49,7 +48,7 @@ _ROLLOUT: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Record of the engine for one request: the row of rollout_sequences, and its token lists."""
+    """Engine record of one request: its row of rollout_sequences and its token lists."""
 
     row: Mapping[str, Any]
     token_ids: Ids
@@ -58,7 +57,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The tokens `theirs_P` (ascending) of a part are those under the trainer's mask from number `start` on."""
+    """Place of one part: `theirs_P` (ascending) are its trained tokens, `start` the number of the first one under the
+    mask."""
 
     part: Part
     start: int
@@ -66,13 +66,13 @@ class Placed:
 
     @property
     def end(self) -> int:
-        """The first token under the mask behind them."""
+        """Number of the first token under the mask after the part."""
         return self.start + len(self.theirs_P)
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """The parts of one sequence in their places; `placed` is None where ids do not agree."""
+    """Parts of one sequence in their places. `placed` is None if ids differ."""
 
     token_ids_K: Ids
     parts: Sequence[Part]
@@ -80,7 +80,7 @@ class Trajectory:
 
     @property
     def complete(self) -> bool:
-        """Return whether every token under the mask was sampled by one of the parts."""
+        """Return whether each token under the mask was sampled by a part."""
         return self.placed is not None and sum(len(place.theirs_P) for place in self.placed) == len(self.token_ids_K)
 
     def logprobs_K(self) -> NDArray[np.float32]:
@@ -91,7 +91,7 @@ class Trajectory:
         return found_K
 
     def spans(self) -> list[dict[str, object]]:
-        """Weight versions of the tokens under the mask; neighbours of one version are one span."""
+        """Return the weight versions of the tokens under the mask. Adjacent tokens of one version share a span."""
         spans: list[dict[str, object]] = []
         for span in (part for place in self.placed or () for part in _spans(place)):
             if spans and spans[-1]["end"] == span["start"] and spans[-1]["version"] == span["version"]:
@@ -139,8 +139,10 @@ def _by_prompts(mask_N: NDArray[np.bool_], parts: Sequence[Part]) -> list[Placed
 
 
 def _in_a_row(ids_K: Ids, parts: Sequence[Part]) -> list[Placed] | None:
-    """One behind the other, each as far as its ids agree; nothing comes behind the last one that could explain other
-    ids."""
+    """Return the places of parts that follow each other, each up to the first id that differs.
+
+    Returns None if the last part does not agree to its end.
+    """
     places, start = [], 0
     for number, part in enumerate(parts, 1):
         theirs = part.token_ids[: len(ids_K) - start]
@@ -154,7 +156,7 @@ def _in_a_row(ids_K: Ids, parts: Sequence[Part]) -> list[Placed] | None:
 
 
 def _spans(place: Placed) -> Iterator[dict[str, object]]:
-    """Yield the spans of a part in the places of the trainer's tokens; what no span says is unknown anyway."""
+    """Yield the spans of a part at the trainer's token positions. Tokens without a span have an unknown version."""
     for span in place.part.row["spans"] or ():
         start, end = (int(np.searchsorted(place.theirs_P, span[name])) for name in ("start", "end"))
         if start < end:
@@ -162,14 +164,16 @@ def _spans(place: Placed) -> Iterator[dict[str, object]]:
 
 
 def rollout_record(ours: Mapping[str, Any], sequence: Trajectory) -> pa.Table:
-    """Return the row of rollout_sequences that the parts of a sequence are; `ours`: its key, name and source."""
+    """Return one row of rollout_sequences for the parts of a sequence. `ours`: its key, name and source."""
     row = _rollout(ours, sequence) | {"sample_id": ours["sample_id"]}
     return pa.Table.from_pylist([row], schema=_ROLLOUT)
 
 
 def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]:
-    """Return the parts as one row of rollout_sequences: of what can differ between them the last one's, or null where
-    that would mislead."""
+    """Return the parts as one row of rollout_sequences.
+
+    Columns that may differ between parts have the last part's value, or null where that would mislead.
+    """
     rows = [part.row for part in sequence.parts]
     replicas = {row["replica"] for row in rows}
     logprobs = sequence.logprobs_K()
@@ -199,7 +203,7 @@ def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]
 
 
 def _places(sequence: Trajectory) -> list[dict[str, object]]:
-    """Return the place of each part among the tokens under the mask; null where ids do not agree."""
+    """Return the place of each part among the tokens under the mask, null where ids differ."""
     places: Sequence[Placed | None] = sequence.placed or [None] * len(sequence.parts)
     return [
         {

@@ -1,8 +1,7 @@
-"""Moves files that cannot be trusted out of the spool, with the reason in the store.
+"""Move untrusted files from the spool to the quarantine and record the reason in the store.
 
-The row is written before the file is moved, and where it is moved to follows from where it was: a service killed
-between the two finds the file again and finishes the move without counting it twice. Nothing is opened: a file is moved
-by its name alone, whatever it is.
+The row is written before the move, and the target path depends only on the source path. A service killed between the
+two steps completes the move at its next start and counts the file once. No file is opened; the move uses only its name.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from logprobe.monitor.store.store import Store
 
 
 def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -> bool:
-    """Move `path` below ``quarantine/``. False when it was gone already.
+    """Move `path` below ``quarantine/``. Return False if it no longer exists.
 
-    Raises `StoreError` or `OSError` when that is not possible; the file stays where it is.
+    Raises `StoreError` or `OSError` if the move fails. The file then stays in the spool.
     """
     target = _free_place(store.home, path)
     try:
@@ -44,8 +43,9 @@ def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -
 
 
 def forget_the_lost(store: Store) -> None:
-    """Remove rows whose file does not lie in quarantine: it was put back and the service killed before the row went, or
-    killed before the file was moved. What lies in the spool is judged again.
+    """Remove rows without a file in quarantine. A file that is still in the spool is examined again.
+
+    Such rows remain if the service was killed before it moved the file, or after it put the file back.
 
     Raises `StoreError`.
     """
@@ -58,7 +58,7 @@ def forget_the_lost(store: Store) -> None:
 
 
 def _free_place(home: Home, path: Path) -> Path:
-    """Return the file's path below ``quarantine/``, with a number if another file of that name is there."""
+    """Return the file's path below ``quarantine/``. If the name is taken, add a number."""
     first = home.quarantine.joinpath(*(file_name(part) for part in path.relative_to(home.spool).parts))
     target, number = first, 0
     while os.path.lexists(target):

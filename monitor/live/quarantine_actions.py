@@ -1,8 +1,7 @@
-"""Actions of users on files in quarantine: put one back into the spool, or drop it. Asked of the running service, or
-done directly.
+"""User actions on quarantined files: retry or drop. They run in the service, or directly if none is running.
 
-Doing it twice is doing it once. The file is moved or removed first and its row goes after that, together with a note of
-who did it: killed between the two, the row is forgotten at the next start.
+Both actions are idempotent. The file is moved or removed first, then its row is replaced by an audit entry. If the
+process is killed between the two steps, the next start removes the row.
 """
 
 from __future__ import annotations
@@ -35,29 +34,29 @@ Row = Mapping[str, Any]
 
 
 def part(store: Store, _: threading.Event) -> Part:
-    """Return the part of the service that offers these actions."""
+    """Return the service component that offers these actions."""
     return Part(actions=actions.offered(_ACTIONS, store))
 
 
 class Handled(TypedDict):
-    """Outcome for a file; `gone`: it was no longer there."""
+    """Result for one file. `gone`: the file no longer existed."""
 
     file: str
     status: Literal["returned", "dropped", "gone"]
 
 
 def perform(home: Home, name: str, document: Mapping[str, Any]) -> Handled:
-    """Do one, through the service if one runs, else with the home to ourselves.
+    """Perform one action through the running service, or else directly on the locked data directory.
 
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
-    be had.
+    Raises `ConfigurationError` for an invalid request, `HomeBusyError` or `StoreError` if the data directory is
+    unavailable.
     """
     handled: Handled = actions.perform(_ACTIONS, home, name, document)
     return handled
 
 
 def full_name(file: str) -> str:
-    """Return the name by which the store knows a file; the user may leave ``quarantine/`` away.
+    """Return the file's name in the store. The prefix ``quarantine/`` is optional.
 
     >>> full_name("run/writer/x.arrow")
     'quarantine/run/writer/x.arrow'
@@ -66,12 +65,12 @@ def full_name(file: str) -> str:
 
 
 def _retry(store: Store, document: Mapping[str, Any], now: datetime) -> Handled:
-    """``{"file", "author"}``."""
+    """Handle a retry request ``{"file", "author"}``."""
     return _handle(store, document, now, _put_back, ("returned", "moved back to the spool"))
 
 
 def _drop(store: Store, document: Mapping[str, Any], now: datetime) -> Handled:
-    """``{"file", "author"}``."""
+    """Handle a drop request ``{"file", "author"}``."""
     return _handle(store, document, now, _remove, ("dropped", "dropped from quarantine"))
 
 
@@ -114,7 +113,7 @@ def _put_back(home: Home, file: Path, row: Row) -> None:
 
 
 def _check_segment_place(home: Home, target: Path) -> None:
-    """Raise `ConfigurationError` when a file there could never be ingested."""
+    """Raise `ConfigurationError` if ingest cannot accept a file at that path."""
     try:
         run = SegmentPath.parse(target).run
         depth = len(target.relative_to(home.spool).parts)

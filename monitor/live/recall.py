@@ -1,8 +1,7 @@
-"""Records that news concern and that only the store has come back into memory: a step with all its records, and the
-rollout records that they may belong to.
+"""Read back stored records that new records concern: whole steps, and the rollout records of their samples.
 
-So a step is computed from the whole set of its records, whether they have just arrived, come from before a restart, or
-were let go of to save memory.
+A step is thus computed from the whole set of its records. They may be new, stored before a restart, or released to save
+memory.
 
 Dimensions: ``_S`` training records.
 """
@@ -68,7 +67,7 @@ _Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A training record that was read back, and the rollout record that it belongs to."""
+    """A training record that was read back, with the key of its rollout record."""
 
     step: Step
     row: int
@@ -76,7 +75,7 @@ class _Link:
 
 
 def meet(memory: Memory, names: Iterable[str]) -> None:
-    """Learn what the store has of runs that are not in memory."""
+    """Load the index of stored runs that are not in memory."""
     unknown = [name for name in names if name not in memory.runs]
     if not unknown or memory.source is None:
         return
@@ -114,7 +113,7 @@ def _learn(run: Run, source: Source) -> None:
 
 
 def recall(memory: Memory, runs: Iterable[Run]) -> set[StepKey]:
-    """Read back what news of some runs concern; return the steps that were read."""
+    """Read back the records that news of some runs concern, and return the steps that were read."""
     source = memory.source
     if source is None:
         return set()
@@ -156,7 +155,7 @@ def _past(run: Run) -> Past:
 
 
 def _look_for_tokens(run: Run, source: Source) -> None:
-    """In a run, or in the steps of it, in which no name has met, records may belong together by their tokens."""
+    """Read back records with the same tokens as new ones, for runs or steps in which no name has matched."""
     hashes = set(run.asked_tokens)
     if len(run.sampled) > run.seen and _has_unmet(run):
         hashes.update(run.sampled["token_hash"][run.seen :].tolist())
@@ -178,7 +177,7 @@ def _has_unmet(run: Run) -> bool:
 
 
 def names_met_elsewhere(run: Run) -> bool:
-    """Note steps of the past whose way of joining is another one now; return whether there are any."""
+    """Select past steps that must be linked by the other method now; return whether there are any."""
     if run.past is None:
         return False
     numbers = [step.number for step in run.steps.values() if step.met]
@@ -198,7 +197,7 @@ def names_met_elsewhere(run: Run) -> bool:
 
 
 def _take(run: Run, table: pa.Table) -> range:
-    """Take rollout records in that were read back, but for those that are in memory."""
+    """Add rollout records that were read back, except those in memory."""
     here = set(_keys(run))
     keys = zip(table["segment_id"].to_pylist(), table["row"].to_pylist(), strict=True)
     table = table.filter(pa.array([key not in here for key in keys], pa.bool_())).combine_chunks()
@@ -222,7 +221,7 @@ def _lists(table: pa.Table) -> NDArray[np.int64]:
 
 
 def _take_steps(run: Run, source: Source, numbers: Sequence[int]) -> list[_Link]:
-    """Take all records of some steps in; return what they belong to."""
+    """Add all records of some steps, and return their links to rollout records."""
     past, some = _past(run), pa.table({"step": pa.array(numbers, pa.int64())})
     table = source.read("past_trained", some, run=run.name)
     links = []
@@ -284,7 +283,7 @@ def _row_keys(table: pa.Table) -> list[_Key]:
 
 
 def _link(run: Run, source: Source, links: Sequence[_Link]) -> None:
-    """Give training records the numbers of the rollout records that they belong to, by name or not."""
+    """Set the numbers of the rollout records of training records that were linked by name or by tokens."""
     if not links:
         return
     made = _parts(run, source, [link for link in links if link.step.trained["how"][link.row] == BY_PARTS])
@@ -307,7 +306,7 @@ _Made = tuple[tuple[int, Any], list[_Key]]
 
 
 def _parts(run: Run, source: Source, links: Sequence[_Link]) -> Mapping[tuple[Step, int], _Made]:
-    """Return the number of tokens, versions and parts of sequences that were sampled in several requests."""
+    """Return the number of tokens, the versions and the parts of sequences that were sampled in several requests."""
     if not links:
         return {}
     at = {(link.step.trained["segment"][link.row], int(link.step.trained["row"][link.row])): link for link in links}

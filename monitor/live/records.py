@@ -50,19 +50,19 @@ UNBOUNDED: Final = 1 << 62  # tokens that have one version, whatever their numbe
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Usable rows of one record kind: as they came, and as the store keeps them, with ``writer``."""
+    """Usable rows of one record kind: `raw` as they arrived, and `stored` with ``writer``."""
 
     raw: pa.Table
     stored: pa.Table
 
     @classmethod
     def of(cls, kind: str, raw: pa.Table) -> Arrived:
-        """Make of rows with ``writer`` what the store keeps of them."""
+        """Reduce rows with ``writer`` to what the store keeps."""
         return cls(raw, reduced(kind, raw.drop_columns("writer")).append_column("writer", raw["writer"]))
 
 
 def reduced(kind: str, table: pa.Table) -> pa.Table:
-    """Return what the store keeps of usable rows of a record kind."""
+    """Return the reduced rows of a record kind, as stored."""
     if kind == "rollout":
         return reduce_rollout(table)
     if kind not in {"training", "statistics"}:
@@ -72,15 +72,14 @@ def reduced(kind: str, table: pa.Table) -> pa.Table:
 
 
 def _received(table: pa.Table) -> pa.Table:
-    """Add the source of log-probs: records that a collector has reduced come from calls that carried both log-probs, or
-    neither."""
+    """Add the source of log-probs. Reduced records come from calls with both log-probs, or with neither."""
     source = pc.if_else(table["backend"].is_valid(), "received", "missing")
     layers = pa.nulls(table.num_rows, pa.int32())
     return table.append_column("rollout_source", source).append_column("route_layers", layers)
 
 
 def trained_columns(reduced: pa.Table) -> Columns:
-    """Return facts about training records, and no link to a rollout record yet."""
+    """Return facts about training records. None is linked to a rollout record yet."""
     size = reduced.num_rows
     received_S = np.asarray(pc.equal(reduced["rollout_source"], "received"))
     columns: Columns = {
@@ -116,9 +115,9 @@ def trained_columns(reduced: pa.Table) -> Columns:
 
 
 def statistics_of(structs: pa.ChunkedArray | pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return sufficient statistics as [S, columns], 0 where there are none, and which records have any [S].
+    """Return sufficient statistics as [S, columns], 0 where absent, and a mask of the records that have any [S].
 
-    Raises `ValueError` if a record has only some: as a number, what is missing would look like a measurement.
+    Raises `ValueError` if a record has only some of them, since a default value would look like a measurement.
     """
     array = ragged.one_array(structs)
     values, has = np.zeros((len(array), len(COLUMNS))), np.asarray(array.is_valid())
@@ -131,7 +130,7 @@ def statistics_of(structs: pa.ChunkedArray | pa.Array) -> tuple[NDArray[np.float
 
 
 def full_hash(table: pa.Table, columns: Columns) -> NDArray[np.uint64]:
-    """Return fingerprints of all tokens [S], masked ones included."""
+    """Return fingerprints of all tokens, masked ones included [S]."""
     if np.array_equal(columns["n_total"], columns["n_expected"]):
         return columns["token_hash"]
     ids_N = ragged.flat_ids(table["token_ids"])
@@ -178,7 +177,7 @@ def sampled_columns(reduced: pa.Table) -> Columns:
 
 
 def spans_of(table: pa.Table) -> list[Spans | None]:
-    """Return the spans of rollout records, None where there are none."""
+    """Return the spans of rollout records, or None for records without spans."""
     return _spans(table["spans"])
 
 
@@ -196,7 +195,8 @@ def _spans(some: pa.ChunkedArray) -> list[Spans | None]:
 
 
 def one_version(spans: Spans | None) -> tuple[int, str | None]:
-    """Return how many of the first tokens have one version, and which; −1 where another one may follow."""
+    """Return the number of leading tokens of one version, and that version. The number is −1 if another version may
+    follow."""
     if not spans:
         return UNBOUNDED, None
     start, end, version = spans[0]
@@ -204,7 +204,7 @@ def one_version(spans: Spans | None) -> tuple[int, str | None]:
 
 
 def decided_of(table: pa.Table, columns: Columns) -> dict[int, Decided]:
-    """Return by row how an engine came to its versions, of the rows that say so."""
+    """Return the engine's decisions about versions by row, for the rows that have any."""
     lengths = ragged.lengths(table["decisions"])
     rows = np.flatnonzero(lengths > 0)
     if not len(rows):
@@ -233,7 +233,7 @@ def decided_of(table: pa.Table, columns: Columns) -> dict[int, Decided]:
 
 
 def weight_records(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Return weight records, those of what workers read only where marks are about them; times in microseconds."""
+    """Return weight records with times in microseconds. Of worker readings, keep only those that marks concern."""
     wanted = pc.or_kleene(pc.not_equal(table["source"], "worker").fill_null(True), table["seen"].is_valid())
     table = table.filter(wanted)
     names = ["run", "segment_id", "row", "version", "step", "source", "replica", "machine", "moment", "adapter"]
@@ -268,7 +268,7 @@ def _seen(row: Mapping[str, Any], *, touched: bool) -> Seen | None:
 
 
 def needed_scalars(column: pa.ChunkedArray) -> list[Mapping[str, float | None]]:
-    """Return the scalars of each step record that metrics are computed from; of many others none is looked at."""
+    """Return the scalars of step records that metrics need. Other scalars are not decoded."""
     array = ragged.one_array(column)
     if not pc.any(pc.is_in(array.keys, pa.array(SCALARS))).as_py():
         return [{}] * len(array)

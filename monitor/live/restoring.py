@@ -1,4 +1,4 @@
-"""Take in files of the archive that stand for records whose tokens are gone: the very rows that the store had."""
+"""Restore archive files that replace records without tokens. The restored rows equal those of the previous store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEDGER: Final = pa.schema(
 
 
 def restore_sequences(store: Store, file: Merged, table: pa.Table, unknown: Collection[str]) -> set[StepKey]:
-    """Take in the sequences of segments that the store does not know; return their steps, whose metrics are to follow.
+    """Restore the sequences of segments unknown to the store, and return the steps whose metrics must be computed.
 
     Raises `StoreError`.
     """
@@ -46,7 +46,7 @@ def restore_sequences(store: Store, file: Merged, table: pa.Table, unknown: Coll
 
 
 def _trained(table: pa.Table) -> dict[str, pa.Table]:
-    """Return the rows of each table that training records with their statistics are, see ``archive_trained``."""
+    """Return the rows of each table for training records with their statistics, see ``archive_trained``."""
     statistics, made = (ragged.one_array(table[name]) for name in ("statistics", "made"))
     repeated_by = table["repeated_by"].take(pc.list_parent_indices(statistics))
     rows = pa.Table.from_struct_array(statistics.flatten()).append_column("repeated_by", repeated_by)
@@ -59,12 +59,12 @@ def _trained(table: pa.Table) -> dict[str, pa.Table]:
 
 
 def restore_frozen(store: Store, file: Merged, unknown: Collection[str]) -> None:
-    """Take in frozen steps. Raises `StoreError`, or `OSError` if the file cannot be read."""
+    """Restore frozen steps. Raises `StoreError`, or `OSError` if the file cannot be read."""
     store.archive.take_in_frozen(file, _ledger(store, file, unknown))
 
 
 def compute(store: Store, live: Live, steps: Iterable[StepKey]) -> None:
-    """Compute the metrics of steps from what the store has of their sequences. Raises `StoreError`."""
+    """Compute the metrics of steps from their stored sequences. Raises `StoreError`."""
     wanted = sorted(steps)
     for first in range(0, len(wanted), STEPS_PER_BATCH):
         with store.standing_still():

@@ -1,4 +1,4 @@
-"""Columns of facts about records, and the lists of tokens that they came with.
+"""Growing columns of facts about records, and the token lists of these records.
 
 Dimensions: ``_S`` records.
 """
@@ -19,7 +19,7 @@ _ROW_BITS: Final = 32  # of the number of a list: the row in its block
 
 
 class Rows:
-    """Columns of equal length that grow at the end; appending takes time for what is appended only."""
+    """Columns of equal length that grow at the end. The cost of appending depends only on the appended rows."""
 
     def __init__(self) -> None:
         self._columns: dict[str, NDArray[Any]] = {}
@@ -29,7 +29,7 @@ class Rows:
         return self._size
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Return a view of a column. The next `append` may leave it behind."""
+        """Return a view of a column. It may be outdated after the next `append`."""
         return self._columns[name][: self._size]
 
     def append(self, columns: Mapping[str, NDArray[Any]]) -> None:
@@ -52,7 +52,7 @@ def _roomier(column: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 class Lists:
-    """Token lists of records, in blocks as they arrived. A record knows its lists by one number."""
+    """Token lists of records, in blocks by order of arrival. Each record refers to its lists by one number."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[pa.Table, int]] = {}
@@ -62,7 +62,7 @@ class Lists:
     def add(self, table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
         """Keep some columns of a table and return the numbers of its rows [S].
 
-        Nothing is copied: the other columns of a segment stay in memory as long, so they count.
+        No data is copied. The other columns of the segment therefore stay in memory, and their size counts.
         """
         block, self._next = self._next, self._next + 1
         self._blocks[block] = table.select(names), table.nbytes
@@ -70,18 +70,18 @@ class Lists:
         return (block << _ROW_BITS) + np.arange(table.num_rows, dtype=np.int64)
 
     def keep(self, nbytes: int) -> None:
-        """Forget the oldest blocks beyond a size; the store's raw files have them."""
+        """Drop the oldest blocks beyond a size. Their lists can be read back from raw files."""
         for block in list(self._blocks):
             if self._bytes <= nbytes:
                 break
             self._bytes -= self._blocks.pop(block)[1]
 
     def absent(self, numbers_S: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which lists are on the disk only."""
+        """Return a mask of the lists that are only on the disk."""
         return np.array([n >= 0 and n >> _ROW_BITS not in self._blocks for n in numbers_S.tolist()], np.bool_)
 
     def take(self, numbers_S: NDArray[np.int64]) -> pa.Table:
-        """Return the lists of records, which must be there, in their order."""
+        """Return the lists of records in the given order. All must be in memory."""
         blocks_S, rows_S = numbers_S >> _ROW_BITS, numbers_S & ((1 << _ROW_BITS) - 1)
         needed = np.unique(blocks_S)
         tables = [self._whole(int(block)) for block in needed]
@@ -93,7 +93,7 @@ class Lists:
         return table.take(pa.array(places_S)).combine_chunks()
 
     def _whole(self, block: int) -> pa.Table:
-        """Return a block in one piece: to take rows of many pieces copies all of them each time."""
+        """Return a block as one chunk, since each selection from several chunks would copy all of them."""
         table, nbytes = self._blocks[block]
         if any(column.num_chunks > 1 for column in table.columns):
             table = table.combine_chunks()
@@ -120,7 +120,7 @@ def nothing(size: int) -> NDArray[np.object_]:
 
 
 def listed(column: pa.ChunkedArray, values: Iterable[Any]) -> NDArray[np.object_]:
-    """Return `values`, one per row of `column`, as objects."""
+    """Return `values` as an object array with one entry per row of `column`."""
     result = np.empty(len(column), object)
     for place, value in enumerate(values):
         result[place] = value

@@ -1,7 +1,7 @@
-"""Scan of the spool of a home: its segments, and what does not belong there and is to be removed.
+"""Scan the spool of a data directory for segments and for foreign files to remove.
 
-Nothing is opened here, and no link is followed. A folder or file that cannot be inspected is reported and stops no
-other.
+The scan opens no file and follows no link. A folder or file that cannot be inspected is reported and does not stop the
+scan.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A file in the spool that is no segment."""
+    """A spool file that is not a segment."""
 
     path: Path
     run: str | None
@@ -43,7 +43,7 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A file or folder that cannot be inspected now."""
+    """A file or folder whose inspection failed."""
 
     path: Path
     run: str | None
@@ -52,7 +52,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class SpoolContent:
-    """One look at the spool; segments oldest first, those of one writer in the order of their numbers."""
+    """Snapshot of the spool with segments oldest first, those of one writer by sequence number."""
 
     segments: list[Waiting] = field(default_factory=list)
     foreign: list[Foreign] = field(default_factory=list)
@@ -69,10 +69,10 @@ def scan(
     wanted: Callable[[Path], bool] = lambda _: True,
     known: Callable[[str], bool] = lambda _: False,
 ) -> SpoolContent:
-    """List the spool. Hidden files are left alone, unless they are a killed writer's (`STALE_SECONDS` old).
+    """List the spool. Ignore hidden files, except temporary ones older than `STALE_SECONDS`.
 
-    `now`: by the clock that stamps the files, in seconds since the epoch. `wanted`: whether to look into a folder at
-    all. `known`: whether a file was taken in already, by its path; it is left out.
+    `now`: time of the file system's clock in seconds since the epoch. `wanted`: returns whether to inspect a folder.
+    `known`: returns whether the file at a path was ingested already and can be skipped.
     """
     look = _Look(home, now, wanted, SpoolContent())
     for entry, depth in look.walk(home.spool, 0):
@@ -90,7 +90,7 @@ class _Look:
     content: SpoolContent
 
     def walk(self, folder: Path, depth: int) -> Iterator[tuple[os.DirEntry[str], int]]:
-        """Yield the files of writers and of the levels above, each with its depth; a folder that vanishes meanwhile is
+        """Yield the files of writers and of higher levels, each with its depth. A folder deleted during the scan is
         empty."""
         if not self.wanted(folder):
             self.content.skipped.append(folder)
@@ -115,7 +115,7 @@ class _Look:
         return entries
 
     def sort_in(self, entry: os.DirEntry[str], depth: int) -> None:
-        """Find out what an entry is."""
+        """Classify one entry of the spool."""
         if entry.name.startswith(".") and not entry.name.endswith(TEMPORARY):
             return
         path = Path(entry.path)
@@ -146,7 +146,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _run_of(home: Home, path: Path) -> str | None:
-    """Return the run below whose folder `path` lies; None: below none, or below one that logprobe did not name."""
+    """Return the run whose folder contains `path`, or None if no valid run folder does."""
     folder, *below = path.relative_to(home.spool).parts
     return run_name(folder) if below and is_text(folder) else None
 

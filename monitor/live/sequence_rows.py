@@ -1,19 +1,17 @@
-"""Raw records → what the store keeps of each sequence: counts, sums, and the sufficient statistics of every pair.
+"""Reduce raw records to stored rows by sequence: counts, sums, and the sufficient statistics of each pair.
 
 Pure functions from Arrow tables to Arrow tables. A reduced training table has the columns of
-`collectors.schema.STATISTICS`, the same as a collector that reduced its calls itself would have sent.
+`collectors.schema.STATISTICS`, as a collector sends them when it reduces its own calls.
 
-`align` says which tokens of a training record are the rollout record's, and what follows from it. Of each pair of
-records: all tokens of the trainer's (masked ones included) against the engine's when the numbers agree, else the
-trainer's under the mask. If neither agrees in number, the trainer's tokens under the mask are compared as far as both
-sides go: a stop string is cut off in front of the engine, and trainers cut long answers and append an end-of-sequence
-token of their own. What the engine did not sample has no r and is missing. Where ids differ, the pair is not aligned
-and nothing is measured on it.
+`align` determines which tokens of a training record belong to the rollout record. It compares all trainer tokens if the
+numbers agree, else those under the mask. If neither number agrees, the tokens under the mask are compared up to the
+shorter length. Such lengths differ because engines cut stop strings, and trainers cut long answers or append an
+end-of-sequence token. Tokens that the engine did not sample have no r and count as missing. If ids differ, the pair is
+not aligned and not measured.
 
-Routes of a mixture of experts that both sides have in common are counts of (token, layer) pairs under the mask, which
-merge by adding. A pair is compared where both sides have a route; one whose route is missing on a side, or whose token
-has no partner, was expected and not compared: it lowers the coverage. Where the sides have different numbers of layers
-nothing is counted at all: which layer is which is not known.
+Routes of a mixture of experts are counted as (token, layer) pairs under the mask, and counts merge by addition. A pair
+is compared where both sides have a route. A pair with a missing route or partner counts as expected but not compared,
+which lowers the coverage. If the numbers of layers differ, no route is counted, because the layers cannot be matched.
 
 Dimensions: ``_N`` flat tokens of the trainer's records, ``_M`` of the engine's, ``_S`` pairs of records, ``_P`` tokens
 under the mask that have a partner.
@@ -55,9 +53,9 @@ ROUTE_COLUMNS: Final = ("routes_match", "routes_expected", "routes_compared", "r
 
 
 def reduce_training(table: pa.Table) -> pa.Table:
-    """One row per training record: `_KEY`, the columns of `STATISTICS`, and ``rollout_source`` (received | missing).
+    """Return one row per training record: `_KEY`, the columns of `STATISTICS`, ``rollout_source`` (received | missing).
 
-    `table`: sound rows (see `soundness.py`) of raw training records with `_KEY` in front.
+    `table`: sound rows (see `soundness.py`) of raw training records after the columns of `_KEY`.
     """
     lengths_S = ragged.lengths(table["token_ids"])
     offsets_S1 = offsets_of(lengths_S)
@@ -77,10 +75,10 @@ def reduce_training(table: pa.Table) -> pa.Table:
 
 
 def measured(table: pa.Table, mask_N: NDArray[np.bool_], offsets_S1: NDArray[np.int64]) -> dict[str, pa.Array]:
-    """[S] what metrics are computed from: sums of what the trainer reported token by token, and the statistics of every
-    pair.
+    """Return the inputs of metrics [S]: sums of token values reported by the trainer, and the statistics of each pair.
 
-    `table`: raw training records, of which `TRAINING_FLOATS` are read; null where a record has no such values.
+    `table`: raw training records, of which `TRAINING_FLOATS` are read. A value is null where a record has no such
+    column.
     """
     floats = {name: ragged.flat_floats(table[name], np.diff(offsets_S1)) for name in TRAINING_FLOATS}
     pairs = {pair: _pair(table, pair, floats, mask_N, offsets_S1) for pair in SIDES}
@@ -88,8 +86,7 @@ def measured(table: pa.Table, mask_N: NDArray[np.bool_], offsets_S1: NDArray[np.
 
 
 def reduce_rollout(table: pa.Table) -> pa.Table:
-    """One row per rollout record: everything but the lists of ids and log-probs, and their counts, sums and
-    fingerprint."""
+    """Return one row per rollout record: counts, sums and fingerprint in place of the lists of ids and log-probs."""
     lengths_S = ragged.lengths(table["token_ids"])
     offsets_S1 = offsets_of(lengths_S)
     logprobs_N = ragged.flat_floats(table["logprobs"], lengths_S)
@@ -112,7 +109,7 @@ def reduce_rollout(table: pa.Table) -> pa.Table:
 
 
 def _route_layers(routes: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> pa.Array:
-    """[S] layers whose routes a record has; null where it has none."""
+    """Return the number of layers with routes of each record [S], null for none."""
     found_S = ragged.lengths(routes)
     return pa.array((found_S // np.maximum(lengths_S, 1)).astype(np.int32), mask=found_S <= 0)
 
@@ -127,7 +124,7 @@ def pair_struct(
     advantages_N: NDArray[np.float32] | None,
     present_S: NDArray[np.bool_],
 ) -> pa.Array:
-    """[S] sufficient statistics of one pair as the structs of `STATISTICS`; null where not `present_S`."""
+    """Return the sufficient statistics of one pair as structs of `STATISTICS` [S], null where not `present_S`."""
     columns = sequence_statistics(
         behaviour_N,
         policy_N,
@@ -177,7 +174,7 @@ def _reported(
     mask_N: NDArray[np.bool_],
     offsets_S1: NDArray[np.int64],
 ) -> dict[str, pa.Array]:
-    """Return the sums of what the trainer reported token by token; null where it reported nothing."""
+    """Return the sums of token values that the trainer reported, null where it reported none."""
     rows = table.num_rows
     columns = {
         "advantage_abs_sum": pa.nulls(rows, pa.float64()),
@@ -196,7 +193,8 @@ def _reported(
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """Agreement of pairs of records. `by_all_S`, `by_mask_S`: numbers agree; `match_S`: ids agree as far as both go."""
+    """Agreement of pairs of records. `by_all_S`, `by_mask_S`: numbers agree; `match_S`: ids agree up to the shorter
+    length."""
 
     lengths_S: NDArray[np.int64]
     offsets_S1: NDArray[np.int64]
@@ -213,14 +211,14 @@ class Aligned:
         return self.by_all_S | self.by_mask_S
 
     def names(self) -> pa.Array:
-        """[S] ``all``, ``masked``, ``prefix`` (one side continues longer), or null where ids differ."""
+        """Return ``all``, ``masked`` or ``prefix`` (one side is longer), or null where ids differ [S]."""
         return pa.array(
             np.select([self.by_all_S, self.by_mask_S], ["all", "masked"], default="prefix"), mask=~self.match_S
         )
 
 
 def align(table: pa.Table) -> Aligned:
-    """Align pairs of records; `table`: the rows of ``sql/join_lists.sql``."""
+    """Align pairs of records. `table`: the rows of ``sql/join_lists.sql``."""
     lengths_S = ragged.lengths(table["token_ids"])
     rollout_S = ragged.lengths(table["rollout_token_ids"])
     offsets_S1 = offsets_of(lengths_S)
@@ -248,13 +246,13 @@ def align(table: pa.Table) -> Aligned:
 
 
 def _rank(chosen_N: NDArray[np.bool_], offsets_S1: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[N] for a chosen token: how many chosen ones stand before it in its sequence."""
+    """Return the number of chosen tokens before each token in its sequence [N]."""
     before_N1 = offsets_of(chosen_N)
     return before_N1[:-1] - np.repeat(before_N1[offsets_S1[:-1]], np.diff(offsets_S1))
 
 
 def source_logprobs(table: pa.Table, aligned: Aligned) -> NDArray[np.float32]:
-    """[N] r at the source in the trainer's places; NaN where the engine has none."""
+    """Return r at the source for each token of the trainer [N], NaN where the engine has none."""
     values_M = ragged.flat_floats(table["logprobs"], ragged.lengths(table["rollout_token_ids"]))
     placed_N = np.full(len(aligned.mask_N), np.nan, np.float32)
     if values_M is not None:
@@ -263,8 +261,10 @@ def source_logprobs(table: pa.Table, aligned: Aligned) -> NDArray[np.float32]:
 
 
 def joined_statistics(table: pa.Table, aligned: Aligned, r_N: NDArray[np.float32]) -> dict[str, pa.Array]:
-    """Pair → statistics [S] with `r_N` as behaviour; null where records do not match or the policy's log-probs are
-    absent."""
+    """Return the statistics [S] of each pair with `r_N` as behaviour.
+
+    They are null where ids differ or the policy's log-probs are absent.
+    """
     advantages_N = ragged.flat_floats(table["advantages"], aligned.lengths_S)
     has_source_S = aligned.match_S & np.asarray(table["logprobs"].is_valid())
     result = {
@@ -290,7 +290,7 @@ def joined_statistics(table: pa.Table, aligned: Aligned, r_N: NDArray[np.float32
 
 
 def received_differences(table: pa.Table, aligned: Aligned, r_N: NDArray[np.float32]) -> pa.Array:
-    """[S] max |r as received − r at the source| under the mask; null where there is nothing to compare."""
+    """Return max |r as received − r at the source| under the mask [S], null where no token can be compared."""
     received_N = ragged.flat_floats(table["rollout_logprobs"], aligned.lengths_S)
     if received_N is None:
         return pa.nulls(table.num_rows, pa.float64())
@@ -307,12 +307,12 @@ def received_differences(table: pa.Table, aligned: Aligned, r_N: NDArray[np.floa
 
 
 def no_routes(rows: int) -> dict[str, pa.Array]:
-    """Return the columns of records of which a side has no routes, or that were not compared: null."""
+    """Return null route columns for records that were not compared or have routes on at most one side."""
     return {name: pa.nulls(rows, pa.bool_() if name == "routes_match" else pa.int64()) for name in ROUTE_COLUMNS}
 
 
 def route_counts(table: pa.Table, aligned: Aligned) -> dict[str, pa.Array]:
-    """`ROUTE_COLUMNS` [S] of pairs of records; null where a side has no routes or the token ids differ.
+    """Return `ROUTE_COLUMNS` of pairs of records [S], null where a side has no routes or the token ids differ.
 
     `table`: the rows of ``sql/join_lists.sql``.
     """
@@ -333,14 +333,14 @@ def route_counts(table: pa.Table, aligned: Aligned) -> dict[str, pa.Array]:
 
 
 def _layers(routes: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[S] layers of each record; 0: it has no routes."""
+    """Return the number of layers of each record [S], 0 without routes."""
     return np.asarray(ragged.lengths(routes).clip(0) // np.maximum(lengths_S, 1))
 
 
 def _of_one_depth(
     table: pa.Table, aligned: Aligned, rollout_S: NDArray[np.int64], chosen_S: NDArray[np.bool_], layers: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the compared and equal pairs of the chosen records, which all have so many layers."""
+    """Return the compared and equal pairs of the chosen records, all of which have the same number of layers."""
     rows = table.select(["routes", "rollout_routes"]).filter(pa.array(chosen_S))
     ours_NL, theirs_ML = (
         np.asarray(ragged.one_array(column).flatten()).reshape(-1, layers) for column in rows.itercolumns()

@@ -1,13 +1,14 @@
-"""Training records and the rollout record each belongs to, and what a comparison of the two says.
+"""Link each training record to its rollout record and compare the two.
 
-By the sample's name: of several records the one with the same tokens; else one of a fitting length; else the newest
-that was there before the training record; else the earliest after it. Where several with the same tokens were there
-before, and their log-probs or versions differ, it is the one whose log-probs the trainer received, or none.
+Linking by the sample's name prefers, of several records, those with the same tokens, then those of a fitting length.
+Otherwise the newest record before the training record is linked, or the earliest one after it. If several earlier
+records have the same tokens but other log-probs or versions, the log-probs received by the trainer decide. If these
+decide nothing, no record is linked.
 
-By tokens: in a run in which no name has met up to a step, a rollout record with the same tokens, if it is the only one
-and no other sample has them.
+Linking by tokens applies in a run in which no name has matched up to a step. A rollout record with the same tokens is
+linked if it is the only one and no other sample has these tokens.
 
-A sequence of several engine requests: see `trajectories`.
+See `trajectories` for a sequence of several engine requests.
 
 Dimensions: ``_S`` records.
 """
@@ -68,10 +69,10 @@ _NAMES: Final[Mapping[str | None, int]] = {None: -1, **{name: code for code, nam
 
 @dataclass(slots=True)
 class _Choices:
-    """For the records of a step [S]: how each belongs to a rollout record, and its number, or −1. `counted_S`: those
-    that no later attempt has replaced.
+    """Links of the records of a step [S]: the method, and the number of the rollout record or −1.
 
-    `several`: row → records of which one may be it. `parts`: row → records that it was sampled in.
+    `counted_S`: mask of the records that no later attempt has replaced. `several`: row → candidates that match equally
+    well. `parts`: row → records of the requests that sampled it.
     """
 
     how_S: NDArray[np.int8]
@@ -82,17 +83,17 @@ class _Choices:
 
     @property
     def met(self) -> bool:
-        """Return whether a name has met."""
+        """Return whether a record was linked by name."""
         return bool((((self.how_S == BY_ID) | (self.how_S == BY_PARTS)) & self.counted_S).any())
 
     def choose(self, row: int, how: int, link: int = -1) -> None:
-        """Note the choice of a row."""
+        """Set the link of a row."""
         self.how_S[row], self.link_S[row] = how, link
 
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Training records of a step [P], each with a rollout record to be compared with, or one made of `parts`."""
+    """Training records of a step [P] with their rollout records, or with records made of `parts`."""
 
     step: Step
     rows_P: NDArray[np.intp]
@@ -113,20 +114,20 @@ class _Pairs:
         return column
 
     def only(self, keep_P: NDArray[np.bool_]) -> _Pairs:
-        """Return some of the pairs."""
+        """Return the selected pairs."""
         parts = [made for made, keep in zip(self.parts, keep_P.tolist(), strict=False) if keep]
         return _Pairs(self.step, self.rows_P[keep_P], self.links_P[keep_P], parts)
 
     @property
     def with_routes_P(self) -> NDArray[np.bool_]:
-        """Pairs both of whose records have routes."""
+        """Mask of the pairs whose records both have routes."""
         if self.parts:
             return np.zeros(len(self), np.bool_)
         return np.asarray((self.ours("layers") > 0) & (self.theirs("layers") > 0))
 
     @property
     def tokens_P(self) -> NDArray[np.int64]:
-        """Tokens of both sides; routes weigh as more tokens."""
+        """Number of tokens of both sides, increased for pairs with routes."""
         if self.parts:
             return np.asarray(2 * self.ours("n_total"))
         layers = np.where(self.with_routes_P, self.ours("layers") + self.theirs("layers"), 0)
@@ -137,9 +138,9 @@ Wanted = dict[Step, _Choices]
 
 
 def link(memory: Memory, steps: Sequence[Step], runs: Iterable[Run]) -> list[Step]:
-    """Find the rollout records of all training records of some steps; return the steps, and others that changed.
+    """Link all training records of some steps; return these steps and others whose links changed.
 
-    `runs`: those with news.
+    `runs`: runs with news.
     """
     wanted = {step: _choices(step) for step in steps}
     for run in runs:
@@ -150,7 +151,7 @@ def link(memory: Memory, steps: Sequence[Step], runs: Iterable[Run]) -> list[Ste
 
 
 def _choices(step: Step) -> _Choices:
-    """By name, or by parts."""
+    """Return the links of a step by name, or by parts."""
     run, rows = step.run, step.trained
     size = len(rows)
     choices = _Choices(np.full(size, UNLINKED, np.int8), np.full(size, -1, np.int64), step.counted_S)
@@ -189,7 +190,7 @@ def _is_exact(step: Step, row: int, choices: _Choices) -> bool:
 
 
 def _same_tokens(step: Step, row: int, candidates: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which candidates have all tokens of a training record, or all under its mask."""
+    """Return a mask of the candidates with all tokens of a training record, or with all tokens under its mask."""
     ours, theirs = step.trained, step.run.sampled
     n, tokens = theirs["n_tokens"][candidates], theirs["token_hash"][candidates]
     whole = (n == ours["n_total"][row]) & (tokens == ours["full_hash"][row])
@@ -198,7 +199,7 @@ def _same_tokens(step: Step, row: int, candidates: NDArray[np.int64]) -> NDArray
 
 
 def _choose_best(step: Step, row: int, candidates: Sequence[int], choices: _Choices) -> None:
-    """Choose, of several records of a name, the one that it is, or those that it may be."""
+    """Choose the best of several records of a name, or keep those that match equally well."""
     ours, theirs, some = step.trained, step.run.sampled, np.asarray(candidates)
     n, times, tokens = (theirs[name][some] for name in ("n_tokens", "time", "token_hash"))
     trained_at, mine = ours["time"][row], ours["token_hash"][row]
@@ -234,14 +235,14 @@ def _was_there(run: Run, numbers: NDArray[np.int64], trained_at: int) -> NDArray
 
 
 def _differ(run: Run, numbers: NDArray[np.int64]) -> bool:
-    """Return whether rollout records say different things of the same tokens."""
+    """Return whether rollout records have different log-probs or versions for the same tokens."""
     sums = run.sampled["logprob_sum"][numbers]
     same = np.isnan(sums).all() or bool((sums == sums[0]).all())
     return not same or len({run.spans[number] for number in numbers.tolist()}) > 1
 
 
 def _by_tokens(run: Run, wanted: Wanted) -> None:
-    """Choose by tokens in the steps up to which no name has met; adds steps whose choice is another one now."""
+    """Link by tokens in the steps up to which no name has matched. Add steps whose links changed."""
     if not len(run.sampled):
         return
     steps = run.steps.values()
@@ -264,7 +265,7 @@ def _by_tokens(run: Run, wanted: Wanted) -> None:
 
 
 def _stays(step: Step, links: Mapping[int, int]) -> bool:
-    """Return whether a step is linked by tokens as `links` have it."""
+    """Return whether the links of a step by tokens are unchanged."""
     if not links and not step.by_tokens:
         return True
     rows = step.trained
@@ -274,9 +275,9 @@ def _stays(step: Step, links: Mapping[int, int]) -> bool:
 
 
 def _alone_by_tokens(run: Run, steps: Sequence[Step]) -> dict[int, dict[int, int]]:
-    """Step → row of a training record → the one rollout record that it can be, or −1 if it can be several.
+    """Return, by step and row, the only candidate with the same tokens, or −1 if there are several.
 
-    A rollout record can be that of one sample only.
+    A rollout record belongs to at most one sample.
     """
     names: dict[int, set[str]] = {}
     found: dict[tuple[int, int], list[int]] = {}
@@ -291,7 +292,7 @@ def _alone_by_tokens(run: Run, steps: Sequence[Step]) -> dict[int, dict[int, int
 
 
 def _token_pairs(run: Run, steps: Sequence[Step]) -> Iterator[tuple[Step, int, int]]:
-    """Training records and the rollout records with their tokens, sampled before and not long before."""
+    """Yield training records with the rollout records of the same tokens that were sampled shortly before them."""
     by_tokens, theirs = run.tokens_index(), run.sampled
     starts = {} if run.past is None else {number: past.begun for number, past in run.past.steps.items()}
     starts |= {step.number: begun(step) for step in run.steps.values() if len(step.trained)}
@@ -310,7 +311,7 @@ def _token_pairs(run: Run, steps: Sequence[Step]) -> Iterator[tuple[Step, int, i
 
 
 def _settle_several(memory: Memory, wanted: Wanted) -> None:
-    """Take, of several records, the only one whose log-probs the trainer received."""
+    """Choose, from several candidates, the only one whose log-probs the trainer received."""
     pairs = []
     for step, choices in wanted.items():
         rows = [row for row, numbers in choices.several.items() for _ in numbers]
@@ -329,7 +330,7 @@ def _settle_several(memory: Memory, wanted: Wanted) -> None:
 
 
 def _apply(memory: Memory, wanted: Wanted) -> None:
-    """Compare pairs that were not compared yet, and note the links."""
+    """Compare new pairs and store their links."""
     pairs: list[_Pairs] = []
     for step, choices in wanted.items():
         rows = step.trained
@@ -351,7 +352,7 @@ def _apply(memory: Memory, wanted: Wanted) -> None:
 
 
 def _made_of_parts(memory: Memory, step: Step, choices: _Choices) -> _Pairs:
-    """Return the sequences whose parts are others than before, each with a record made of them."""
+    """Return the sequences whose parts changed, each with a record made of them."""
     for row in step.parts.keys() - choices.parts.keys():
         del step.parts[row]
     new = [row for row, numbers in choices.parts.items() if not _are_placed(step, row, numbers)]
@@ -369,7 +370,7 @@ def _made_of_parts(memory: Memory, step: Step, choices: _Choices) -> _Pairs:
 
 
 def _are_placed(step: Step, row: int, numbers: tuple[int, ...]) -> bool:
-    """Return whether a sequence is made of these records already, and as marks have their versions now."""
+    """Return whether a sequence has these parts already, with the versions that marks give now."""
     parts = step.parts.get(row)
     if parts is None or parts.numbers != numbers:
         return False
@@ -377,7 +378,7 @@ def _are_placed(step: Step, row: int, numbers: tuple[int, ...]) -> bool:
 
 
 def _leave(step: Step, row: int, choices: _Choices) -> None:
-    """Leave a sequence as it is if it is made of the same records, else without any."""
+    """Keep a sequence that has the same parts, and unlink any other one."""
     parts = step.parts.get(row)
     if parts is not None and parts.numbers == choices.parts[row]:
         return
@@ -387,7 +388,7 @@ def _leave(step: Step, row: int, choices: _Choices) -> None:
 
 
 def _forget(step: Step, row: int) -> None:
-    """Take back what the comparison with a rollout record said."""
+    """Reset the results of the comparison with a rollout record."""
     rows = step.trained
     received = bool(rows["received"][row])
     rows["source"][row], rows["alignment"][row] = RECEIVED if received else MISSING, -1
@@ -424,7 +425,7 @@ def _compared(memory: Memory, pairs: Sequence[_Pairs]) -> Iterator[tuple[_Pairs,
 
 
 def _batches(pairs: Sequence[_Pairs]) -> Iterator[list[_Pairs]]:
-    """Yield the pairs with about `TOKENS_PER_BATCH` tokens together."""
+    """Yield batches of pairs with about `TOKENS_PER_BATCH` tokens each."""
     if not pairs:
         return
     tokens = np.concatenate([some.tokens_P for some in pairs])
@@ -437,14 +438,14 @@ def _batches(pairs: Sequence[_Pairs]) -> Iterator[list[_Pairs]]:
 
 
 def _with_lists(pairs: _Pairs) -> NDArray[np.bool_]:
-    """Return of which pairs both records have their tokens [P]."""
+    """Return a mask of the pairs whose records both have their tokens [P]."""
     if pairs.parts:
         return np.ones(len(pairs), np.bool_)
     return np.asarray((pairs.ours("lists") >= 0) & (pairs.theirs("lists") >= 0))
 
 
 def _all(pairs: Sequence[_Pairs], name: str) -> NDArray[Any]:
-    """Return a column of all training records of some pairs."""
+    """Return one column of the training records of all pairs."""
     return np.concatenate([some.ours(name) for some in pairs])
 
 
@@ -475,7 +476,7 @@ def _by_lists(memory: Memory, pairs: Sequence[_Pairs]) -> Columns:
 
 
 def _with_rollouts(memory: Memory, pairs: Sequence[_Pairs], lists: pa.Table) -> pa.Table:
-    """Return the lists of training records with those of their rollout records beside them."""
+    """Return the lists of training records joined with those of their rollout records."""
     numbers = [some.theirs("lists") for some in pairs if not some.parts]
     tables = [memory.rollout_lists.take(np.concatenate(numbers)).select(_THEIRS.names)] if numbers else []
     if made := [each.record for some in pairs for each in some.parts]:
@@ -500,7 +501,7 @@ def _only(column: pa.ChunkedArray, keep: pa.Array) -> pa.ChunkedArray:
 
 
 def _by_fingerprints(pairs: Sequence[_Pairs]) -> Columns:
-    """Return what can be said of records whose tokens are not at hand."""
+    """Compare records without tokens by their fingerprints."""
     total, expected, tokens, received = (
         _all(pairs, name) for name in ("n_total", "n_expected", "token_hash", "received")
     )

@@ -1,9 +1,7 @@
-"""Soundness of the rows of a segment: those can be used whose lists have one length, and that say which sample they are
-about.
+"""Validate the rows of a segment. A usable row has lists of one length and names its sample.
 
-A row that does not fit together, or has numbers that no measurement gives, is left out and counted; the rows around it
-are good data. A segment that lacks a column without which no row can be used is refused as a whole (`SegmentError`,
-reason ``columns``): quarantine keeps it.
+An inconsistent row, or one with impossible numbers, is omitted and counted. The other rows of the segment are kept. A
+segment without a required column is refused as a whole (`SegmentError`, reason ``columns``) and goes to quarantine.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _LISTS: Final[dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SoundRows:
-    """The usable rows of a segment, with ``run, segment_id, row`` in front, and what was wrong with the others."""
+    """Usable rows of a segment after ``run, segment_id, row``, and the faults of the others."""
 
     table: pa.Table
     tokens: int
@@ -54,7 +52,7 @@ class SoundRows:
 
 
 def sound_rows(segment: Segment) -> SoundRows:
-    """Check the rows of one segment. Raises `SegmentError` (reason ``columns``) when none of them can be used."""
+    """Check the rows of one segment. Raises `SegmentError` (reason ``columns``) if none is usable."""
     kind, table = segment.where.kind, segment.table.replace_schema_metadata()
     _check_required(segment)
     faults = dict(_faults(kind, table))
@@ -74,10 +72,9 @@ def sound_rows(segment: Segment) -> SoundRows:
 
 
 def sound_together(segments: Sequence[Segment]) -> list[SoundRows] | None:
-    """Return `sound_rows` of segments of one kind at once, where nothing is wrong with any of their rows; None: look at
-    each.
+    """Return `sound_rows` of several segments of one kind, or None if a row has a fault and each must be checked alone.
 
-    A check costs the same for a segment of three rows and for many segments of them.
+    Checking many small segments together costs as much as checking one.
     """
     kind = segments[0].where.kind
     tables = [segment.table.replace_schema_metadata() for segment in segments]
@@ -103,7 +100,7 @@ def _check_required(segment: Segment) -> None:
 
 
 def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Reason → rows [S] to which it applies."""
+    """Return by reason a mask of the faulty rows [S]."""
     for name in _REQUIRED[kind]:
         yield f"{name} is null", np.asarray(table[name].is_null())
     for name in table.column_names:
@@ -126,7 +123,7 @@ def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]
 
 
 def _bounds(kind: str, name: str) -> tuple[int, int]:
-    """Return the bounds of whole numbers. Counts of tokens are added up: many of them must not overflow either."""
+    """Return the bounds of whole numbers. Bounds of token counts also keep their sums from overflowing."""
     if kind == "statistics" and (name in PAIRS or name in {"n_total", "n_expected", "entropy_n"}):
         return 0, _MOST_TOKENS
     if name in {"spans", "rollout_versions", "decisions"}:  # of tokens, and of times
@@ -135,8 +132,10 @@ def _bounds(kind: str, name: str) -> tuple[int, int]:
 
 
 def _beyond(column: pa.ChunkedArray, low: int, high: int) -> NDArray[np.bool_] | None:
-    """Return which rows have whole numbers or times beyond bounds, in the column, its lists or its structs; None: its
-    type has neither."""
+    """Return a mask of the rows with numbers or times out of bounds, or None if the type of the column has neither.
+
+    Lists and structs are searched as well.
+    """
     kind = column.type
     if pa.types.is_timestamp(kind):  # before 1970 no clock was right
         return _beyond(column.cast(pa.int64()), 0, high)

@@ -1,7 +1,8 @@
-"""Rows of whole steps beside their metrics, which runs are judged by: statistics of each pair, sums of sequences that
-are alike, and counts of where r came from.
+"""Rows by step that judgements need in addition to metrics: pair statistics, slices, and counts of the sources of r.
 
-Dimensions: ``_S`` training records that count, of all steps of a batch, ``_G`` steps.
+A slice sums the sequences of a step that are alike in their group columns.
+
+Dimensions: ``_S`` training records that no later attempt has replaced, of all steps of a batch, ``_G`` steps.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _UNKNOWN: Final = (None, None, None)  # version, in_flight, lag
 
 
 def pair_lists(steps: Sequence[Step], sums: StepSums) -> pa.ListArray:
-    """Return the statistics of the pairs that were measured in each step [G], see the type ``step_pair``."""
+    """Return the statistics of the measured pairs of each step [G], of type ``step_pair``."""
     of_pairs = [_of_pair(pair, sums.pair(pair)) for pair in PAIRS]
     places = np.concatenate([rows for rows, _ in of_pairs])
     table = pa.concat_tables([table for _, table in of_pairs])
@@ -69,14 +70,16 @@ def _of_pair(pair: str, sums: PairSums) -> tuple[NDArray[np.intp], pa.Table]:
 
 
 def _lists(table: pa.Table, places: Any, count: int) -> pa.ListArray:
-    """Return the rows of a table, which are in the order of their places, as a list of each place [G]."""
+    """Return the rows of a table as one list per place [G]. The rows are sorted by place."""
     offsets = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=count))]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), ragged.one_array(table.to_struct_array()))
 
 
 def slice_lists(steps: Sequence[Step]) -> pa.ListArray:
-    """Return the slices of each step that was summed up (see `steps.step_sums`) [G], see the type ``step_slice``; in an
-    order of their own, whichever record came first."""
+    """Return the slices of each step from `steps.step_sums` [G], of type ``step_slice``.
+
+    Their order does not depend on the order of arrival.
+    """
     of_runs = orders(steps)
     index, values = list[tuple[int, _Kind]](), list[NDArray[np.float64]]()
     for place, step in enumerate(steps):
@@ -107,7 +110,7 @@ def _order(known: tuple[int, _Kind]) -> tuple[Any, ...]:
 
 
 def _measured(step: Step) -> NDArray[np.intp]:
-    """Return the records that count and have a valid token."""
+    """Return the records that have a valid token and no later attempt."""
     if not len(step.trained):
         return np.empty(0, np.intp)
     return np.flatnonzero(
@@ -116,7 +119,7 @@ def _measured(step: Step) -> NDArray[np.intp]:
 
 
 class _Kinds:
-    """What may tell causes apart, of each record of a step."""
+    """Group columns of each record of a step."""
 
     def __init__(self, step: Step, order: Order) -> None:
         self._step, self._order = step, order
@@ -134,7 +137,7 @@ class _Kinds:
         return version, replica, cached, in_flight, lag
 
     def _request(self, row: int) -> tuple[str | None, bool | None]:
-        """Return the replica and whether prompt tokens were cached; of several requests as of `rollout_record`."""
+        """Return the replica and whether prompt tokens were cached. For several requests, use `rollout_record`."""
         if self._by_parts[row]:
             parts = self._step.parts.get(row)
             numbers = () if parts is None else parts.numbers
@@ -166,7 +169,7 @@ class _Kinds:
         return None if number is None else math.floor(number + 0.5), in_flight, lag
 
     def _mean(self, spans: Spans) -> float | None:
-        """Return the number of the tokens' versions, or None if one is not known."""
+        """Return the mean version number of the tokens, or None if one is unknown."""
         numbers = [self._number(version) for _, _, version in spans]
         if len(numbers) == 1:
             return numbers[0]
@@ -176,7 +179,7 @@ class _Kinds:
         return sum(n * length for n, length in zip(numbers, lengths, strict=True) if n is not None) / sum(lengths)
 
     def _number(self, label: str | None) -> float | None:
-        """Return the number that a label is, or its place among the run's labels."""
+        """Return the number of a numeric label, or the rank of another label in its run."""
         if label is None:
             return None
         if is_number(label):
@@ -187,7 +190,7 @@ class _Kinds:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Counts of one step, see the table ``step_summaries``."""
+    """Counts of one step, as in the table ``step_summaries``."""
 
     received: int = 0
     seen: int = 0
@@ -208,7 +211,7 @@ COUNTS: Final = _Counted.__slots__
 
 
 def counts(steps: Sequence[Step]) -> Mapping[str, NDArray[np.int64]]:
-    """Return by name the counts of some steps [G]."""
+    """Return the counts of some steps by name [G]."""
     rows = [_counted(step) for step in steps]
     return {name: np.array([getattr(row, name) for row in rows], np.int64) for name in COUNTS}
 
@@ -236,7 +239,7 @@ def _counted(step: Step) -> _Counted:
 
 
 def _stated(step: Step, rows: NDArray[np.intp]) -> dict[str, int]:
-    """Return of how many tokens engine and trainer both say the version, and how these differ."""
+    """Return the number of tokens whose version engine and trainer both state, and the differences."""
     stated = [row for row in rows.tolist() if step.trained["stated"][row] is not None]
     found = [
         (piece.end - piece.start, piece.engine, piece.stated)

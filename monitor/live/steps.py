@@ -1,4 +1,4 @@
-"""Steps → the sums that the catalog is evaluated on, for many steps of many runs at once.
+"""Compute the sums by step that the metric catalog is evaluated on, for many steps of many runs at once.
 
 Dimensions: ``_S`` training records, ``_G`` steps.
 """
@@ -41,14 +41,14 @@ _Kind = tuple[str | None, tuple[str | None, ...]]  # the trainer's version, and 
 
 
 def settle(steps: Iterable[Step]) -> None:
-    """Find out which records an earlier attempt has left behind."""
+    """Find the records that an earlier attempt has left in some steps."""
     for step in steps:
         again = step.run.begun and len(step.trained)
         step.older = older(step.number, step.trained, step.run.begun, step.run.last) if again else None
 
 
 def step_sums(steps: Sequence[Step]) -> StepSums:
-    """Return the sums of steps that are linked (see `sequences`), in their order [G]."""
+    """Return the sums of linked steps (see `sequences`) in their order [G]."""
     counted = [np.flatnonzero(step.counted_S) for step in steps]
     groups = Groups(np.repeat(np.arange(len(steps)), [len(rows) for rows in counted]), len(steps))
     versions = [_Versions(step, rows) for step, rows in zip(steps, counted, strict=True)]
@@ -78,7 +78,7 @@ _EMPTY: Final = np.empty(0)
 
 
 def newest_counted(step: Step) -> int:
-    """Return the time of the newest record of a step that counts, or `NONE`."""
+    """Return the time of the newest record of a step without those of earlier attempts, or `NONE`."""
     trained = step.trained["time"][step.counted_S] if len(step.trained) else np.empty(0, np.int64)
     return max((int(trained.max()) if len(trained) else NONE, *(told.time for told in step.counted_told())))
 
@@ -90,7 +90,7 @@ def _column(steps: Sequence[Step], counted: Sequence[NDArray[np.intp]], name: st
 
 
 class _Versions:
-    """Versions that sampled the tokens of a step's records [S], and kinds of sequences that are alike in them."""
+    """Versions that sampled the tokens of a step's records [S], and groups of sequences with equal versions."""
 
     def __init__(self, step: Step, rows: NDArray[np.intp]) -> None:
         self.compared_S = np.full(len(rows), np.nan)
@@ -101,7 +101,7 @@ class _Versions:
         step.labels = frozenset(label for ours, theirs in self.kinds for label in (ours, *theirs) if label is not None)
 
     def _add_all(self, step: Step, rows: NDArray[np.intp]) -> None:
-        """Nearly all tokens of a sequence are of one version, by what the engine alone says."""
+        """Add sequences whose version is known from the engine alone, which is the most frequent case."""
         trained, sampled = step.trained, step.run.sampled
         links = trained["link"][rows]
         n, covered = trained["n_expected"][rows], np.full(len(rows), UNBOUNDED)
@@ -124,7 +124,7 @@ class _Versions:
                 self._add(ours[place], by_version(spans, count))
 
     def _add_alike(self, versions: Sequence[tuple[str | None, str | None]], n_S: NDArray[np.int64]) -> None:
-        """Add the sequences that have any tokens, by the trainer's version and the only one of their tokens."""
+        """Add sequences with tokens by the trainer's version and their only token version."""
         codes = {pair: code for code, pair in enumerate(dict.fromkeys(versions))}
         code_S = np.array([codes[pair] for pair in versions], np.intp)
         tokens, alike = (np.bincount(code_S, weights).astype(int).tolist() for weights in (n_S, n_S > 0))
@@ -133,7 +133,7 @@ class _Versions:
                 self._add(ours, {version: n}, count)
 
     def _add(self, trainer_version: str | None, tokens: Mapping[str | None, int], alike: int = 1) -> None:
-        """Add sequences that are alike in their versions, with all their tokens."""
+        """Add all tokens of sequences with equal versions."""
         if not tokens:
             return
         versions = tuple(tokens) if len(tokens) == 1 else tuple(sorted(tokens, key=lambda v: (v is None, v or "")))
@@ -143,7 +143,7 @@ class _Versions:
 
 
 def engine_spans(step: Step, row: int) -> tuple[Spans | None, int | None]:
-    """Return the versions of a record as the engine says, and how many tokens it sampled."""
+    """Return the versions of a record according to the engine, and the number of sampled tokens."""
     if step.trained["how"][row] == BY_PARTS:
         parts = step.parts[row]
         return (None if _ahead(step, row, [*parts.numbers]).any() else parts.spans(step.run)), parts.n_tokens
@@ -154,24 +154,26 @@ def engine_spans(step: Step, row: int) -> tuple[Spans | None, int | None]:
 
 
 def _ahead(step: Step, rows: Any, links: Any) -> Any:
-    """Return which rollout records have a step, by the engine's clock, after the trainer trained on it by its own.
+    """Return a mask of rollout records with a step that began, by the engine's clock, after the training record's time.
 
-    No clock can then tell which of the trainer's marks came before that step.
+    For these, no clock shows which of the trainer's marks preceded that step.
     """
     ended, trained_at = step.run.sampled["ended"][links], step.trained["time"][rows]
     return (np.asarray(links) >= 0) & (trained_at != NONE) & (ended > trained_at + CLOCK)
 
 
 def _sampled(step: Step, row: int) -> tuple[Spans | None, int]:
-    """Return the engine's versions and the number of tokens that count: what the engine sampled beyond the trained
-    tokens, or the trainer appended, must not shift the lag."""
+    """Return the engine's versions and the number of tokens to count.
+
+    Tokens sampled beyond the trained ones, or appended by the trainer, must not change the lag.
+    """
     spans, n = engine_spans(step, row)
     prefix = step.trained["alignment"][row] == _PREFIX
     return spans, int(step.trained["n_expected"][row]) if prefix or n is None else n
 
 
 def version_pieces(step: Step, row: int) -> list[Piece]:
-    """Return what engine and trainer say of the versions of a record whose trainer says anything."""
+    """Return the versions of a record according to engine and trainer, if the trainer states any."""
     code = int(step.trained["alignment"][row])
     return pieces(engine_spans(step, row)[0], step.trained["stated"][row], ALIGNMENTS[code] if code >= 0 else None)
 
@@ -209,8 +211,10 @@ def _lag(steps: Sequence[Step], versions: Sequence[_Versions]) -> Lag:
 
 
 def orders(steps: Sequence[Step]) -> Mapping[Run, Order]:
-    """Return, for each run, what is known of the labels in some of its steps; of all labels where they count by their
-    order."""
+    """Return the known order of version labels in some steps, by run.
+
+    If labels are ordered by appearance, all labels of the run are included.
+    """
     labels: dict[Run, set[str]] = {}
     for step in steps:
         labels.setdefault(step.run, set()).update(step.labels)
@@ -233,8 +237,10 @@ def _publications(steps: Sequence[Step]) -> Publications:
 
 
 def _scalars(steps: Sequence[Step]) -> Mapping[str, Floats]:
-    """Return the values that trainers reported of whole steps [G]: the newest value of each rank, and of several that
-    are as new the largest; a mean over ranks."""
+    """Return the scalars that trainers reported for whole steps, as a mean over ranks [G].
+
+    Each rank contributes its newest value, or the largest of several equally new ones.
+    """
     result = {name: np.full(len(steps), np.nan) for name in (*SCALARS, "is_weight_mean", "clipped_frac")}
     for place, step in enumerate(steps):
         told = step.counted_told()
@@ -261,7 +267,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _added(values: Iterable[float]) -> float:
-    """In ascending order, each sum rounded: which record came first must not matter."""
+    """Add numbers in ascending order and round the sums, so that the order of arrival does not matter."""
     total = 0.0
     for value in sorted(values):
         total += value
@@ -269,8 +275,8 @@ def _added(values: Iterable[float]) -> float:
 
 
 def _corrections(told: Sequence[Told]) -> tuple[float, float]:
-    """Return the means over all tokens of the ranks and micro-batches that state a correction; one that is no document
-    says nothing."""
+    """Return the means over all tokens of the ranks and micro-batches that state a correction. Skip invalid
+    documents."""
     reports = [report for each in told if (report := _report(each.correction)) is not None]
     reports = [report for report in reports if (report["tokens"] or 0) > 0]
     means = []

@@ -1,4 +1,4 @@
-"""The store as ticks use it: one transaction of theirs, and what it has of runs."""
+"""Access of ticks to the store: one transaction for their rows, and reads of stored runs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Within:
         self._store, self._cursor = store, cursor
 
     def execute(self, name: str, incoming: pa.Table | None = None, /, *, table: str = "", **params: Any) -> None:
-        """Run one that writes."""
+        """Run a stored statement that writes."""
         self._store.execute(self._cursor, name, incoming, table=table, **params)
 
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
-        """Return the rows of one, with what was written before."""
+        """Return the rows of a stored statement, including earlier writes of the transaction."""
         return self._store.read_within(self._cursor, name, incoming, **params)
 
 
 class Stored:
-    """Rows of runs in the store. See `memory.Source`."""
+    """Stored rows of runs. See `memory.Source`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -39,13 +39,13 @@ class Stored:
         return self._store.read(name, *([] if incoming is None else [incoming]), **params)
 
     def lists(self, kind: str, keys: pa.Table) -> pa.Table:
-        """Return token lists of records; those in files that are gone or damaged are left out.
+        """Return token lists of records. Omit those in files that are gone or damaged.
 
-        Raises `QueryError` when a file cannot be read now.
+        Raises `QueryError` if a file cannot be read now.
         """
         return lists(self._store, f"past_{kind}_lists", kind, keys)
 
 
 def live_of(store: Store) -> Live:
-    """Return what a service knows that has just started: nothing is read before a run has news."""
+    """Return empty live runs for a service that has just started. A run is read at its first news."""
     return Live(Memory(Stored(store)))

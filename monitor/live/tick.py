@@ -1,4 +1,4 @@
-"""One tick: what has arrived since the last one, and the steps that it changes, computed whole."""
+"""One tick: add the new records and recompute each step that they change from all of its records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_LIST_BYTES: Final = 64 << 20  # of tokens of each side that may still be co
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Metrics of steps [G]: of each key an array, NaN for null; and what their summaries say."""
+    """Metrics of steps [G] as one array per key, NaN for null, with the steps' summaries."""
 
     steps: Sequence[StepKey]
     values: Mapping[str, NDArray[np.float64]]
@@ -44,8 +44,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a tick: what it took in, the steps that it changed, the runs with news, and the metrics of the
-    steps."""
+    """Result of a tick: new records, changed steps with their metrics, and runs with news."""
 
     arrived: Mapping[str, Arrived]
     placed: Mapping[str, Sequence[tuple[Step, range]]]  # training records that arrived, by record kind
@@ -57,7 +56,7 @@ class Outcome:
     thawed: Sequence[StepKey] = ()  # frozen steps that a later attempt trains again
 
     def written(self) -> None:
-        """Note that the store has it all."""
+        """Mark everything as stored."""
         for step in self.steps:
             step.aside = {} if step.older is None else dict(step.older.by)
             step.touched.clear()
@@ -76,12 +75,12 @@ class Live:
     ticks: int = 0
 
     def forget(self, names: Iterable[str]) -> None:
-        """Forget all that is known of some runs; when news of them come it is read back."""
+        """Remove some runs from memory. They are read back at their next news."""
         for name in names:
             self.memory.runs.pop(name, None)
 
     def keep(self, *, records: int = MOST_RECORDS, names: int = MOST_NAMES, lists: int = MOST_LIST_BYTES) -> None:
-        """Let go of what is in memory beyond bounds: lists first come first, runs that had no news for longest."""
+        """Release memory beyond the limits: the oldest lists, and the runs without news for longest."""
         for some in (self.memory.training_lists, self.memory.rollout_lists):
             some.keep(lists)
         sizes = {run: run.records() for run in self.memory.runs.values()}
@@ -91,7 +90,7 @@ class Live:
         self.forget([run.name for run in _oldest(index, names) if run.used < self.ticks])
 
     def add(self, arrived: Mapping[str, Arrived]) -> Outcome:
-        """Take in usable rows by record kind, and compute the steps that they change."""
+        """Add usable rows by record kind and compute the steps that they change."""
         names = sorted({name for some in arrived.values() for name in some.stored["run"].unique().to_pylist()})
         meet(self.memory, names)
         arrived, late, thawed = without_frozen(self.memory, arrived)
@@ -99,7 +98,7 @@ class Live:
         return replace(outcome, late=late, thawed=thawed)
 
     def again(self, steps: Iterable[StepKey]) -> Outcome:
-        """Compute steps once more from what the store has of their records."""
+        """Compute steps again from their stored records."""
         wanted = sorted(steps)
         names = sorted({name for name, _ in wanted})
         meet(self.memory, names)
@@ -130,8 +129,8 @@ class Live:
 
 
 def _oldest(sizes: Mapping[Run, int], most: int) -> Iterator[Run]:
-    """Yield the runs that have to go until the others have no more than `most`: those first that had no news for
-    longest."""
+    """Yield the runs to remove until the others have at most `most` in total. Runs without news for longest come
+    first."""
     beyond = sum(sizes.values()) - most
     for run in sorted(sizes, key=lambda run: (run.used, run.name)) if beyond > 0 else ():
         if beyond <= 0:
@@ -141,7 +140,7 @@ def _oldest(sizes: Mapping[Run, int], most: int) -> Iterator[Run]:
 
 
 def _attempts_changed(run: Run) -> set[Step]:
-    """Return the steps of a run that was begun more than once of which other records are left behind now."""
+    """Return the steps of a restarted run in which the set of replaced records has changed."""
     steps = [step for step in run.steps.values() if len(step.trained)] if run.begun else []
     return {step for step in steps if not _same(step.older, older(step.number, step.trained, run.begun, run.last))}
 

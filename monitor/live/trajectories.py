@@ -1,7 +1,7 @@
-"""Trained sequences that were sampled in several engine requests: their rollout records become one.
+"""Join the rollout records of a trained sequence that several engine requests sampled.
 
-A sequence whose parts its trainer named waits until all have arrived. One that was named at the engine (`trajectory`)
-takes those that are there, in the order of their prompts, each of which holds what came before.
+If the trainer named the parts of a sequence, all of them must have arrived. If the engine named the sequence
+(`trajectory`), the available parts are used in the order of their prompts. Each prompt contains the preceding tokens.
 
 Dimensions: ``_K`` tokens under the trainer's mask.
 """
@@ -26,9 +26,9 @@ from logprobe.monitor.live.versions import Spans
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The rollout records `numbers` as one record of the sequence.
+    """The rollout records `numbers` joined to one record of the sequence.
 
-    `stored`: of one that was read back the versions of its tokens; its parts were placed before.
+    `stored`: token versions of a record that was read back, whose parts were placed before.
     """
 
     numbers: tuple[int, ...]
@@ -43,7 +43,7 @@ class Parts:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its token lists."""
+        """Token lists of the joined record."""
         sequence = self._sequence
         if sequence.placed:
             return {"token_ids": sequence.token_ids_K, "logprobs": sequence.logprobs_K(), "routes": None}
@@ -57,14 +57,14 @@ class Parts:
         return self.sequence
 
     def spans(self, run: Run) -> Spans:
-        """Return the versions of the tokens under the mask, as the run's marks decide them now."""
+        """Return the versions of the tokens under the mask, as determined by the run's current marks."""
         if self.sequence is None:
             return self.stored
         spans: list[Any] = self.now(run).spans()
         return tuple((span["start"], span["end"], span["version"]) for span in spans)
 
     def now(self, run: Run, facts: Sequence[Mapping[str, Any]] = ()) -> Trajectory:
-        """Return the sequence with the versions as the run's marks decide them now, and other facts of its parts."""
+        """Return the sequence with the versions of the run's current marks, and other facts about its parts."""
         sequence = self._sequence
         rows = facts or [part.row for part in sequence.parts]
         parts = [
@@ -79,7 +79,7 @@ class Parts:
 
 
 def made_of_parts(step: Step, row: int, facts: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return the record of a sequence as the store has it; `facts`: rows of ``sql/live_parts`` of its parts."""
+    """Return the joined record of a sequence from the store. `facts`: rows of ``sql/live_parts`` for its parts."""
     rows = [
         {**fact, "part_id": fact["sample_id"], "rollout_segment": fact["segment_id"], "rollout_row": fact["row"]}
         for fact in facts
@@ -96,7 +96,7 @@ def made_of_parts(step: Step, row: int, facts: Sequence[Mapping[str, Any]]) -> p
 
 
 def choose_parts(step: Step, row: int) -> list[int] | None:
-    """Return the rollout record of each part of a sequence, in order; None if one is missing."""
+    """Return the rollout record of each part of a sequence in order, or None if one is missing."""
     run, names = step.run, step.trained["part_ids"][row]
     if names is not None:
         places = [run.by_name.get(name, []) for name in names]
@@ -106,7 +106,7 @@ def choose_parts(step: Step, row: int) -> list[int] | None:
 
 
 def ambiguous_parts(step: Step, row: int, chosen: Sequence[int], clock: int) -> bool:
-    """Return whether a part has records with the same tokens that were there before, and say different things."""
+    """Return whether a part has several earlier records with equal tokens but other log-probs or versions."""
     run, names = step.run, step.trained["part_ids"][row]
     rows = run.sampled
     for place, number in enumerate(chosen):
@@ -123,7 +123,7 @@ def ambiguous_parts(step: Step, row: int, chosen: Sequence[int], clock: int) -> 
 
 
 def _nearest(step: Step, row: int) -> Callable[[int], tuple[Any, ...]]:
-    """Return a key: what was there before the training first, then by how far it is away."""
+    """Return a sort key that puts records before the training first, and the nearest of them at the top."""
     rows, trained_at = step.run.sampled, int(step.trained["time"][row])
 
     def key(number: int) -> tuple[Any, ...]:
@@ -146,7 +146,7 @@ def _newest(run: Run) -> Callable[[int], tuple[Any, ...]]:
 
 
 def _by_prompts(run: Run, numbers: Sequence[int]) -> list[list[int]]:
-    """Rollout records of one trajectory, those of each request together, in the order of their prompts."""
+    """Return the rollout records of one trajectory by request, in the order of their prompts."""
     rows = run.sampled
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number in numbers:
@@ -171,7 +171,7 @@ def _said(run: Run, number: int) -> tuple[float | None, Spans | None]:
 
 
 def place_parts(memory: Memory, step: Step, row: int, numbers: tuple[int, ...]) -> Parts:
-    """Find which tokens of a sequence each of its requests sampled."""
+    """Find the tokens of a sequence that each of its requests sampled."""
     run = step.run
     ours = memory.training_lists.take(step.trained["lists"][row : row + 1])
     lengths = ragged.lengths(ours["token_ids"])
@@ -196,5 +196,5 @@ def _part(run: Run, number: int, ids: NDArray[np.int32], logprobs: NDArray[np.fl
 
 
 def as_dicts(spans: Spans | None) -> list[dict[str, Any]]:
-    """Return spans as the store has them."""
+    """Return spans in their stored form."""
     return [{"start": start, "end": end, "version": version} for start, end, version in spans or ()]

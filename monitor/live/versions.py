@@ -1,10 +1,10 @@
-"""Weight versions of sampled tokens, and of weights that engines loaded or read: by marks, by what the trainer states,
-and the lag.
+"""Determine the weight versions of sampled tokens and of loaded weights, and the lag.
 
-An engine says of every token what decided its version as far as it knows itself, and when. A mark that lies between
-that and the token's step decides instead; so it does not matter in which order marks and rollout records come.
+An engine states for each token the event that decided its version, as far as the engine knows, and the event's time. A
+later mark that precedes the token's step overrides it. The order in which marks and rollout records arrive therefore
+does not matter.
 
-A span is (start, end, version), version None: unknown. Dimensions: ``_N`` tokens of one record.
+A span is (start, end, version), with version None if unknown. Dimensions: ``_N`` tokens of one record.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _NAN: Final = float("nan")
 
 
 class Mark(NamedTuple):
-    """A mark of a version. `moment` on the monotonic clock of `machine`, `wall` on the wall clock, in microseconds.
+    """A mark of a version. `moment` is on the monotonic clock of `machine`, `wall` on the wall clock, in microseconds.
 
-    `of`: the record of an engine whose weights may be others since `moment`, unless they were marked in between.
+    `of`: record of an engine whose weights may have changed at `moment` without another mark.
     """
 
     moment: int
@@ -46,11 +46,11 @@ class Mark(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an engine saw of its weights, see `collectors.spool.schema.SEEN`: an update from `began` to `ended`, or what
-    a worker read then (`reading`). Microseconds.
+    """An engine's record about its weights, see `collectors.spool.schema.SEEN`. Times are in microseconds.
 
-    `version`: as the engine knows it itself, since `decided`. `since`, `until`: a mark between them names weights that
-    changed without a word.
+    The record describes an update from `began` to `ended`, or with `reading` the weights that a worker read. `version`:
+    the engine's own label since `decided`. `since`, `until`: interval in which a mark names weights that changed
+    unannounced.
     """
 
     reading: bool
@@ -71,7 +71,7 @@ class Seen(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What marks make of a record of an engine. `at`: when the mark that decided was made, on the wall clock."""
+    """Version of an engine's record according to the marks. `at`: wall-clock time of the mark that decided."""
 
     version: str | None
     step: int | None = None
@@ -81,8 +81,10 @@ class Named(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Tokens up to `end` have their version by what happened at `at`; `first` and `last` are their first and last
-    step."""
+    """The event at `at` that decided the version of the tokens up to `end`.
+
+    `first` and `last`: times of the first and the last step of these tokens.
+    """
 
     end: int | None
     at: int | None
@@ -91,8 +93,7 @@ class Decision(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Versions of one rollout record and the engine's decisions that led to them, see
-    `collectors.spool.schema.ROLLOUT`."""
+    """Versions of one rollout record with the engine's decisions, see `collectors.spool.schema.ROLLOUT`."""
 
     spans: Spans
     decisions: tuple[Decision, ...]
@@ -109,7 +110,7 @@ About: TypeAlias = Decided | Seen  # an engine's record: marks are about its mac
 
 
 class Marks:
-    """Marks of a run, in the order of each clock."""
+    """Marks of a run, sorted by each clock."""
 
     def __init__(self) -> None:
         self._own: dict[str, list[Mark]] = {}  # by machine
@@ -120,7 +121,7 @@ class Marks:
         ] = {}  # of an adapter: moments of load and files
 
     def add(self, mark: Mark) -> None:
-        """Take in a mark."""
+        """Add a mark."""
         if mark.machine is not None:
             own = self._own.setdefault(mark.machine, [])
             own.insert(bisect_left(own, mark.moment, key=_moment), mark)
@@ -132,7 +133,7 @@ class Marks:
                 insort(self._loads.setdefault(_adapter(mark.of), []), (mark.moment, mark.of.since))
 
     def about(self, record: Decided) -> list[list[Change]]:
-        """Return for each decision of a record the marks that decide instead, ascending; nothing if no decision has
+        """Return for each decision of a record the marks that override it, ascending, or nothing if no decision has
         any."""
         last, started = record.decisions[-1].last if record.decisions else None, record.engine_started
         if last is None or started is None:
@@ -147,8 +148,10 @@ class Marks:
         return found if any(found) else []
 
     def _since_last(self, record: Decided, first: int, begin: int | None, until: int) -> list[Change]:
-        """Return the marks about tokens from `begin` to `until`: of those before, where no load of an adapter has moved
-        any, the last ones are enough."""
+        """Return the marks that concern tokens from `begin` to `until`.
+
+        If no adapter load has shifted a mark, only the last ones before `begin` are included.
+        """
         whole = begin is None or _adapter(record) in self._loads
         back = until if begin is None else _LOOK_BACK
         while True:
@@ -159,7 +162,7 @@ class Marks:
             back *= 8
 
     def name(self, seen: Seen) -> Named:
-        """Return the version of what an engine saw, by its own knowledge and the marks."""
+        """Return the version of an engine's record, by the engine's own label and the marks."""
         started = seen.engine_started
         at = seen.began if seen.reading else seen.ended
         if started is None:
@@ -180,7 +183,7 @@ class Marks:
         return named._replace(unannounced=self._is_unannounced(seen))
 
     def _is_unannounced(self, seen: Seen) -> bool:
-        """Return whether weights of a known version became others without a word."""
+        """Return whether weights of a known version changed without a load, a label or a mark."""
         if seen.moment is None or seen.since is None or seen.until is None or seen.adapter is not None:
             return False
         before = seen._replace(began=seen.moment - 1, ended=seen.moment - 1, moment=None)
@@ -192,11 +195,11 @@ class Marks:
         return max(found, key=lambda each: (each[0], each[1].version is None, each[1].version), default=None)
 
     def _between(self, record: About, first: int, last: int) -> Iterator[tuple[int, Mark]]:
-        """Yield the marks about a record from one moment of its machine's clock to another, each with the moment from
-        which it holds.
+        """Yield the marks that concern a record between two moments of its machine's clock, each with its effective
+        time.
 
-        A mark of an adapter whose files were read later is about what is read then; until then requests use what was
-        read before.
+        A mark of an adapter whose files were read later takes effect at that time. Until then, requests use the
+        previous files.
         """
         newest: dict[int, tuple[int, Mark]] = {}  # by load
         for moment, mark in self._placed(record, first, last):
@@ -214,14 +217,14 @@ class Marks:
                 yield loaded, mark
 
     def _loaded(self, record: About, moment: int) -> int | None:
-        """Return when the adapter that a mark of `moment` is about was read, if its files were there and it was read
-        later."""
+        """Return the load time of the adapter that a mark at `moment` concerns, if the files preceded the mark and the
+        load followed it."""
         loads = () if record.adapter is None else self._loads.get(_adapter(record), ())
         index = bisect_right(loads, moment, key=_of_moment)
         return loads[index][0] if index < len(loads) and loads[index][1] < moment else None
 
     def _naming(self, change: Seen, since: int | None, until: int | None) -> Iterator[Mark]:
-        """Yield the marks that name weights an engine saw change."""
+        """Yield the marks that name the weights of a change seen by an engine."""
         if since is not None and until is not None:
             for _, mark in self._placed(change, since + 1, until):
                 if mark.version is not None:
@@ -240,8 +243,10 @@ class Marks:
                     yield _wall(mark) - offset, mark
 
     def _unplaced(self, record: About) -> list[Change]:
-        """Return the moments after which marks of other machines leave a record's versions unknown: across a setting of
-        its wall clock they cannot be placed."""
+        """Return the moments from which marks of other machines make the versions of a record unknown.
+
+        After its wall clock was set, such marks cannot be ordered.
+        """
         if record.clock_set is None or record.engine_started is None:
             return []
         if not any(_is_foreign(mark, record) and _is_about(mark, record) for mark in self._walls):
@@ -277,14 +282,16 @@ def _is_foreign(mark: Mark, record: About) -> bool:
 
 
 def _is_about(mark: Mark, record: About) -> bool:
-    """Return whether a mark is about a record. An engine's mark of no version says that its weights are unknown, and
-    those of all adapters with them."""
+    """Return whether a mark concerns a record.
+
+    An engine's mark without a version makes the version of its weights and of all adapters unknown.
+    """
     of_adapter = mark.adapter == record.adapter or (mark.version is None and mark.adapter is None)
     return of_adapter and (mark.replica is None or mark.replica in _names(record.replica))
 
 
 def _names(replica: str | None) -> tuple[str, ...]:
-    """Return the names of a replica: its own, and that of the engine that it is one of, ``-dp<number>``."""
+    """Return the names of a replica: its own, and that of its engine before the suffix ``-dp<number>``."""
     if replica is None:
         return ()
     engine, found, number = replica.rpartition("-dp")
@@ -292,10 +299,10 @@ def _names(replica: str | None) -> tuple[str, ...]:
 
 
 def resolved(record: Decided, marks: Sequence[Sequence[Change]], times_N: NDArray[np.int64] | None) -> Spans:
-    """Return the spans of a record against the marks about each of its decisions, see `Marks.about`.
+    """Return the spans of a record after applying the marks of each decision, see `Marks.about`.
 
-    `times_N`: when the steps of its tokens began. Without them, tokens of which some belong to a later mark than others
-    have an unknown version. Nothing is known of a record that does not fit together.
+    `times_N`: start times of the tokens' steps. Without them, a mark within a decision makes the version of its tokens
+    unknown. An inconsistent record has no spans.
 
     >>> record = Decided(((0, 3, "1"),), (Decision(3, 10, 12, 30),), 3, "host", 0, None, 5, None, None)
     >>> resolved(record, [[(15, "2")]], np.array([12, 20, 30]))
@@ -329,7 +336,7 @@ def _runs(versions: Sequence[str | None]) -> Iterator[Span]:
 
 
 class Stated(NamedTuple):
-    """Weights that sampled tokens [start, end), and those under the mask among them, as a trainer knows them."""
+    """Version of the tokens [start, end), and of those under the mask among them, as the trainer states it."""
 
     start: int
     end: int
@@ -339,7 +346,7 @@ class Stated(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Tokens [start, end), and their version as engine and trainer have it; None: unknown."""
+    """Tokens [start, end) with their version according to engine and trainer, None if unknown."""
 
     start: int
     end: int
@@ -348,10 +355,9 @@ class Piece(NamedTuple):
 
 
 def pieces(spans: Spans | None, stated: Sequence[Stated], alignment: str | None) -> list[Piece]:
-    """Return what engine and trainer say side by side, in tokens of the engine's record.
+    """Return the versions of engine and trainer side by side, in tokens of the engine's record.
 
-    Without an `alignment` the engine's spans are not known to be about these tokens, and places are those under the
-    mask.
+    Without an `alignment`, the engine's spans are ignored and positions count the tokens under the mask.
     """
     ours = spans or () if alignment is not None else ()
     theirs = [
@@ -367,7 +373,7 @@ def _version_at(spans: Iterable[Span], place: int) -> str | None:
 
 
 def known_spans(found: Sequence[Piece]) -> Spans:
-    """Return the version of every token, from engine or trainer, whichever knows it, and None where the two differ."""
+    """Return the version of each token according to engine or trainer, or None where the two differ."""
     return tuple((p.start, p.end, _agreed(p.engine, p.stated)) for p in found)
 
 
@@ -378,13 +384,13 @@ def _agreed(engine: str | None, stated: str | None) -> str | None:
 
 
 def counts(found: Sequence[Piece]) -> tuple[int, int]:
-    """Return of how many tokens both say the version, and of how many of these they say different ones."""
+    """Return the number of tokens whose version both sides state, and the number of differences among them."""
     both = [p for p in found if p.engine is not None and p.stated is not None]
     return sum(p.end - p.start for p in both), sum(p.end - p.start for p in both if p.engine != p.stated)
 
 
 def by_version(spans: Spans | None, n: int) -> dict[str | None, int]:
-    """Return how many of the first `n` tokens each version sampled; tokens without a span are of no known version."""
+    """Return the number of the first `n` tokens by version. Tokens without a span have version None."""
     tokens: dict[str | None, int] = {}
     for start, end, version in spans or ():
         tokens[version] = tokens.get(version, 0) + max(min(end, n) - max(start, 0), 0)
@@ -396,8 +402,7 @@ def by_version(spans: Spans | None, n: int) -> dict[str | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Order of labels: of each its place in the order of appearance, its step, and the time at which it was
-    published."""
+    """Order of version labels: rank of appearance, step, and publication time of each."""
 
     places: Mapping[str, int]
     steps: Mapping[str, int]
@@ -405,9 +410,9 @@ class Order:
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> Order:
-        """Digest weight records of a run (``version, step, time`` in microseconds, ``source``).
+        """Build the order from the weight records of a run (``version, step, time`` in microseconds, ``source``).
 
-        The trainer's own time of a version counts before an engine's.
+        The trainer's time of a version takes precedence over an engine's.
         """
         timed = sorted(records, key=_place)
         places: dict[str, int] = {}
@@ -423,7 +428,7 @@ class Order:
         return cls(places, steps, seconds)
 
     def lag(self, ours: str | None, theirs: str | None) -> tuple[float, float, float]:
-        """Return by how many versions, steps and seconds one label is behind another, NaN where unknown."""
+        """Return the lag of one label behind another in versions, steps and seconds, NaN where unknown."""
         if ours is None or theirs is None:
             return _NAN, _NAN, _NAN
         numbers = is_number(ours) and is_number(theirs)
@@ -432,7 +437,7 @@ class Order:
 
 
 def _place(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    """By time, and never by which came first."""
+    """Return a sort key by time that does not depend on the order of arrival."""
     time, step = record["time"], record["step"]
     return time is None, time or 0, step is None, step or 0, record["version"]
 

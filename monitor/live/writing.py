@@ -1,8 +1,7 @@
-"""The outcome of a tick as rows of the store, within one transaction.
+"""Write the outcome of a tick to the store in one transaction.
 
-Records are inserted with what was found out about them. What is found out later about records that the store has is
-written over: links to other rollout records, versions that late marks decide, records that a later attempt has
-replaced.
+New records are inserted together with their derived facts. Stored records are updated with facts that later records
+changed: links to rollout records, versions that late marks decide, and replacement by a later attempt.
 
 Dimensions: ``_S`` training records.
 """
@@ -67,10 +66,10 @@ class Transaction(Protocol):
     """Stored statements within one transaction of the store."""
 
     def execute(self, name: str, incoming: pa.Table | None = None, /, *, table: str = "", **params: Any) -> None:
-        """Run one that writes."""
+        """Run a stored statement that writes."""
 
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
-        """Return the rows of one, with what was written before."""
+        """Return the rows of a stored statement, including earlier writes of the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +80,12 @@ class _Rows:
     rows: NDArray[np.intp]
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return a column of them."""
+        """Return one column of these records."""
         column: NDArray[Any] = self.step.trained[name][self.rows]
         return column
 
     def replaced(self) -> list[tuple[str | None, int | None]]:
-        """Return of each the later attempt that has replaced it, and when that began."""
+        """Return the writer and start of the attempt that replaced each record, or None twice."""
         if self.step.older is None:
             return [_COUNTS_STILL] * len(self.rows)
         by = self.step.older.by
@@ -94,7 +93,7 @@ class _Rows:
 
 
 def write(to: Transaction, outcome: Outcome, now: datetime) -> None:
-    """Write what a tick has brought and found out; see `Outcome.written`."""
+    """Write the outcome of a tick to the store; see `Outcome.written`."""
     if outcome.thawed:
         keys = pa.table([pa.array(column) for column in zip(*outcome.thawed, strict=True)], ["run", "step"])
         for table in _THAWED:
@@ -114,7 +113,7 @@ def write(to: Transaction, outcome: Outcome, now: datetime) -> None:
 
 
 def _trained(to: Transaction, outcome: Outcome) -> None:
-    """Insert training records, those of one kind after the other, as `Memory.add` has taken them in."""
+    """Insert training records kind by kind, in the order in which `Memory.add` added them."""
     for kind in _TRAINED:
         if (arrived := outcome.arrived.get(kind)) is None or not arrived.stored.num_rows:
             continue
@@ -134,7 +133,7 @@ def _joined(some: Sequence[_Rows], name: str) -> NDArray[Any]:
 
 
 def _found(some: Sequence[_Rows]) -> dict[str, pa.Array]:
-    """Return what was found out about training records."""
+    """Return the derived columns of training records."""
     how_S, alignment_S = _joined(some, "how"), _joined(some, "alignment")
     segments_S = np.concatenate([_segments(rows) for rows in some])
     rows_S = np.concatenate([_rows(rows) for rows in some])
@@ -160,7 +159,7 @@ def _repeated_by(some: Iterable[_Rows]) -> pa.Array:
 
 
 def _segments(some: _Rows) -> NDArray[np.object_]:
-    """Segment of the rollout record of each, or the name that the store gives to one that is made of parts."""
+    """Return the segment of each linked rollout record, or the store's name for a record joined from parts."""
     links_S = some.column("link")
     found = np.full(len(links_S), None, object)
     if (linked := links_S >= 0).any():
@@ -200,7 +199,7 @@ def _keys(some: Sequence[_Rows]) -> dict[str, pa.Array]:
 
 
 def _statistics(some: Sequence[_Rows], pairs: Sequence[str]) -> pa.Table:
-    """Return the statistics of training records: one row per record and pair that has any."""
+    """Return the statistics of training records, with one row per record and measured pair."""
     return pa.concat_tables([_of_pair(some, pair) for pair in pairs])
 
 
@@ -215,8 +214,7 @@ def _of_pair(some: Sequence[_Rows], pair: str) -> pa.Table:
 
 
 def _links(to: Transaction, steps: Sequence[Step]) -> None:
-    """Write over what the store says of records that belong to other rollout records now, or that a later attempt has
-    replaced, or none has any more."""
+    """Update stored records whose rollout record changed, or whose replacement by a later attempt changed."""
     aside = {step: _aside(step) for step in steps}
     some = [_Rows(step, np.array(sorted(r))) for step in steps if (r := (step.touched | aside[step]) - step.fresh)]
     if some:
@@ -245,8 +243,7 @@ def _pieces(some: Sequence[_Rows]) -> pa.Array:
 
 
 def _stated_otherwise(step: Step) -> set[int]:
-    """Return the records of whose versions the trainer says something, and the engine may say something else than
-    before."""
+    """Return the records with versions stated by the trainer whose engine versions may have changed."""
     stated = (
         {row for row, said in enumerate(step.trained["stated"].tolist()) if said is not None}
         if len(step.trained)
@@ -266,13 +263,13 @@ def _stated_otherwise(step: Step) -> set[int]:
 
 
 def _aside(step: Step) -> set[int]:
-    """Return the records that were replaced by another attempt than the store says."""
+    """Return the records whose replacing attempt differs from the stored one."""
     now = {} if step.older is None else step.older.by
     return {row for row in now.keys() | step.aside.keys() if now.get(row) != step.aside.get(row)}
 
 
 def _rollouts(to: Transaction, outcome: Outcome) -> None:
-    """Insert rollout records, and write over the versions that marks decide otherwise."""
+    """Insert rollout records and update versions that marks changed."""
     changed = [(run, number) for run in outcome.runs for number in sorted(run.respanned)]
     if (arrived := outcome.arrived.get("rollout")) is not None and arrived.stored.num_rows:
         to.execute("append", arrived.stored.drop_columns("writer"), table="rollout_sequences")
@@ -290,7 +287,7 @@ def _rollouts(to: Transaction, outcome: Outcome) -> None:
 
 
 def _name_weights(to: Transaction, outcome: Outcome) -> None:
-    """Write the versions that marks give to what engines loaded and read."""
+    """Update the versions that marks give to loaded and read weights."""
     rows = [
         {
             "run": run.name,
@@ -311,7 +308,7 @@ def _name_weights(to: Transaction, outcome: Outcome) -> None:
 
 
 def _parts(to: Transaction, outcome: Outcome) -> None:
-    """Write records that are made of several: the store has them among the rollout records."""
+    """Write records joined from parts among the rollout records."""
     again = [(step, row) for step in outcome.steps for row in sorted(_of_parts_again(step))]
     if gone := [(step, row) for step, row in again if row not in step.fresh]:
         to.execute("forget_trajectories", pa.table(_keys([_Rows(step, np.array([row])) for step, row in gone])))
@@ -339,7 +336,7 @@ def _made_of_parts(step: Step, row: int, facts: Sequence[Mapping[str, Any]]) -> 
 
 
 def _of_parts_again(step: Step) -> set[int]:
-    """Return the records made of other parts than before, or of parts whose versions are other ones."""
+    """Return the joined records whose parts, or the versions of whose parts, have changed."""
     return {
         row
         for row in step.touched | step.parts.keys()
@@ -353,7 +350,7 @@ def _is_respanned(step: Step, row: int) -> bool:
 
 
 def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
-    """Write metrics and summaries of steps in place of those there are."""
+    """Replace the metrics and summaries of steps."""
     runs, steps = [name for name, _ in computed.steps], np.array([number for _, number in computed.steps], np.int64)
     values = np.concatenate([computed.values[key] for key in KEYS])
     keys = pa.table({"run": pa.array(runs, pa.string()), "step": steps})
@@ -380,7 +377,7 @@ def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
 
 
 def _forget(to: Transaction, keys: pa.Table) -> None:
-    """Forget the metrics of steps that are written again."""
+    """Delete the metrics of steps that will be written again."""
     runs, steps = keys["run"].to_pylist(), keys["step"].to_numpy()
     span = {
         "first_run": min(runs),
