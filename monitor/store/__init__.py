@@ -1,1 +1,1 @@
-"""The only owner of the DuckDB file: schema, statements, views, raw files, retention."""
+"""Storage of a data directory: DuckDB file, schema, statements, views, raw files, retention."""

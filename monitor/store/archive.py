@@ -1,14 +1,14 @@
-"""Merge segments into Parquet files, which are the truth: the store is an index of them.
+"""Merge segments into Parquet files, which are authoritative. The store is an index of them.
 
     <home>/archive/!home                                          id of the home, as in <home>/archive.id
     <home>/archive/<quoted run>/<kind>/<checksum>.parquet
 
-The name of a file is the checksum of its bytes, and its footer names the segments that it holds. One rule keeps every
-record: a segment leaves the spool, and a file the archive, only if files that hold the same segments are durable and
-were verified. So any operation may be cut short, and the next start finds a copy too many, never one too few.
+The name of a file is the checksum of its bytes, and its footer lists its segments. One rule protects every record. A
+segment leaves the spool, and a file leaves the archive, only if durable and verified files hold the same segments.
+After an interrupted operation, the next start may find an extra copy but never a missing one.
 
-Nothing is written or removed in a folder that belongs to another home or is not mounted. A file that is damaged or not
-the archive's stays where it is and is named.
+An unmounted folder, or one of another data directory, is never changed. A damaged or foreign file stays in place and is
+reported.
 
 An `Archive` is used by one thread at a time.
 """
@@ -62,10 +62,10 @@ _FOOTER_END: Final = 8  # the length of the footer and "PAR1"
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes that the index does not know yet.
+    """Changes that the index must record.
 
-    `new`: whole files, those of the highest tier first: take in no segment twice. `gone`: paths of files that were
-    removed or damaged, or that others now stand for. `waiting`: run → reason, for those that cannot be read now.
+    `new`: whole files, highest tier first; a segment in several files must be added once. `gone`: paths of removed,
+    damaged or superseded files. `waiting`: run → reason, for runs whose files cannot be read now.
     """
 
     new: list[Merged]
@@ -75,7 +75,7 @@ class Changes:
 
 @dataclass(slots=True)
 class MergeReport:
-    """Segments removed because a file holds them or their run was deleted, and the waiting ones."""
+    """Number of segments removed from the spool after a merge or with their run, and the pending segments."""
 
     removed: int = 0
     late: dict[str, int] = field(default_factory=dict)  # run → segments
@@ -90,7 +90,7 @@ class MergeReport:
 
 @dataclass(slots=True)
 class _Files:
-    """Files of one run, and those that hold each segment."""
+    """Files of one run, and the files that hold each segment."""
 
     by_path: dict[str, Merged] = field(default_factory=dict)
     holders: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -106,7 +106,8 @@ class _Files:
             self.holders[segment] = tuple(other for other in self.holders[segment] if other != path)
 
     def shared(self, kind: str | None = None) -> list[Merged]:
-        """Return files whose segments others also hold, the smallest first. With a `kind`, only its files count."""
+        """Return files that share segments with others, the smallest first. With a `kind`, only files of that kind
+        count."""
         found = set[str]()
         for paths in self.holders.values():
             if len(paths) > 1:
@@ -117,7 +118,7 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A file that is not written yet: its path below the archive, what its footer says, and its bytes."""
+    """An unwritten file: its path below the archive, its footer, and its bytes."""
 
     path: str
     stated: Mapping[str, Any]
@@ -125,7 +126,7 @@ class _Content:
 
 
 class Archive:
-    """Files of one home. Only `open` reads or writes anything before the first merge."""
+    """Files of one data directory. Before the first merge, only `open` accesses the disk."""
 
     def __init__(
         self,
@@ -136,8 +137,11 @@ class Archive:
         time: Time = TIME,
         known: Known | None = None,
     ) -> None:
-        """Set up the archive. `deleted`: returns whether a run was deleted, whose segments are then ignored. `known`:
-        shared facts of its files."""
+        """Set up the archive.
+
+        `deleted`: returns whether a run was deleted, whose segments are then ignored. `known`: shared facts of its
+        files.
+        """
         self.folder = home / FOLDER
         self._home = home
         self._deleted = deleted
@@ -154,10 +158,11 @@ class Archive:
         self._runs: dict[str, _Files] = {}
 
     def open(self, listed: Collection[str] = ()) -> dict[str, str]:
-        """Compare the files with those that the index lists, and finish what an earlier process had begun.
+        """Compare the files with the index and complete interrupted operations.
 
-        Returns path → reason, for files and folders that cannot be read or put in order now. Raises `StoreError` if
-        the folder belongs to another home, is not mounted, or cannot be read. Nothing was touched then.
+        Returns path → reason, for files and folders that cannot be read or repaired now. Raises `StoreError` if the
+        folder belongs to another data directory, is not mounted, or cannot be read. The folder is unchanged in that
+        case.
         """
         waiting = dict[str, str]()
         there = set(self._paths(waiting))
@@ -179,11 +184,11 @@ class Archive:
         return waiting
 
     def require(self) -> None:
-        """Raise `StoreError` unless the folder is still there."""
+        """Raise `StoreError` unless the folder still exists."""
         require(self.folder, self._identity, disk=self._disk)
 
     def lose(self, paths: Iterable[str]) -> None:
-        """Note that files are gone: a user or another process has removed them."""
+        """Record that a user or another process has removed files."""
         for path in paths:
             files = self._runs.get(_run_of(path), _Files())
             if path in files.by_path:
@@ -191,7 +196,8 @@ class Archive:
             self._gone.add(path)
 
     def reexamine(self) -> None:
-        """Examine files that were damaged or foreign, of those that are still there one: reading costs."""
+        """Examine one damaged or foreign file again, and forget those that were removed. One read per call limits the
+        cost."""
         for path in [path for path in list(self.left) if is_gone(self.folder / path)]:
             self.left.pop(path, None)
         if self.left:
@@ -208,13 +214,13 @@ class Archive:
                 self.look_at(_run_of(path))
 
     def can_be_read(self, place: str) -> bool:
-        """Tell whether a folder or file below the archive's can be read now."""
+        """Return whether a file or folder of the archive can be read now."""
         waiting = dict[str, str]()
         self._names(place, waiting)
         return not waiting
 
     def look_at(self, run: str) -> None:
-        """Have the next `changes` look at the files of a run."""
+        """Schedule a check of the files of a run for the next `changes`."""
         self._changed.add(run)
 
     def changes(self) -> Changes:
@@ -233,14 +239,14 @@ class Archive:
         return Changes(new, sorted(gone & self._listed), waiting)
 
     def noted(self, changes: Changes) -> None:
-        """Note that the index has recorded changes."""
+        """Mark changes as recorded in the index."""
         self._listed = self._listed.union(file.path for file in changes.new).difference(changes.gone)
         self._gone.difference_update(changes.gone)
 
     def sweep(self) -> int:
         """Remove superseded files that the index does not list, and return their number.
 
-        Call it when the readers that began before `noted` have ended. The rest is left to the next call.
+        Call this when the readers that began before `noted` have ended. Files that cannot be removed are retried.
         """
         count = 0
         for run in sorted(self._changed):
@@ -258,12 +264,12 @@ class Archive:
         return count
 
     def files(self, run: str) -> list[Merged]:
-        """Return the usable files of a run that no other file stands for, by path. Raises `OSError`."""
+        """Return the usable files of a run that no other file supersedes, by path. Raises `OSError`."""
         found = self._of(run)
         return [found.by_path[path] for path in sorted(found.by_path.keys() - self._copies(found))]
 
     def holds(self, run: str, segment: str) -> bool:
-        """Tell whether a durable, verified file holds a segment. Raises `OSError`."""
+        """Return whether a durable, verified file holds a segment. Raises `OSError`."""
         files = self._of(run)
         return any(self._is_whole(files, path) for path in files.holders.get(segment, ()))
 
@@ -357,7 +363,7 @@ class Archive:
     # A start
 
     def _paths(self, waiting: dict[str, str]) -> list[str]:
-        """List the files of all runs. A folder that cannot be listed is noted."""
+        """List the files of all runs. Record each folder that cannot be listed."""
         found = []
         for run in self._names("", waiting):
             if not run.startswith((".", "!")):
@@ -375,7 +381,7 @@ class Archive:
     # Files
 
     def _of(self, run: str) -> _Files:
-        """Return the files of a run. Raise `OSError` if one cannot be read: which segments it holds is unknown."""
+        """Return the files of a run. Raise `OSError` if one cannot be read, since its segments are unknown."""
         if run not in self._runs:
             waiting = dict[str, str]()
             files = self._load(run, waiting)
@@ -387,7 +393,7 @@ class Archive:
         return self._runs[run]
 
     def _load(self, run: str, waiting: dict[str, str]) -> _Files:
-        """Examine the files of a run: those not known to be durable and whole are read as a whole, and synced."""
+        """Examine the files of a run. Read and sync those not yet known to be durable and whole."""
         files = _Files()
         top = run_dir(self._home, run).name
         self._changed.add(run)
@@ -434,7 +440,7 @@ class Archive:
         return stated
 
     def _read(self, path: str) -> tuple[bytes, dict[str, Any]]:
-        """Return a file whose checksum was verified, and what its footer says."""
+        """Return a file and its footer after its checksum was verified."""
         place = self.folder / path
         stamp, content = self._disk.stamp(place), self._disk.read(place)
         name = path.rpartition("/")[2]
@@ -466,7 +472,7 @@ class Archive:
         return True
 
     def _is_ours(self, run: str, path: Path) -> bool:
-        """Tell files of a run from others in its folders. A damaged file has only its name to show."""
+        """Return whether a file belongs to its run. A damaged file is identified by its name alone."""
         if not NAME.fullmatch(path.name):
             return _is_unfinished(path)
         stated = footer(self._tail(path))
@@ -475,7 +481,7 @@ class Archive:
     # Copies: what a process that was killed, or a larger file, has left
 
     def _copies(self, files: _Files) -> set[str]:
-        """Return the files whose every segment is held by others of their tier or a higher one that are no copies."""
+        """Return the files whose segments are all held by other files of the same or a higher tier."""
         copies = set[str]()
         for file in files.shared():
             if all(self._is_held(files, segment, file, copies) for segment in file.segments):
@@ -492,7 +498,7 @@ class Archive:
         )
 
     def _unite(self, run: str, kind: str, files: _Files) -> None:
-        """Merge files of a kind that share segments, which a reader would count twice."""
+        """Merge files of a kind that share segments, so that no segment is read twice."""
         copies = self._copies(files)
         some = [file for file in files.shared(kind) if file.path not in copies]
         held = Counter(segment for file in some for segment in file.segments)
@@ -524,7 +530,7 @@ class Archive:
         *,
         counts: Mapping[str, Counts] | None = None,
     ) -> _Content:
-        """Return a file that is to be. Any thread may call it."""
+        """Return the content of a new file. Safe from any thread."""
         stated = {
             "home": self._identity,
             "run": run,
@@ -560,7 +566,7 @@ class Archive:
         return merged
 
     def _require_there(self, path: str) -> None:
-        """Raise unless a file that was written lies in the archive: an unmounted folder may have taken it."""
+        """Raise unless a written file is in the archive. An unmounted folder may have received it."""
         self.require()
         if self._disk.size(self.folder / path) is None:
             raise OSError(errno.ENOENT, "written to another folder: the archive was not mounted", path)
@@ -573,7 +579,7 @@ class Archive:
         return count
 
     def _rewrite(self, run: str, kind: str, some: Sequence[Merged], files: _Files) -> None:
-        """Write the rows of some files of one kind to one file, of each segment once."""
+        """Write the rows of some files of one kind to one file, each segment once."""
         tables, seen = [], set[str]()
         for file in some:
             table = self.table(file)
@@ -589,7 +595,7 @@ def _run_of(path: str) -> str:
 
 
 def _above(path: str) -> list[str]:
-    """Return a path and the folders that it lies in."""
+    """Return a path and all of its parent folders."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
 

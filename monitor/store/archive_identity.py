@@ -1,9 +1,9 @@
-"""Ownership of an archive: the folder and the home name the same id, or nothing is touched.
+"""Ownership of an archive: the folder and the data directory must hold the same id.
 
     <home>/archive.id, <home>/archive/!home
 
-The mark in the folder is durable before the id in the home. So a home that has an id has had a mark, and a folder
-without one is another disk's.
+The mark in the folder is written durably before the id in the data directory. If a data directory has an id but the
+folder has no mark, the folder is on another disk.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ IDENTITY: Final = "archive.id"
 
 
 def identify(home: Path, folder: Path, *, ours: bool, expected: int, disk: Disk = DISK) -> str:
-    """Return the id of a home's archive, which is made if there is none yet.
+    """Return the id of a data directory's archive. Create it if it is missing.
 
     Args:
-        home: of logprobe.
-        folder: of the archive.
-        ours: whether a file by the name of an archive's is there.
-        expected: number of files that the index knows.
-        disk: to work on.
+        home: data directory.
+        folder: archive folder.
+        ours: true if the folder has a file with an archive name.
+        expected: number of files in the index.
+        disk: disk operations.
 
     Raises:
-        StoreError: the folder is another home's, is not mounted, or cannot be read. Nothing was touched.
+        StoreError: the folder belongs to another data directory, is not mounted, or cannot be read. Nothing was
+            changed.
     """
     mark, identity = folder / MARK, home / IDENTITY
     try:
@@ -60,7 +61,7 @@ def identify(home: Path, folder: Path, *, ours: bool, expected: int, disk: Disk 
 
 
 def require(folder: Path, identity: str, *, disk: Disk = DISK) -> None:
-    """Raise `StoreError` unless the folder is still the one that `identify` has seen."""
+    """Raise `StoreError` unless the folder is still the one that `identify` accepted."""
     try:
         theirs = _line(folder / MARK, disk)
     except OSError as error:
@@ -80,7 +81,7 @@ def _line(path: Path, disk: Disk) -> str | None:
 
 
 def _tidy(path: Path, disk: Disk) -> None:
-    """Remove the remains of a file from a killed start."""
+    """Remove temporary files of a start that was killed."""
     for name in disk.names(path.parent):
         if name.startswith(f".{path.name}.") and name.endswith(UNFINISHED):
             disk.unlink(path.with_name(name))

@@ -1,9 +1,9 @@
-"""The archive of an open store: segments that were taken in go into its files, and the index says where rows are.
+"""Archive of an open store. It merges ingested segments into files and indexes the location of their rows.
 
-The rows of a segment are in its own file in the spool until a file of the archive holds them, and ``segments.raw_file``
-names the one that has them now. A reader of a run's tokens has its segments merged first (`bring`).
+The rows of a segment are in its spool file until a file of the archive holds them. ``segments.raw_file`` names the
+current file. A reader of a run's tokens has the run's segments merged first (`bring`).
 
-A thread that holds the archive's lock never waits for the store's writer; the writer may wait for the archive's lock.
+A thread that holds the archive's lock never waits for the store's writer. The writer may wait for the archive's lock.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Archiving:
     """Archive of one open store. Safe to share between threads."""
 
     def __init__(self, store: Store, home: Home, readers: Readers, time: Time) -> None:
-        """Touch nothing."""
+        """Set up the archive without disk access."""
         self._store = store
         self._home = home
         self._readers = readers
@@ -77,9 +77,9 @@ class Archiving:
         self.problem: str | None = None  # why nothing is written or removed, as seen last
 
     def open(self) -> bool:
-        """Compare the files with the index once, then only check that the folder exists.
+        """Compare the files with the index at the first call, and later only check that the folder exists.
 
-        Return whether unknown files may exist. Raises `StoreError`, after which nothing may be stored.
+        Return whether unknown files may exist. If this raises `StoreError`, nothing may be stored.
         """
         if self._is_open():  # not in turn: a tick must not wait for a merge
             self._require(self._archive.require)
@@ -96,7 +96,7 @@ class Archiving:
         return self._opened
 
     def _look_again(self) -> bool:
-        """Look at folders that could not be listed; return whether one can be now."""
+        """Retry folders that could not be listed. Return whether one can be listed now."""
         found = [place for place in list(self._unread) if self._archive.can_be_read(place)]
         for place in found:
             with self._turn:
@@ -125,15 +125,17 @@ class Archiving:
         self.problem = None
 
     def close(self) -> None:
-        """Let another process use the files."""
+        """Release the files to other processes."""
         with self._turn:
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
 
     def lose_missing(self, paths: Iterable[str]) -> int:
-        """Forget files, relative to the home, that a user or another process removed. Return their number. Raises
-        `StoreError`."""
+        """Remove files from the index that a user or another process deleted. Return their number. Raises `StoreError`.
+
+        Paths are relative to the data directory.
+        """
         self.open()
         listed = list(paths)
         missing = [path.removeprefix(FOLDER) for path in listed if is_gone(self._home.path / path)]
@@ -149,7 +151,7 @@ class Archiving:
         return len(missing)
 
     def reexamine(self) -> None:
-        """Examine files that were damaged or foreign: a person may have moved them, or put the right ones back.
+        """Examine damaged or foreign files again, which the operator may have moved or replaced.
 
         Raises `StoreError`.
         """
@@ -159,13 +161,13 @@ class Archiving:
         self.note()
 
     def waiting(self) -> Mapping[str, str]:
-        """Return places that could not be read or written when last tried, and why."""
+        """Return path → reason, for places that could not be read or written at the last attempt."""
         return self._unread | self._waiting
 
     def problems(self, *, told: Collection[str] = ()) -> list[str]:
         """Return sentences about faults and remedies, as of the last check, without disk access.
 
-        `told`: reasons to wait of the whole disk, which are reported elsewhere.
+        `told`: reasons that concern the whole disk and are reported elsewhere.
         """
         waiting = {place: why for place, why in self.waiting().items() if not any(words in why for words in told)}
         left = {f"{self._archive.folder}/{path}": why for path, why in list(self._store.damaged.left.items())}
@@ -182,20 +184,20 @@ class Archiving:
     # Segments
 
     def add(self, segments: Iterable[TakenIn]) -> None:
-        """Note segments in the spool whose rows are in the index."""
+        """Add spool segments whose rows are in the index."""
         self._merger.add(segments)
 
     def waits(self, path: str) -> bool:
-        """Tell whether the file at a path was taken in and waits in the spool."""
+        """Return whether the file at a path was ingested and is not merged yet."""
         return self._merger.waits(path)
 
     def __len__(self) -> int:
         return len(self._merger)
 
     def merge(self, *, runs: Collection[str] | None = None, full: bool = False) -> MergeReport:
-        """Merge all segments, or those of some `runs`, and index their rows. `full`: only as many as fill a file.
+        """Merge all segments, or those of some `runs`, and index their rows. `full`: only enough to fill a file.
 
-        Raises `StoreError`. A failing place delays no other and is named in the report.
+        Raises `StoreError`. A failing path delays no other and is named in the report.
         """
         self.open()
         with self._turn:
@@ -209,17 +211,17 @@ class Archiving:
         return report
 
     def bring(self, run: str) -> None:
-        """Have all tokens of a run in files of the archive that the index knows. Raises `StoreError`."""
+        """Merge all tokens of a run into indexed files of the archive. Raises `StoreError`."""
         with self._turn:  # while another thread merges, neither the spool nor the index may have them
             behind = self._merger.waits_of(run) or self._merged != self._noted
         if behind:
             self.merge(runs=[run])
 
     def spooled(self, run: str) -> dict[str, pa.Table]:
-        """Return the rows with tokens of a run's segments that wait in the spool, by kind.
+        """Return the rows with tokens of a run's unmerged spool segments, by kind.
 
-        All that the index does not place in a file, and more; what would fill a file, or cannot be read, is merged
-        instead. Raises `StoreError`.
+        The result contains all rows without an indexed file, and may contain others. Segments that would fill a file,
+        or that cannot be read, are merged instead. Raises `StoreError`.
         """
         with self._turn:
             segments = self._merger.segments(run, RAW_KINDS)
@@ -236,14 +238,14 @@ class Archiving:
         }
 
     def bring_all(self) -> None:
-        """Have all tokens of all runs in files of the archive that the index knows. Raises `StoreError`."""
+        """Merge all tokens of all runs into indexed files of the archive. Raises `StoreError`."""
         with self._turn:
             behind = len(self._merger) > 0 or self._merged != self._noted
         if behind:
             self.merge()
 
     def refused(self) -> list[Refused]:
-        """Return segments that were damaged since they were taken in, each once."""
+        """Return the segments that were damaged after ingest, each once."""
         with self._turn:
             refused, self._refused = self._refused, []
         return refused
@@ -251,7 +253,7 @@ class Archiving:
     # The index
 
     def new_files(self) -> list[Merged]:
-        """Return files that the index does not know, those of the highest tier first."""
+        """Return files that are not in the index, the highest tier first."""
         with self._turn:
             changes = self._archive.changes()
             self._waiting |= changes.waiting
@@ -268,9 +270,10 @@ class Archiving:
             return self._archive.table(file)
 
     def take_in_frozen(self, file: Merged, segments: pa.Table) -> None:
-        """Take in the steps of a frozen file, and `segments` that it stands for; the index knows it from then on.
+        """Add the steps of a frozen file, and the `segments` that it replaces, to the index.
 
-        Once: a later attempt may train the steps again. Raises as `segments`, and `StoreError`.
+        Call this once per file, because a later attempt may train the steps again. Raises as `segments`, and
+        `StoreError`.
         """
         rows = self.table(file)
         with self._store.standing_still():
@@ -282,7 +285,7 @@ class Archiving:
                 self._archive.noted(Changes([file], [], {}))
 
     def note(self) -> None:
-        """Have the index say where rows are: of files all of whose segments it knows. Raises `StoreError`."""
+        """Index the row locations of files whose segments are all indexed. Raises `StoreError`."""
         with self._store.standing_still():
             with self._turn:
                 changes, merged = self._archive.changes(), self._merged
@@ -329,8 +332,7 @@ class Archiving:
             self.note()
 
     def freeze(self, run: str, steps: Sequence[int]) -> None:
-        """Replace the sequences of steps by their metrics, and files with statistics of nothing else. Raises
-        `StoreError`."""
+        """Replace the sequences of steps, and the statistics of these steps alone, by metrics. Raises `StoreError`."""
         self.open()
         keys = pa.table({"run": pa.repeat(run, len(steps)), "step": pa.array(steps, pa.int64())})
         with self._store.standing_still():
@@ -348,12 +350,12 @@ class Archiving:
             self.note()
 
     def _counts(self, segments: pa.Table) -> dict[str, Counts]:
-        """Return rows and tokens of segments, as the index has them."""
+        """Return the rows and tokens of segments from the index."""
         found = queries.archive_counts(self._store, segments).to_pylist()
         return {row["segment_id"]: (row["rows"], row["tokens"]) for row in found}
 
     def counts(self, file: Merged) -> dict[str, Counts]:
-        """Return rows and tokens of the segments that a file stands for. Raises as `segments`."""
+        """Return the rows and tokens of the segments in a file. Raises as `segments`."""
         with self._turn:
             return self._archive.counts(file)
 
@@ -388,7 +390,7 @@ class Archiving:
             return self._deletion.finish()
 
     def forget_idle(self) -> None:
-        """Free the memory of runs that no thread has merged for long."""
+        """Free the memory of runs without a recent merge."""
         oldest = self._time.monotonic() - _FORGET_SECONDS
         with self._turn:
             for run, used in list(self._used.items()):
@@ -404,7 +406,7 @@ class Archiving:
             return self._archive.sweep()
 
     def _write(self, cursor: Any, changes: Changes) -> list[Merged]:
-        """Write what changes, within a transaction; return the files that are in the index now."""
+        """Write changes to the index within a transaction, and return the added files."""
         known = self._known(cursor, changes.new)
         new = [file for file in changes.new if file.segments <= known and self._freeze(cursor, file)]
         if new:
@@ -419,7 +421,7 @@ class Archiving:
         return new
 
     def _freeze(self, cursor: Any, file: Merged) -> bool:
-        """Write the steps of a frozen file; return False if it cannot be read. Other files have none."""
+        """Write the steps of a frozen file. Return False if it cannot be read. Files of other kinds have no steps."""
         if file.kind == FROZEN:
             try:
                 frozen.write(self._store, cursor, file.run, self.table(file))
@@ -435,18 +437,18 @@ class Archiving:
         return set(found["segment_id"].to_pylist())
 
     def _again(self, cursor: Any, places: pa.Table) -> None:
-        """Note of sequences whose tokens were gone that they are there again: the user has put a file back."""
+        """Mark sequences as complete again after the user has restored their file."""
         lost = self._store.read_within(cursor, "archive_lost", places)
         if lost.num_rows:
             self._store.execute(cursor, "archive_again", lost)
 
     def _forget(self, cursor: Any, paths: pa.Table) -> None:
-        """Note that the tokens in some files are gone, unless other files have them."""
+        """Mark the tokens in some files as gone, unless other files have them."""
         self._store.execute(cursor, "forget_raw_kept", paths)
         self._store.execute(cursor, "forget_raw_places", paths)
 
     def lose(self, paths: Iterable[str]) -> None:
-        """Note that files of the spool, relative to the home, were damaged since they were taken in."""
+        """Mark spool files, relative to the data directory, as damaged after ingest."""
         table = pa.table({"path": pa.array(list(paths), pa.string())})
         if table.num_rows:
             with self._store.transaction() as cursor:
@@ -454,7 +456,7 @@ class Archiving:
 
 
 def _said(places: Mapping[str, str], words: str, several: str) -> Iterator[str]:
-    """Yield the sentences about some files and folders of the archive, the first of them by their names."""
+    """Yield one sentence for each of the first files or folders, and one with the number of the others."""
     shown = list(places.items())[:_MOST_NAMED]
     yield from (words.format(place=place, why=why) for place, why in shown)
     if more := len(places) - len(shown):

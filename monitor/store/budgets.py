@@ -15,7 +15,7 @@ _GROUPS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def machine_memory() -> int:
-    """Return the bytes that this process can have at most: of the machine, or of the container around it."""
+    """Return the memory limit of this process in bytes, from the machine or its container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *(limit for path in _GROUPS if (limit := _number(Path(path))) is not None)])
 
@@ -28,8 +28,10 @@ def _number(path: Path) -> int | None:
 
 
 def store_memory() -> int:
-    """Return the memory limit of the service's DuckDB instance: an eighth of the machine, at most 1 GiB. More is
-    spilled."""
+    """Return the memory limit of the service's DuckDB instance: an eighth of the machine, at most 1 GiB.
+
+    DuckDB spills larger intermediate results to the disk.
+    """
     return max(2 * _LEAST_MEMORY, min(GIB, machine_memory() // 8))
 
 
@@ -39,7 +41,7 @@ def query_memory() -> int:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes in words.
+    """Return a number of bytes as text.
 
     >>> size(3 << 29), size(128 << 20)
     ('1.5 GiB', '128 MiB')

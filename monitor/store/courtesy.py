@@ -1,11 +1,12 @@
-"""Precedence of what matters more, between threads of one store that all want the processor.
+"""Priorities between threads of one store that compete for the processor.
 
-Threads of a process share the processor alike, whatever they do, and Python lets one of them run at a time: on a busy
-machine a report or a profile takes it from the ingest that all judgements wait for, and ingest from the diagnosis of a
-run that has just begun to grow. So each job has a rank, and while work of a higher one is under way, a thread rests
-after each statement, nine times as long as it has worked since the last one. So each has a tenth of the time, and all
-of it as soon as nothing of a higher rank is under way. A rest has an end: a thread that has worked for long does not
-pay for it in full.
+The threads of a process share the processor equally, and Python runs one of them at a time. On a busy machine, a report
+or a profile would therefore slow down ingest, which all judgements depend on. Ingest would slow down the diagnosis of a
+run that has begun to grow.
+
+Each job thus has a rank. While work of a higher rank is running, a thread pauses after each statement, for nine times
+the duration of its work since the last pause. A lower rank thus gets a tenth of the time, and all of it once no higher
+rank is active. Each pause has a maximum length.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LONGEST: Final = 5.0  # seconds
 
 
 class Rank(IntEnum):
-    """Importance of work; the smaller, the more."""
+    """Importance of work. A smaller value means a higher rank."""
 
     DECISION = 0  # an armed run is judged: what to do about it
     JUDGEMENT = 1  # from the spool to the judgement of every run, and to the alert
@@ -33,7 +34,7 @@ class Courtesy:
     """Pauses of threads by rank. Safe from any thread. A thread without a rank neither pauses nor delays others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds."""
+        """Set up without active work. `clock`: time source in seconds."""
         self._clock = clock
         self._under_way = [0] * len(Rank)  # pieces of work
         self._changed = threading.Condition()
@@ -41,7 +42,7 @@ class Courtesy:
 
     @contextmanager
     def work(self, rank: Rank) -> Iterator[None]:
-        """Count the block as this thread's work; work inside other work is of its rank."""
+        """Count the block as work of this thread. Nested work keeps the rank of the outer block."""
         if getattr(self._mine, "rank", None) is not None:
             yield
             return
@@ -59,7 +60,7 @@ class Courtesy:
             self._changed.notify_all()
 
     def rest(self) -> None:
-        """Rest between two pieces of work, without a lock that others may want: wait where this thread is to."""
+        """Pause between two pieces of work. The calling thread must hold no lock that others need."""
         rank = getattr(self._mine, "rank", None)
         if rank is None:
             return

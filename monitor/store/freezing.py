@@ -1,12 +1,12 @@
-"""A budget for the store: steps are frozen, oldest first, so that the store stays within a size.
+"""Freezing of steps, the oldest first, to keep the store within its size budget.
 
-What grows with a run is kept of every step: its metrics, and sums over its sequences by which it is judged, 4 to 5 kB.
-What goes is one row per sequence, its statistics, and the step's profile. A file of the archive has what is kept before
-the sequences go (`tiers.freeze`), so a new index has the same numbers. Records that come late for a frozen step are not
-counted, unless a later attempt trains the step again.
+The store keeps 4 to 5 kB per step: its metrics, and the sums over its sequences that judgements need. Freezing removes
+the row of each sequence, its statistics, and the step's profile. The kept data is written to an archive file first
+(`tiers.freeze`), so a new index has the same numbers. Late records of a frozen step are ignored, unless a later attempt
+trains the step again.
 
-Steps are frozen when the store exceeds its budget, those computed longest ago first; never the newest `PROTECTED_STEPS`
-of a run, and none that is still receiving data.
+Steps are frozen when the store exceeds its budget, in the order of their last computation. The newest `PROTECTED_STEPS`
+of a run and steps that still receive data are never frozen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CHECKPOINT_ATTEMPTS, _PAUSE = 20, 0.25  # seconds
 
 @dataclass(frozen=True, slots=True)
 class StoreBudget:
-    """Limit of the store in bytes, None for no limit: its file without free blocks, and its write-ahead log."""
+    """Limit of the store in bytes, None for no limit. It covers used blocks of the file and the write-ahead log."""
 
     max_bytes: int | None = int(KEEP_STORE_GIB * GIB)
 
@@ -53,7 +53,8 @@ class StoreBudget:
 
 @dataclass(slots=True)
 class FreezeReport:
-    """Result of one run. `bytes`: bytes in use. `over`: true if they exceed the budget. `problem`: why they do.
+    """Result of one run. `bytes`: bytes in use. `over`: true if they exceed the budget. `problem`: reason for the
+    excess.
 
     `growth`: bytes added per day, or None if unknown.
     """
@@ -70,7 +71,7 @@ class FreezeReport:
 
 
 class Freezer:
-    """Keeps a store within its budget. One per store, used by one thread at a time."""
+    """Enforcement of the store's budget. One per store, used by one thread at a time."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Freezer:
         protected: int = PROTECTED_STEPS,
         quiet: timedelta = QUIET,
     ) -> None:
-        """Set up the freezing. `stopping`: when set, work ends after the batch in hand."""
+        """Set up the freezing. `stopping`: event that ends work after the current batch."""
         self._store = store
         self._budget = budget or StoreBudget()
         self._stopping = stopping or threading.Event()
@@ -91,10 +92,10 @@ class Freezer:
         self._sizes: deque[tuple[datetime, int]] = deque(maxlen=_DAY // _GROWTH_PAUSE)
 
     def run_once(self) -> FreezeReport:
-        """Freeze old steps until the store is well within its budget.
+        """Freeze old steps until the store is well below its budget.
 
         Raises:
-            StoreError: the store or the disk refused. The rest is tried next time.
+            StoreError: a write failed. The next run retries the remaining steps.
             QueryError: the store could not be read.
         """
         started = time.perf_counter()
@@ -133,7 +134,8 @@ class Freezer:
         return self._budget.max_bytes is not None and report.bytes > self._budget.max_bytes
 
     def _growth(self, size: int) -> float | None:
-        """Return bytes added per day, over a day or since the process started, or None in its first minutes."""
+        """Return the bytes added per day, over the last day or since the process started. Return None in its first
+        minutes."""
         now = self._now()
         if not self._sizes or now - self._sizes[-1][0] >= _GROWTH_PAUSE:
             self._sizes.append((now, size))
@@ -155,7 +157,7 @@ class Freezer:
         report.free_bytes = row["free_bytes"]
 
     def _tidy(self) -> bool:
-        """Return whether the blocks of deleted rows are free. DuckDB refuses while another thread works."""
+        """Return whether the blocks of deleted rows were freed. DuckDB refuses while another thread works."""
         for _ in range(_CHECKPOINT_ATTEMPTS):
             with suppress(StoreError):
                 self._store.checkpoint()
@@ -164,7 +166,7 @@ class Freezer:
         return False
 
     def _freeze(self, run: str, due: list[Mapping[str, Any]], report: FreezeReport) -> None:
-        """Freeze one batch, if its steps have not changed since they were looked up."""
+        """Freeze one batch if its steps have not changed since they were selected."""
         steps = sorted(row["step"] for row in due)
         with self._store.standing_still():
             revisions = {row["step"]: row["revision"] for row in due}
@@ -177,7 +179,7 @@ class Freezer:
 
 
 def _batches(due: pa.Table) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Yield the steps of one run, as many as one transaction may take."""
+    """Yield batches of steps of one run, each small enough for one transaction."""
     rows = sorted(due.to_pylist(), key=lambda row: (row["run"], row["step"]))
     for run, own in groupby(rows, key=lambda row: str(row["run"])):
         batch: list[Mapping[str, Any]] = []

@@ -1,14 +1,14 @@
-"""The journal: what users and the controller did, and which messages were sent.
+"""Journal of the actions of users and the controller, and of sent messages.
 
     <home>/journal.jsonl        {"crc":"1a2b3c4d","entry":{"at":…,"kind":…,"what":{…}}}
 
-The index can be deleted at any time; the journal has what follows from no record: acknowledgements, silences,
-acceptances, directives, and deliveries of messages. An entry is durable before its effect: `append` returns, then the
-action is confirmed or the message sent. So an entry may stand for something that did not happen, never the other way
-round, and applying an entry twice must be the same as applying it once.
+The index can be deleted at any time. The journal has the data that no record contains: acknowledgements, silences,
+acceptances, directives, and deliveries of messages. An entry is durable before its effect. `append` returns first, then
+the action is confirmed or the message sent. An entry may thus exist without its effect, but no effect without its
+entry. Applying an entry must be idempotent.
 
-Lines are only added. A line that was cut short at the end was never acknowledged, and is removed. A line whose checksum
-is wrong is counted and skipped, and stays.
+Lines are only added. An incomplete last line was never acknowledged and is removed. A line with a wrong checksum is
+counted, skipped and kept.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Entry:
 
 
 class Journal:
-    """The journal of one home. The process that owns the home is the only one that writes. Used by one thread."""
+    """Journal of one data directory. Only the process that owns the data directory writes it. Used by one thread."""
 
     def __init__(self, home: Path, *, disk: Disk = DISK, time: Time = TIME) -> None:
-        """Touch nothing before `open`."""
+        """Set up the journal without disk access."""
         self.path = home / NAME
         self.damaged: list[int] = []  # numbers of lines whose checksum is wrong
         self._disk = disk
@@ -55,7 +55,8 @@ class Journal:
         self._torn = False  # more may be in the file than `_size`
 
     def open(self) -> list[Entry]:
-        """Return all entries, oldest first. Raises `StoreError` if they cannot be read: act on nothing then."""
+        """Return all entries, oldest first. Raises `StoreError` if they cannot be read; the caller must then not
+        act."""
         try:
             content = self._content()
             whole = content.rfind(b"\n") + 1
@@ -75,7 +76,7 @@ class Journal:
         return [entry for entry in entries if entry is not None]
 
     def append(self, kind: str, what: Mapping[str, Any]) -> Entry:
-        """Add an entry; when this returns it is durable. Raises `StoreError` if it is not: do not act then."""
+        """Add an entry durably. Raises `StoreError` if that fails; the caller must then not act."""
         entry = Entry(self._lines + 1, self._time.stamp(), kind, what)
         line = _line(entry)
         try:
@@ -93,7 +94,7 @@ class Journal:
         return entry
 
     def _content(self) -> bytes:
-        """Return the durable content of the file. A killed process may not have flushed it."""
+        """Return the content of the file after flushing it. A process that was killed may not have done so."""
         if self._disk.size(self.path) is None:
             return b""
         self._disk.sync(self.path)

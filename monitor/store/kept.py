@@ -1,7 +1,7 @@
-"""Answers of stored statements, kept for as long as nothing is written that they may depend on.
+"""Cache of the answers of stored statements, valid until the next write to the tables that they read.
 
-A service asks every second what there is to do, and mostly there is nothing: planning such a statement takes longer
-than all that it reads.
+A service polls for work every second and mostly finds none. Planning such a statement takes longer than reading its
+rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST: Final = 64  # answers
 
 
 class Kept:
-    """A source of stored statements that ask tables only: neither the clock nor files. Safe from any thread."""
+    """Caching source of stored statements that read only tables, neither the clock nor files. Safe from any thread."""
 
     def __init__(self, source: Source, written: Callable[[], int]) -> None:
         """Set up the cache. `written`: returns the number of ended transactions of `source`."""
@@ -28,7 +28,7 @@ class Kept:
         self._answers: dict[tuple[str, str], tuple[int, pa.Table]] = {}
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """Return the rows of one; raises as the source does."""
+        """Return the rows of a stored statement. Raises as the source does."""
         key = (name, repr(sorted(params.items())))
         # Before it is asked: what is written from now on may not be in the answer, and is asked for again.
         written = self._written()

@@ -1,7 +1,7 @@
-"""Merge the segments of each run once a minute, and those that fill a file as soon as they do.
+"""Merge the segments of each run once a minute, or earlier if they fill a file.
 
-Segments stay in the spool until then, so a start reads them like new ones. One file per run, kind and minute costs a
-fifth of one file per segment.
+Until then, segments stay in the spool, so a restarted service reads them like new ones. One file per run, kind and
+minute costs a fifth of one file per segment.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ Refused = tuple[SegmentPath, SegmentError]
 
 
 class TakenIn(Protocol):
-    """An ingested segment: a `Segment`, or its entry in a listing of the spool."""
+    """Interface of an ingested segment: a `Segment`, or its entry in a listing of the spool."""
 
     @property
     def where(self) -> SegmentPath:
-        """Its place."""
+        """Place of the segment."""
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Size of the segment in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _InSpool:
-    """A segment that is to be read again."""
+    """A segment that must be read again."""
 
     where: SegmentPath
     nbytes: int
 
 
 class Merger:
-    """Segments that were taken in and wait for the archive. One thread merges; others may add and ask."""
+    """Ingested segments that are not merged yet. One thread merges; other threads may add and query."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Merger:
         read: Callable[[SegmentPath], Segment] = read_segment,
         kept_bytes: int = 2 * FILE_BYTES,
     ) -> None:
-        """Set up the merging. `read`: returns a segment with its rows. `kept_bytes`: size of the segments that stay in
-        memory until they are merged."""
+        """Set up the merging. `read`: returns a segment with its rows. `kept_bytes`: total size of segments kept in
+        memory."""
         self._archive = archive
         self._read = read
         self._kept_bytes = kept_bytes
@@ -61,7 +61,7 @@ class Merger:
         self._lock = threading.Lock()
 
     def add(self, segments: Iterable[TakenIn]) -> None:
-        """Note segments whose rows are in the index. Those that fit stay in memory."""
+        """Add segments whose rows are in the index. Keep in memory those within the limit."""
         with self._lock:
             for segment in segments:
                 path = str(segment.where.path)
@@ -74,24 +74,26 @@ class Merger:
                 self._paths.add(path)
 
     def __contains__(self, where: object) -> bool:
-        """Tell whether the file at a place was taken in and waits, so that it need not be read again."""
+        """Return whether the file at a place was ingested and is not merged yet."""
         return isinstance(where, SegmentPath) and str(where.path) in self._paths
 
     def waits(self, path: str) -> bool:
-        """Tell the same of the file at a path."""
+        """Return whether the file at a path was ingested and is not merged yet."""
         return path in self._paths
 
     def drop(self, run: str) -> None:
-        """Forget what waits of a deleted run."""
+        """Drop the segments of a deleted run."""
         self._settle(run, list(self._runs.get(run, ())))
 
     def waits_of(self, run: str) -> bool:
-        """Tell whether segments of a run wait."""
+        """Return whether a run has unmerged segments."""
         return run in self._runs
 
     def segments(self, run: str, kinds: Collection[str]) -> list[Segment] | None:
-        """Return the segments of a run that wait, of some kinds; None: they would fill a file, or one of them cannot be
-        read."""
+        """Return the unmerged segments of a run, of some kinds.
+
+        Returns None if they would fill a file, or if one of them cannot be read.
+        """
         with self._lock:
             waiting = [one for one in self._runs.get(run, {}).values() if one.where.kind in kinds]
         if sum(one.nbytes for one in waiting) > FILE_BYTES:
@@ -105,10 +107,10 @@ class Merger:
         return len(self._paths)
 
     def run_once(self, *, runs: Collection[str] | None = None, full: bool = False) -> tuple[MergeReport, list[Refused]]:
-        """Merge all segments, or those of some `runs`. `full`: only as many as fill a file, or half of it.
+        """Merge all segments, or those of some `runs`. `full`: only groups that fill at least half a file.
 
-        A failing segment stays, is named in the report and is tried again. A corrupt one is returned with its reason
-        and is not tried again.
+        A failing segment stays pending, is named in the report and is retried. A corrupt one is returned with its
+        reason and is not retried.
         """
         report, refused = MergeReport(), list[Refused]()
         with self._lock:
@@ -142,7 +144,7 @@ class Merger:
         report.add(merged)
 
     def _settle(self, run: str, paths: Collection[str]) -> None:
-        """Note that the segments at some paths wait no more."""
+        """Remove the segments at some paths from the pending ones."""
         with self._lock:
             waiting = self._runs.get(run, {})  # none: the run was deleted
             gone = [waiting.pop(path) for path in paths if path in waiting]

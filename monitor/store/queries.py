@@ -1,4 +1,4 @@
-"""Results in parts, and failures in one line."""
+"""Bounded query results and one-line error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH_ROWS: Final = 2048  # DuckDB's own unit; a row may be a megabyte, and a la
 
 
 def limited(reader: pa.RecordBatchReader, max_rows: int | None, max_bytes: int, too_large: str) -> pa.Table:
-    """Return all rows of `reader`. Raises `QueryError` as soon as there are more than `max_rows`, or `max_bytes`."""
+    """Return all rows of `reader`. Raises `QueryError` if they exceed `max_rows` or `max_bytes`."""
     batches: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in reader:
@@ -28,9 +28,9 @@ def limited(reader: pa.RecordBatchReader, max_rows: int | None, max_bytes: int, 
 
 
 def beginning(reader: pa.RecordBatchReader, first: int) -> pa.Table:
-    """Return the first `first` rows of `reader`, fewer where those are larger than 16 MiB; the rest is never computed.
+    """Return the first `first` rows of `reader`, or fewer if they exceed 16 MiB. The other rows are not computed.
 
-    The schema's metadata has `MORE` when there are others.
+    The schema's metadata has `MORE` if more rows exist.
     """
     batches: list[pa.RecordBatch] = []
     rows = size = 0
@@ -45,5 +45,5 @@ def beginning(reader: pa.RecordBatchReader, first: int) -> pa.Table:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first paragraph of an error's message: DuckDB's later ones repeat the statement."""
+    """Return the first paragraph of an error's message. DuckDB's later paragraphs repeat the statement."""
     return " ".join(str(error).split("\n\n", maxsplit=1)[0].split())

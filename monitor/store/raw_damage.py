@@ -1,9 +1,9 @@
-"""Files of the archive that cannot be read: which they are, and what is said when a statement needs one.
+"""Detection of corrupt archive files, and the error messages for statements that need one.
 
-One record of them is shared by the archive, by readers of tokens, and by retention, which looks at all files in turns.
-One damaged file keeps no reader from anything else. It stays where it is: only the operator can tell whether it can be
-put back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped bytes
-without a word, so the first reader of a file compares it with the checksum in its name.
+The archive, readers of tokens, and retention share one registry, and retention checks all files in turn. A corrupt file
+does not prevent reads of other files. It stays in place, because only the operator can tell whether it can be restored.
+Missing files are handled by `retention`. DuckDB and Arrow decode flipped bytes without an error, so the first reader of
+a file compares its bytes with the checksum in its name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REFUSALS: Final = ("Invalid Input Error", "IO Error")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Known facts of archive files, shared with their readers."""
+    """Interface of the known facts of archive files, shared with their readers."""
 
     left: dict[str, str] = field(default_factory=dict)  # path below the archive → why it is damaged or foreign
     same: dict[str, Stamp] = field(
@@ -45,8 +45,8 @@ class Known:
 
 
 class Damaged:
-    """Corrupt files of the archive, and verified ones. Safe to share between threads, which at worst read
-    a file twice."""
+    """Registry of corrupt and verified archive files. Safe to share between threads. A race costs at most a second
+    read."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -56,10 +56,9 @@ class Damaged:
         self._last: str | None = None  # the file that was looked at last: the next look begins after it
 
     def fault(self, path: Path) -> str | None:
-        """Return the reason why the bytes of a file are not those that were written, or None if they are, or it is
-        gone. Raises `OSError`.
+        """Return the reason why the bytes of a file are corrupt, or None if they are correct or the file is gone.
 
-        All of it is read the first time, and when it has changed since (1 GB/s while it is in memory).
+        The whole file is read at the first call and after each change, at 1 GB/s from memory. Raises `OSError`.
         """
         stamp = stamp_of(path)
         if stamp is None or self._same.get(str(path)) == stamp:
@@ -70,7 +69,7 @@ class Damaged:
         return None
 
     def require(self, paths: Iterable[str]) -> None:
-        """Raise `QueryError` if one of the files to be read (relative to the home) is corrupt."""
+        """Raise `QueryError` if one of these files (relative to the data directory) is corrupt."""
         for path in paths:
             try:
                 fault = self.fault(self._home.path / path)
@@ -83,8 +82,10 @@ class Damaged:
                 raise QueryError(_advice(f"{self._home.path / path}: {fault}"))
 
     def look(self, files: Mapping[str, tuple[int, int]]) -> None:
-        """Look at some of these (path, relative to the home → bytes and rows). Those that are `left` are examined by
-        the archive: the user may have put the right file back."""
+        """Check some of these files (path relative to the data directory → bytes and rows).
+
+        The archive checks those in `left`, because the user may have restored them.
+        """
         first = self._last is None
         deadline = time.monotonic() + (_FIRST_SECONDS if first else _SECONDS)
         paths = sorted(files)
@@ -99,7 +100,7 @@ class Damaged:
                 return
 
     def _compare(self, path: str) -> None:
-        """Once more, as bytes change on disks, too."""
+        """Verify a file again, because bytes on a disk can change."""
         self._same.pop(str(self._home.path / path), None)
         with suppress(QueryError):
             self.require([path])
@@ -125,9 +126,9 @@ def fault_of(path: Path, nbytes: int, rows: int) -> str | None:
 
 
 def said_of(error: BaseException, raw: Path, damaged: Damaged) -> str:
-    """Return a statement's error in one line, with the damaged file and the remedy if there is one.
+    """Return the error of a statement in one line, with the damaged file and its remedy if one is found.
 
-    Verified files below `raw` are not read again, and the search ends after some seconds.
+    The search skips verified files below `raw` and ends after some seconds.
     """
     text = one_line(error)
     if "No such file" in text:
@@ -143,7 +144,7 @@ def _advice(words: str) -> str:
 
 
 def _first_damaged(raw: Path, damaged: Damaged) -> Path | None:
-    """Return the first damaged file below `raw`, or None. DuckDB does not name it."""
+    """Return the first damaged file below `raw`, or None. DuckDB's error does not name it."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
 
     deadline = time.monotonic() + _FIRST_SECONDS

@@ -1,9 +1,9 @@
-"""Records with token lists, as the files of the archive have them and as statements read them.
+"""Records with token lists, as archive files contain them and statements read them.
 
     <home>/archive/<quoted run>/<kind>/<checksum>.parquet
 
-A file counts when it is in the store's ``raw_files`` table. Parquet readers decode flipped bytes without a word, so the
-first reader of a file compares it with the checksum in its name.
+A file counts if the store's ``raw_files`` table lists it. Parquet readers decode flipped bytes without an error, so the
+first reader of a file compares its bytes with the checksum in its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BLOCK: Final = 1 << 20
 
 
 def has_its_bytes(path: Path) -> bool:
-    """Return whether the bytes of a file of the archive are those that its name says. Raises `OSError`."""
+    """Return whether the bytes of an archive file match the checksum in its name. Raises `OSError`."""
     match = NAME.fullmatch(path.name)
     checksum = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
@@ -47,12 +47,12 @@ def has_its_bytes(path: Path) -> bool:
 
 
 def empty_file(home: Home, kind: str) -> Path:
-    """Return the path of a Parquet file of this kind without rows, to read where there is none with rows."""
+    """Return the path of the empty Parquet file of a kind, which is read if no other file exists."""
     return home.raw / _NO_RUN / kind / "empty.parquet"
 
 
 def write_empty_files(home: Home) -> None:
-    """Write one file without rows per kind, so that the views always have a file to read."""
+    """Write one empty file per kind, so that the views always find a file."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - a reader does without it
 
     for kind in RAW_KINDS:
@@ -65,8 +65,7 @@ def write_empty_files(home: Home) -> None:
 
 
 def is_empty_file(path: Path, kind: str) -> bool:
-    """Return whether `path` is a whole file without rows, and not of an earlier logprobe, whose records had other
-    columns."""
+    """Return whether `path` is a complete empty file with the current columns."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
 
     try:
@@ -76,10 +75,10 @@ def is_empty_file(path: Path, kind: str) -> bool:
 
 
 def empty_rows(kind: str) -> pa.Table:
-    """Return a table with the columns of a file of this kind, and no row."""
+    """Return an empty table with the columns of a file of this kind."""
     return _columns(kind).empty_table()
 
 
 def _columns(kind: str) -> pa.Schema:
-    """Return the columns of a file: all but the run."""
+    """Return the columns of a file. The run is not one of them."""
     return pa.schema(list(RAW_SCHEMAS[kind])[1:])

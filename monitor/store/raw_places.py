@@ -1,4 +1,4 @@
-"""Places of raw files, as statements name them."""
+"""Paths of raw files as parameters of statements."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _TOKENS: Final = re.compile(r"\b(raw_training|raw_rollout|raw_files|tokens)\b", 
 
 
 def reads_tokens(sql: str) -> bool:
-    """Tell whether a statement may read tokens from files."""
+    """Return whether a statement may read tokens from files."""
     return _TOKENS.search(sql) is not None
 
 
 def wanted(sql: str, params: Mapping[str, Any]) -> list[str]:
-    """Return the parameters of a statement that are the files of its run, and that its caller has not named."""
+    """Return the file parameters of a statement that its caller did not set."""
     return [name for name in (f"{kind}_files" for kind in RAW_KINDS) if f"${name}" in sql and name not in params]
 
 
 def reads_spool(sql: str) -> bool:
-    """Tell whether a statement reads what waits in the spool beside the files that it is told."""
+    """Return whether a statement also reads unmerged segments in the spool."""
     return "spooled_training" in sql
 
 
@@ -42,7 +42,7 @@ def files_of(
 ) -> dict[str, list[str]]:
     """Return the values of the parameters `names`: the files that may hold the requested records, by the ledger.
 
-    A view over all runs opens every file. Raises `QueryError` for a corrupt file.
+    A view over all runs opens each file. Raises `QueryError` for a corrupt file.
     """
     asked = {"run": params["run"], "segments": params.get("segments"), **_steps(params)}
     places = cursor.execute(statement("raw_places"), asked).fetchall()
@@ -72,7 +72,7 @@ def literal(text: str) -> str:
 
 
 def _steps(params: Mapping[str, Any]) -> dict[str, int | None]:
-    """First and last step within a statement's parameters, None for no bound."""
+    """Return the first and last step among a statement's parameters, None for no bound."""
     if "step" in params:
         return {"first": params["step"], "last": params["step"]}
     if params.get("steps"):
@@ -81,5 +81,5 @@ def _steps(params: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def _empty(home: Home, name: str) -> Iterator[str]:
-    """Yield the file without rows: it has the columns that an earlier logprobe did not write."""
+    """Yield the empty file of a kind. It has columns that files of an earlier logprobe may lack."""
     yield from (pattern(empty_file(home, kind)) for kind in RAW_KINDS if kind in name)

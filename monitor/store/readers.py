@@ -1,4 +1,4 @@
-"""Reads that are running: files that others stand for go when no read that began before needs them any more."""
+"""Registry of running reads. A superseded file is removed when no read that began earlier is running."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Readers:
-    """Knows which reads are running. Safe to share between threads."""
+    """Registry of running reads. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,6 +34,6 @@ class Readers:
             return frozenset(self._running)
 
     def go_on(self, numbers: Collection[int]) -> bool:
-        """Tell whether one of these reads is running still."""
+        """Return whether one of these reads is still running."""
         with self._lock:
             return not self._running.isdisjoint(numbers)

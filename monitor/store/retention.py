@@ -1,7 +1,7 @@
-"""Retention of tokens: for how long, and in files of which size. Statistics, metrics and events are never removed here.
+"""Retention of tokens by age and size, and merging of their files. Statistics, metrics and events are kept.
 
-What goes is replaced first: a file with statistics per sequence is durable before the files with their tokens go, so
-the index can be made again from the files at any time. A reader sees every token once or not at all, never twice.
+A replacement precedes each removal: a file with statistics per sequence is durable before the token files are removed.
+The index can therefore be rebuilt from the files at any time. A reader sees each token at most once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MERGE_SECONDS: Final = 5.0  # of processor time at a time
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Limits of raw tokens, None for no limit. The oldest go first.
+    """Limits of raw tokens, None for no limit. The oldest tokens are removed first.
 
     `max_bytes` limits the data directory, `max_run_bytes` each run, and `max_age` the time since ingest.
     """
@@ -76,7 +76,7 @@ class RetentionReport:
 
 
 class Retention:
-    """Keeps the tokens of a store within a policy, and in few files. Safe to share between threads."""
+    """Enforcement of a retention policy on the tokens of a store. Safe to share between threads."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Retention:
         *,
         processor: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`processor`: seconds of processor time of the calling thread."""
+        """Set up the retention. `processor`: returns the processor time of the calling thread in seconds."""
         self._store = store
         self.policy = policy or RetentionPolicy()
         self._processor = processor
@@ -95,7 +95,7 @@ class Retention:
         """Remove data beyond the policy, then merge small files. `by_age`: true to apply the age limit.
 
         Raises:
-            StoreError: the store or the disk refused. The rest is tried next time.
+            StoreError: a write failed. The next run retries the remaining files.
         """
         with self._turn:
             policy = self.policy if by_age else replace(self.policy, max_age=None)
@@ -128,7 +128,7 @@ class Retention:
         return [Kept(**row) for row in queries.raw_files(self._store).select(names).to_pylist()]
 
     def _reduce(self, files: Sequence[Kept], report: RetentionReport) -> None:
-        """Replace files by statistics of their sequences, those of one run and kind together."""
+        """Replace token files by statistics of their sequences, all files of one run and kind together."""
         for (run, kind), some in groupby(sorted(files, key=_owner), key=_owner):
             gone = list(some)
             self._store.archive.reduce(run, kind, [file.path for file in gone])
@@ -136,7 +136,7 @@ class Retention:
             report.removed_bytes += sum(file.bytes for file in gone)
 
     def _merge_some(self, report: RetentionReport) -> None:
-        """Merge small files of the runs that have most of them."""
+        """Merge small files of the runs that have the most of them."""
         until = self._processor() + _MERGE_SECONDS
         for row in queries.archive_small(self._store).to_pylist():
             if row["files"] < SMALL_FILES or self._processor() > until:
@@ -161,7 +161,7 @@ def expired(files: Iterable[Kept], policy: RetentionPolicy, now: datetime) -> li
 
 
 def over(files: Sequence[Kept], limit: int) -> list[Kept]:
-    """Return the oldest files without which the rest fits into `limit` bytes."""
+    """Return the oldest files whose removal brings the rest below `limit` bytes."""
     excess = sum(file.bytes for file in files) - limit
     gone = []
     for file in files:

@@ -1,8 +1,7 @@
-"""Knowledge of the store alone: what users and the controller did, which messages were sent, and why files are in
-quarantine.
+"""Log of the facts that only the store has: actions of users and the controller, sent messages, and quarantine reasons.
 
-Records are in files, and bring their rows again. The statements named here follow from no record: each transaction that
-runs some is an entry of the journal, durable before it is committed. A new store begins with them, in their order.
+Rows of records can be rebuilt from files, but the statements listed here follow from no record. A transaction that runs
+some of them adds a journal entry, which is durable before the commit. A new store starts by replaying them in order.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ Statement = tuple[str, Mapping[str, Any], list[dict[str, Any]] | None]  # name, 
 
 
 class Said:
-    """Statements of the open transaction, and the journal. One thread at a time: the one that writes."""
+    """Journaled statements of the open transaction. Used by the writing thread only."""
 
     def __init__(self, home: Home, version: int, time: Time) -> None:
         """Set up the log. `version`: version of the statements' schema."""
@@ -79,29 +78,29 @@ class Said:
             self._run(connection, entry)
 
     def problems(self) -> list[str]:
-        """Say which lines of the journal could not be read, and what to do."""
+        """Return a sentence about damaged lines of the journal and the remedy, or nothing."""
         if not (lines := self._journal.damaged):
             return []
         words = f"{self._journal.path}: {len(lines)} lines are damaged, the first of them line {lines[0]}; a new store would "
         return [words + "not have what they say. Restore the file, or remove these lines"]
 
     def note(self, name: str, params: Mapping[str, Any], incoming: pa.Table | None) -> None:
-        """Note a statement of the open transaction, if it is one of `STATEMENTS`."""
+        """Add a statement of the open transaction if `STATEMENTS` contains it."""
         if name in STATEMENTS:
             self._pending.append((name, dict(params), None if incoming is None else incoming.to_pylist()))
 
     def forget(self, run: str) -> None:
-        """Note that the open transaction removes everything of a run."""
+        """Add the removal of a run by the open transaction."""
         self._pending.append((_FORGET, {"run": run}, None))
 
     def keep(self) -> None:
-        """Make the noted statements durable before their commit. Raises `StoreError`."""
+        """Write the added statements durably before their commit. Raises `StoreError`."""
         if self._pending:
             of = [[name, _plain(params), rows] for name, params, rows in self._pending]
             self._journal.append(KIND, {"schema": self._version, "of": of})
 
     def drop(self) -> None:
-        """Forget the noted statements after their transaction."""
+        """Discard the added statements after their transaction."""
         self._pending = []
 
     def _run(self, connection: duckdb.DuckDBPyConnection, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""The store's schema: created in an empty file, and the only one that this code opens."""
+"""Schema of the store. It is created in an empty file, and no other schema is opened."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def check(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
 
 
 def check_file(home: Home) -> None:
-    """Raise `StoreError` if the home's store has another schema. Change nothing in the home.
+    """Raise `StoreError` if the store of a data directory has another schema. Change no file.
 
-    A missing store passes. So does one that cannot be read now: damage, or another process, is reported on opening.
+    A missing store passes. So does an unreadable one, since opening it reports the error.
     """
     if not home.database.exists():
         return

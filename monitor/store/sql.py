@@ -1,9 +1,9 @@
-"""SQL that users write: one statement at a time that reads, in the store's own read-only transaction, within limits.
+"""Users' SQL: single read-only statements with limits, each in a read-only transaction of the store.
 
-DuckDB's parser judges the statement, never a look at its text. The store reaches no file but raw ones, loads no
-extension and takes no setting (``confine``); a statement names tables, views and the functions listed here, and so not
-even a raw file. DuckDB hears an interrupt between pieces of work only: a statement that makes one value of gigabytes
-takes the memory for it first. So SQL is for users who may also stop the service.
+DuckDB's parser checks the statement; its text is never searched. The store reads only raw files, loads no extension and
+accepts no setting (``confine``). A statement may use tables, views and the functions listed here, but no file. DuckDB
+handles an interrupt only between pieces of work, so a statement that builds one huge value allocates its memory first.
+SQL is therefore limited to users who may also stop the service.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _LOOK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one statement. One past them is interrupted, and says so.
+    """Limits of one statement. A statement that exceeds one is interrupted with an error.
 
     Attributes:
-        seconds: to wait for its turn and to run; None: no limit.
-        rows: of a result; None: no limit.
-        memory: bytes that the process takes beside what it had when the statement began; a result may have half of it.
-        waiting: statements that may wait for their turn.
+        seconds: maximum of waiting and running time, or None for no limit.
+        rows: maximum rows of a result, or None for no limit.
+        memory: maximum additional bytes of the process during the statement. A result may use half of it.
+        waiting: maximum number of queued statements.
     """
 
     seconds: float | None = 55.0  # less than a reader waits, so that it hears the reason
@@ -72,24 +72,24 @@ class Limits:
 
     @property
     def result_bytes(self) -> int:
-        """Bytes of a result."""
+        """Maximum size of a result in bytes."""
         return self.memory // 2
 
     def too_much_memory(self) -> str:
-        """Return the refusal of a statement that needs more memory."""
+        """Return the error for a statement that needs more memory."""
         return f"the query needs more than {size(self.memory)} of memory, the limit; narrow it down: WHERE run = … AND step …"
 
     def too_large_result(self) -> str:
-        """Return the refusal of a statement that returns too much."""
+        """Return the error for a statement whose result is too large."""
         return f"the result is larger than {size(self.result_bytes)}; aggregate, or add a LIMIT"
 
     def too_slow(self) -> str:
-        """Return the refusal of a statement that takes too long."""
+        """Return the error for a statement that takes too long."""
         return f"the query took longer than {self.seconds:g} s and was stopped; narrow it down"
 
 
 class Desk:
-    """Answers users' statements on one store, one at a time. Safe to share between threads."""
+    """Execution of users' statements on one store, one at a time. Safe to share between threads."""
 
     def __init__(self, store: Store, limits: Limits | None = None) -> None:
         self._store = store
@@ -99,17 +99,17 @@ class Desk:
     def answer(
         self, sql: str, params: Any = None, *, first: int | None = None, stop: threading.Event | None = None
     ) -> pa.Table:
-        """Return the rows of one statement, seen on one snapshot.
+        """Return the rows of one statement on one snapshot.
 
         Args:
             sql: one statement: SELECT, DESCRIBE, SHOW or SUMMARIZE.
-            params: a sequence for ``?``, a mapping for ``$name``.
-            first: only so many rows, see `queries.beginning`.
-            stop: ends the statement when set.
+            params: sequence for ``?``, or mapping for ``$name``.
+            first: maximum number of rows, see `queries.beginning`.
+            stop: event that ends the statement.
 
         Raises:
-            QueryError: refused, failed, stopped or past a limit; the message is one line.
-            StoreError: the store itself is unusable.
+            QueryError: the statement was refused, failed, was stopped or exceeded a limit. The message is one line.
+            StoreError: the store is unusable.
         """
         if reads_tokens(sql):
             self._store.bring_tokens()
@@ -137,7 +137,7 @@ class Desk:
                 raise QueryError(self._said(str(error))) from None
 
     def _spending(self) -> Callable[[], str | None]:
-        """Return what says why the statement that begins now takes too much memory, or None."""
+        """Return a function that reports why the starting statement uses too much memory, or None if it does not."""
         before = _resident()
 
         def spent() -> str | None:
@@ -157,7 +157,7 @@ class Desk:
 
 
 class Line:
-    """A place for one at a time, in the order of arrival. Safe to share between threads."""
+    """Queue for exclusive use, in order of arrival. Safe to share between threads."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -166,7 +166,7 @@ class Line:
 
     @contextmanager
     def turn(self, ended: Callable[[], str | None]) -> Iterator[None]:
-        """Hold the place for the block. Raises `QueryError` when too many wait, or with the reason of `ended`."""
+        """Hold the queue for the block. Raises `QueryError` if too many wait, or with the reason of `ended`."""
         me = object()
         with self._changed:
             if len(self._line) > self._longest:
@@ -186,7 +186,7 @@ class Line:
 
 
 def _resident() -> int:
-    """Return the bytes of memory that this process holds; 0 where the system does not say."""
+    """Return the resident memory of this process in bytes, or 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
@@ -194,9 +194,9 @@ def _resident() -> int:
 
 
 def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Return `sql` if it is a single statement that reads, and only the store.
+    """Return `sql` if it is a single statement that reads only the store.
 
-    Raises `QueryError`, and `duckdb.Error` if it is no statement.
+    Raises `QueryError`, or `duckdb.Error` for invalid SQL.
     """
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
@@ -206,8 +206,8 @@ def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def _check_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
-    """Refuse a statement that does not only read. An INSERT within a WITH is part of a SELECT, hence the look at every
-    node of the parsed statement."""
+    """Refuse a statement that does more than read. An INSERT within a WITH is part of a SELECT, so all nodes are
+    checked."""
     if statement.type != duckdb.StatementType.SELECT:
         raise _refusal(statement.type.name)
     ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [statement.query]).fetchall()

@@ -1,7 +1,7 @@
-"""SQL statements of the monitor, read by name from ``monitor/sql``, each with its grain and inputs in its header.
+"""SQL statements of the monitor, read by name from ``monitor/sql``. The header of each states its grain and inputs.
 
-A long statement is a file. The short ones about a subject are in one: ``outbox.sql`` has ``outbox_due``, which begins
-with ``-- outbox_due: ``.
+A long statement has its own file. Short ones about a subject share one file. For example, ``outbox.sql`` contains
+``outbox_due``, which begins with ``-- outbox_due: ``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logprobe.collectors.errors import QueryError
 
 @cache
 def statement(name: str) -> str:
-    """Return the statement of that name. Raises `QueryError` when there is none."""
+    """Return the statement of that name. Raises `QueryError` if none exists."""
     subject = name if name.isidentifier() else ""
     while subject:
         if (sql := _of_subject(subject).get(name)) is not None:
@@ -27,8 +27,10 @@ def statement(name: str) -> str:
 
 @lru_cache(maxsize=1024)  # other processes ask by name, too
 def _of_subject(subject: str) -> dict[str, str]:
-    """Return the statements in ``sql/<subject>.sql`` by name: one that has the file's own name, or several that begin
-    with it."""
+    """Return the statements in ``sql/<subject>.sql`` by name.
+
+    The file has one statement of its name, or several whose names begin with it.
+    """
     file = _folder() / f"{subject}.sql"
     if not file.is_file():
         return {}

@@ -1,11 +1,10 @@
-"""The store: the one owner of a home's DuckDB file. Other code never gets a connection.
+"""The store, which owns the DuckDB file of a data directory. Other code never gets a connection.
 
-Writes go through `Store.transaction`, one at a time; reads run beside them on a snapshot, users' statements among them
+Writes go through `Store.transaction`, one at a time. Reads run concurrently on a snapshot, including users' statements
 (`sql.Desk`).
 
-DuckDB invalidates its whole instance on a fatal error such as a full disk; what was committed survives. The store
-notices, reopens the file, and raises `StoreError` for the transaction that was lost, so that its caller can try again
-later.
+On a fatal error such as a full disk, DuckDB invalidates its whole instance. Committed data survives. The store then
+reopens the file and raises `StoreError` for the lost transaction, so that its caller can retry later.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Store:
     """All reads and writes of one store. Safe to share between threads, each of which gets its own cursors."""
 
     def __init__(self, home: Home, *, read_only: bool, time: Time = TIME) -> None:
-        """Use `Store.open`."""
+        """Create a closed store. Callers use `Store.open`."""
         self.time = time  # of all that is done with the store
         self.home = home
         self.read_only = read_only
@@ -107,12 +106,12 @@ class Store:
 
     @classmethod
     def open(cls, home: Home, *, read_only: bool = False, time: Time = TIME) -> Self:
-        """Open a home's store, creating it unless `read_only`.
+        """Open the store of a data directory. Create it unless `read_only`.
 
         Args:
-            home: which home; its owner's lock is the caller's business.
-            read_only: nothing is created or changed, and no service may be running.
-            time: the clocks; those that wait for another thread or process go by the machine's own.
+            home: data directory, whose lock the caller holds.
+            read_only: true to create and change nothing. No service may be running.
+            time: clocks. Waits for other threads or processes use the machine's own clock.
 
         Raises:
             StoreError: the file is missing (`read_only`), in use, damaged, or has another schema; or (`read_only`) its
@@ -122,10 +121,10 @@ class Store:
 
     @contextmanager
     def transaction(self, *, news: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a cursor inside one transaction: committed at the end of the block, rolled back when the block raises.
+        """Yield a cursor inside one transaction. Commit at the end of the block, or roll back if the block raises.
 
-        There is one at a time in the process, without nesting. Errors of DuckDB become `StoreError` after a rollback.
-        `news`: true if it writes tables that jobs read, see `kept`.
+        The process has one transaction at a time, without nesting. Errors of DuckDB become `StoreError` after a
+        rollback. `news`: true if it writes tables that jobs read, see `kept`.
         """
         if getattr(self._local, "writing", False):
             raise StoreError("this thread already has an open transaction; transactions do not nest")
@@ -152,14 +151,14 @@ class Store:
         self._rest()
 
     def query(self, sql: str, params: Parameters = None) -> pa.Table:
-        """Return the rows of one of our own statements, on one snapshot. Users' statements go to `sql.Desk`.
+        """Return the rows of an internal statement on one snapshot. Users' statements go to `sql.Desk`.
 
         Args:
-            sql: one statement that reads.
-            params: a sequence for ``?``, a mapping for ``$name``.
+            sql: one read-only statement.
+            params: sequence for ``?``, or mapping for ``$name``.
 
         Raises:
-            QueryError: it failed. The message is one line.
+            QueryError: the statement failed. The message is one line.
             StoreError: the store is unusable.
         """
         if raw_places.reads_tokens(sql):
@@ -167,15 +166,17 @@ class Store:
         return self._read(lambda cursor: _fetch(cursor, sql, params))
 
     def read_watched(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None]) -> T:
-        """Run `work` with a cursor of its own in a read-only transaction, and interrupt it once `ended` gives a reason.
+        """Run `work` with a separate cursor in a read-only transaction. Interrupt it once `ended` returns a reason.
 
         Another thread calls `ended` ten times a second. Raises as `query` does, and `QueryError` with that reason.
         """
         return self._read(work, ended)
 
     def is_short_of_memory(self) -> bool:
-        """Return whether statements that run hold half of DuckDB's memory in what cannot be spilled: a transaction
-        might find none. For `sql.Desk`."""
+        """Return whether running statements hold half of DuckDB's memory in data that cannot be spilled.
+
+        A transaction might then find no memory. For `sql.Desk`.
+        """
         held = "SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory() WHERE tag = 'ALLOCATOR'"
         try:
             return int(self._cursor("watcher").execute(held).fetchall()[0][0]) > self._memory // 2
@@ -185,9 +186,10 @@ class Store:
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """Return the rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
 
-        `params` fill its ``$name`` places. A statement may join the Arrow table `incoming`. One that reads raw tokens
-        of a run gets the list of their files, unless `params` names them. One that names ``spooled_training`` and
-        ``spooled_rollout`` gets there what waits in the spool; any other has it merged.
+        `params` fill its ``$name`` places. A statement may join the Arrow table `incoming`. A statement that reads raw
+        tokens of a run receives the list of their files, unless `params` has it. A statement that names
+        ``spooled_training`` and ``spooled_rollout`` receives the unmerged rows of the spool there. For any other, these
+        rows are merged first.
         """
         sql = statement(name)
         wanted = raw_places.wanted(sql, params)
@@ -206,8 +208,8 @@ class Store:
     def read_together(self, work: Callable[[Source], T], incoming: pa.Table | None = None) -> T:
         """Run `work` with its own source of stored statements, all on one snapshot. Raises as `query` does.
 
-        The statements read no raw tokens. `incoming` is registered once, which takes as long as a small statement.
-        `work` may be called again and must not write.
+        The statements must read no raw tokens. `incoming` is registered once for all of them, to save time. `work` may
+        be called again and must not write.
         """
 
         def together(cursor: duckdb.DuckDBPyConnection) -> T:
@@ -217,11 +219,11 @@ class Store:
         return self._read(together)
 
     def places_of(self, kind: str, paths: Iterable[str]) -> list[str]:
-        """Return the places of files of the archive with records of a kind (named relative to the home), as statements
-        name them; with the file without rows, which has the columns that an earlier logprobe did not write.
+        """Return the paths of archive files with records of a kind, as parameters for statements.
 
-        Inside `holding_files` they can be read until its end. Raises as `read` does, also for a file that is not what
-        was written.
+        `paths` are relative to the data directory. The result includes the empty file, whose columns older files may
+        lack. The files remain readable until the end of an enclosing `holding_files`. Raises as `read` does, also for a
+        corrupt file.
         """
         known = queries.raw_known(self, paths=list(paths))["path"].to_pylist()
         self.damaged.require(known)
@@ -238,8 +240,10 @@ class Store:
         table: str = "",
         **params: Any,
     ) -> None:
-        """Run the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`, `table` for its
-        ``{table}``."""
+        """Run the stored statement ``sql/<name>.sql`` inside a `transaction`.
+
+        Parameters are those of `read`. `table`: value of ``{table}`` in the statement.
+        """
         with _registered(cursor, incoming):
             cursor.execute(self._statement(cursor, name, table), params or None)
         self.said.note(name, params, incoming)
@@ -247,13 +251,13 @@ class Store:
     def read_within(
         self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
     ) -> pa.Table:
-        """Return the rows of a stored statement inside a `transaction`, with its writes. Parameters are those of
+        """Return the rows of a stored statement inside a `transaction`, including its writes. Parameters as for
         `read`."""
         with _registered(cursor, incoming):
             return cursor.execute(self._statement(cursor, name), params or None).to_arrow_table()
 
     def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str, table: str = "") -> duckdb.Statement:
-        """Return a stored statement, parsed once."""
+        """Return a stored statement. Parse it at the first use."""
         parsed = self._parsed.get((name, table))
         if parsed is None:
             (parsed,) = cursor.extract_statements(statement(name).replace("{table}", table))
@@ -262,13 +266,13 @@ class Store:
 
     @contextmanager
     def holding_files(self) -> Iterator[None]:
-        """Keep raw files from being removed during the block."""
+        """Delay the removal of raw files until the end of the block."""
         with self._readers.reading():
             yield
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Keep other threads from writing during the block, so that file and log can be copied."""
+        """Block writes of other threads during the block, so that file and log can be copied."""
         with self._writing:
             before = getattr(self._local, "standing", False)
             self._local.standing = True
@@ -279,10 +283,9 @@ class Store:
         self.courtesy.rest()
 
     def bring_tokens(self, run: str | None = None) -> None:
-        """Have all tokens of a run, or of all runs, in files that statements read.
+        """Merge all tokens of a run, or of all runs, into files that statements read.
 
-        Raises `StoreError`, or `QueryError` where writing is not allowed: a service that was killed has left them in
-        the spool.
+        Raises `StoreError`, or `QueryError` if the store is read-only and a killed service left tokens in the spool.
         """
         if not self.read_only:
             self.archive.bring_all() if run is None else self.archive.bring(run)
@@ -295,7 +298,7 @@ class Store:
             )
 
     def _spooled(self, sql: str, run: str) -> dict[str, pa.Table]:
-        """Return what a statement is to find of the spool, by name; have it merged if the statement names nothing."""
+        """Return the unmerged rows that a statement reads, by parameter name. If it names none, merge them."""
         if not raw_places.reads_spool(sql):
             self.bring_tokens(run)
             return {}
@@ -328,7 +331,7 @@ class Store:
         return False
 
     def interrupt(self) -> None:
-        """Stop the reads that are running now; they raise `QueryError`. No other thread may be writing."""
+        """Interrupt all running reads, which then raise `QueryError`. No other thread may be writing."""
         for cursor in list(self._cursors):
             cursor.interrupt()
 
@@ -350,12 +353,12 @@ class Store:
         self.close()
 
     def identity(self) -> str:
-        """Return the identity of the store: the moment it was made. Copies and backups of it are the same one."""
+        """Return the identity of the store, which is its creation time. Copies and backups share it."""
         made = self.query("SELECT epoch_us(min(applied_at)) AS made FROM schema_versions")["made"][0].as_py()
         return f"{made:x}"
 
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None = None) -> T:
-        """Run `work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
+        """Run `work` in a read-only transaction. Retry on `_MovedError`."""
         try:
             with self._readers.reading():
                 for _ in range(_READ_ATTEMPTS - 1):
@@ -366,7 +369,7 @@ class Store:
             self._rest()
 
     def _rest(self) -> None:
-        """Rest, unless other threads wait for this one to have written: they are not to wait for its rest."""
+        """Pause for other threads, unless this thread writes or blocks writers."""
         if not getattr(self._local, "writing", False) and not getattr(self._local, "standing", False):
             self.courtesy.rest()
 
@@ -387,8 +390,7 @@ class Store:
                 rollback(cursor)
 
     def _cursor(self, role: str) -> duckdb.DuckDBPyConnection:
-        """Return this thread's cursor for `role`. Readers and writers differ: a read inside a transaction must not join
-        it."""
+        """Return this thread's cursor for `role`. A separate reader keeps reads out of an open transaction."""
         with self._state:
             kept: tuple[int, duckdb.DuckDBPyConnection] | None = getattr(self._local, role, None)
             if kept is not None and kept[0] == self._generation:
@@ -412,8 +414,7 @@ class Store:
         self._recover(cursor)
 
     def _recover(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Reopen the file if a fatal error has invalidated the instance. Return whether `cursor` is of no use any
-        more."""
+        """Reopen the file if a fatal error has invalidated the instance. Return whether `cursor` became unusable."""
         with self._state:
             if cursor not in self._cursors:
                 return True  # another thread has been faster
@@ -454,7 +455,7 @@ class Store:
             ) from error
 
     def _once_unlocked(self) -> duckdb.DuckDBPyConnection:
-        """Return the file, opened: its next owner waits for a command that reads it at this moment."""
+        """Return the opened file. Wait for a command that reads it at the moment."""
         deadline = time.monotonic() + (0.0 if self.read_only else _LOCKED_SECONDS)
         while True:
             try:
@@ -487,7 +488,7 @@ class Store:
             raise StoreError(f"cannot prepare {self.home.database}: {one_line(error)}") from error
 
     def _close(self) -> None:
-        """Close every cursor: the instance, and with it the file, is let go only with the last of them."""
+        """Close all cursors, since the instance and its file are released only with the last one."""
         self._generation += 1
         for cursor in (*self._cursors, self._connection):
             if cursor is not None:
@@ -504,36 +505,36 @@ class Rewritten:
         self._runs: set[str] = set()
 
     def note(self, runs: Iterable[str]) -> None:
-        """Note some, within the transaction that changes them."""
+        """Add runs within the transaction that changes them."""
         self._runs.update(runs)
 
     def take(self) -> set[str]:
-        """Return those noted since, while no thread writes."""
+        """Return and remove the added runs, while no thread writes."""
         runs, self._runs = self._runs, set()
         return runs
 
 
 class _Together:
-    """A source of stored statements in the middle of a `read_together`."""
+    """Source of stored statements within a `read_together`."""
 
     def __init__(self, statement_of: Callable[[str], duckdb.Statement], cursor: duckdb.DuckDBPyConnection) -> None:
         self._statement_of, self._cursor = statement_of, cursor
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """Return the rows of one."""
+        """Return the rows of a stored statement."""
         return self._cursor.execute(self._statement_of(name), params or None).to_arrow_table()
 
 
 class _MovedError(QueryError):
-    """A read failed for a transient reason and can be repeated.
+    """Transient failure of a read that can be retried.
 
-    Either the store had to be reopened, or a superseded raw file was removed after the views' pattern was resolved.
+    The store was reopened, or a superseded raw file was removed after the views had resolved their pattern.
     """
 
 
 @contextmanager
 def _ended_by(cursor: duckdb.DuckDBPyConnection, ended: Callable[[], str | None] | None) -> Iterator[list[str]]:
-    """Interrupt what runs on `cursor` once `ended` gives a reason; it is in the list then, which is empty before."""
+    """Interrupt the statement on `cursor` once `ended` returns a reason. The yielded list then contains the reason."""
     why: list[str] = []
     if ended is None:
         yield why
@@ -573,9 +574,9 @@ def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters) -> p
 
 
 def _register_comparison(connection: duckdb.DuckDBPyConnection, home: Home, damaged: Damaged) -> None:
-    """Have statements fail on raw files whose bytes are not those that were written.
+    """Make statements fail on corrupt raw files.
 
-    The views of raw records ask of each file that a statement needs.
+    The views of raw records check each file that a statement needs.
     """
 
     def same_bytes(files: pa.ChunkedArray) -> pa.Array:

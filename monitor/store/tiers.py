@@ -1,8 +1,8 @@
 """Retention in tiers: tokens, then statistics per sequence, then metrics per step.
 
-Each file of a tier names the segments whose records it stands for. It is durable before the files of the tier below go,
-and these go only if all their segments are in it (`Archive.sweep`). A step of the last tier is frozen: its metrics are
-those of the file, and records that come late are counted and not computed.
+Each file of a tier lists the segments whose records it replaces. It is durable before files of the tier below are
+removed, and only files whose segments are all in it are removed (`Archive.sweep`). A step of the last tier is frozen:
+its metrics are those of the file. Late records of it are counted but not computed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def reduce(
 ) -> Merged:
     """Write the statistics of the sequences in `files`, one row each. The next `Archive.sweep` removes the files.
 
-    `counts`: counts of their segments, see `Archive.put`. Raises `OSError`, or `StoreError` if `files` have changed.
-    Nothing is removed then.
+    `counts`: counts of their segments, see `Archive.put`. Raises `OSError`, or `StoreError` if `files` have changed. In
+    that case no file is removed.
     """
     return archive.put(run, SEQUENCES, sequences, _segments_of(archive, run, files, TOKENS), counts)
 
@@ -34,15 +34,15 @@ def reduce(
 def freeze(
     archive: Archive, run: str, files: Sequence[Merged], steps: pa.Table, counts: Mapping[str, Counts] | None = None
 ) -> Merged:
-    """Write the metrics of steps, one row each, which stand for `files`. These go with the next `Archive.sweep`.
+    """Write the metrics of steps, one row each, in place of `files`. The next `Archive.sweep` removes these.
 
-    `files`: without a record of any step that goes on; there may be none yet. Raises as `reduce`.
+    `files`: files without records of unfrozen steps, possibly none. Raises as `reduce`.
     """
     return archive.put(run, FROZEN, steps, _segments_of(archive, run, files, STATISTICS), counts)
 
 
 def _segments_of(archive: Archive, run: str, files: Sequence[Merged], kinds: Sequence[str]) -> list[str]:
-    """Return the segments that a new file stands for. One that is in a file of its tier already would count twice."""
+    """Return the segments of a new file. A segment in another file of the same tier would be counted twice."""
     there = archive.files(run)
     if any(file.kind not in kinds or file not in there for file in files):
         raise StoreError(f"files of run {run!r} have changed, or are not {', '.join(kinds)}; list them again")

@@ -1,4 +1,4 @@
-"""Token lists of some records, wherever their segments are: in the spool, or in files of the archive."""
+"""Token lists of records, from segments in the spool and from files of the archive."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _ATTEMPTS = 3  # a segment may be merged between the look at the index and the l
 
 
 def lists(store: Store, name: str, kind: str, keys: pa.Table) -> pa.Table:
-    """Return rows of the stored statement `name`, which reads files of a kind, for records by key.
+    """Return the rows of the stored statement `name` for the records in `keys`.
 
-    Those in files that are gone or damaged are left out. Raises `QueryError` when a file cannot be read now.
+    Records in missing or damaged files are omitted. Raises `QueryError` if a file cannot be read now.
 
     Args:
-        store: where the records are.
-        name: of a statement with ``$<kind>_files`` that gives ``number`` and lists of tokens.
-        kind: of the records, ``training`` or ``rollout``.
-        keys: ``number, segment_id, row``.
+        store: store of the records.
+        name: statement with ``$<kind>_files`` that returns ``number`` and lists of tokens.
+        kind: record kind, ``training`` or ``rollout``.
+        keys: table of ``number, segment_id, row``.
     """
     with store.holding_files():
         for _ in range(_ATTEMPTS):
@@ -48,7 +48,7 @@ def lists(store: Store, name: str, kind: str, keys: pa.Table) -> pa.Table:
 
 
 def _of_segments(store: Store, spooled: dict[str, str], keys: pa.Table) -> tuple[list[pa.Table], bool]:
-    """Return the rows of segments in the spool with ``number``, and whether some are no longer there."""
+    """Return the rows of spool segments with ``number``, and whether some segments are gone."""
     found, moved = [], False
     for segment, place in spooled.items():
         path = store.home.path / place

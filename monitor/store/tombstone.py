@@ -1,11 +1,11 @@
-"""Delete runs: a tombstone first, then everything that a home has of the run.
+"""Deletion of runs: a tombstone is written first, then all data of the run is removed.
 
     <home>/deleted/<quoted run>.json
 
-A tombstone stays. Nothing of its run is taken in again, segments that come late are removed, and no other run can have
-the name. Five places are emptied in this order, each of which may be cut short and is finished by the next start:
+A tombstone is permanent. No record of its run is ingested again, late segments are removed, and no other run can use
+the name. Deletion has five steps in this order. The next start completes an interrupted one:
 
-    1. the tombstone itself is durable          4. other files of the run
+    1. the tombstone is written durably         4. other files of the run
     2. segments in the spool                    5. rows in the index
     3. files of the archive
 """
@@ -33,7 +33,7 @@ _IN_USE: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})  # a collector is st
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A deleted run. `deleted_at`: ISO 8601. `author`: the user's own name for themselves."""
+    """A deleted run. `deleted_at`: ISO 8601. `author`: name that the user gave."""
 
     run: str
     deleted_at: str
@@ -41,10 +41,10 @@ class Tombstone:
 
 
 class Tombstones:
-    """Deleted runs of one home. Only the process that owns the home changes them."""
+    """Deleted runs of one data directory. Only the process that owns the data directory changes them."""
 
     def __init__(self, home: Path, *, disk: Disk = DISK, time: Time = TIME) -> None:
-        """Touch nothing before `load`."""
+        """Set up the tombstones without disk access."""
         self._home = home
         self._folder = home / FOLDER
         self._disk = disk
@@ -53,7 +53,7 @@ class Tombstones:
         self._loaded = False
 
     def load(self, *, tidy: bool = True) -> None:
-        """Read all tombstones. Raises `StoreError` if the deleted runs are unknown, after which nothing may be stored.
+        """Read all tombstones. If this raises `StoreError`, nothing may be stored.
 
         `tidy`: true for the owner of the data directory, which completes interrupted deletions.
         """
@@ -71,7 +71,7 @@ class Tombstones:
         self._loaded = True
 
     def find(self, run: str) -> Tombstone | None:
-        """Return that of a run, or None if it was not deleted. Raises `StoreError`."""
+        """Return the tombstone of a run, or None if the run was not deleted. Raises `StoreError`."""
         return self._known().get(run)
 
     def __contains__(self, run: object) -> bool:
@@ -82,7 +82,7 @@ class Tombstones:
         return [tombstone for _, tombstone in sorted(self._known().items())]
 
     def add(self, run: str, author: str) -> Tombstone:
-        """Mark a run as deleted, durably; the first mark stays. Raises `StoreError` if that is not possible."""
+        """Mark a run as deleted durably. An earlier mark is kept. Raises `StoreError` if the write fails."""
         if (found := self._known().get(run)) is not None:
             return found
         tombstone = Tombstone(run, self._time.stamp(), author)
@@ -107,7 +107,7 @@ class Tombstones:
         return self._by_run
 
     def _read(self, name: str) -> Tombstone:
-        """Return a tombstone. One that is damaged still says, by its name, which run was deleted."""
+        """Return a tombstone. The name of a damaged one still identifies the deleted run."""
         content = self._disk.read(self._folder / name)
         try:
             stated = json.loads(content)
@@ -117,7 +117,7 @@ class Tombstones:
 
 
 class Deletion:
-    """Empties the places where a home keeps something of a run."""
+    """Removal of all data of a run from a data directory."""
 
     def __init__(
         self,
@@ -129,7 +129,10 @@ class Deletion:
         others: Callable[[str], Iterable[Path]] = lambda _: (),
         disk: Disk = DISK,
     ) -> None:
-        """`others`: returns further files and folders of a run; `forget`: removes its rows from the index."""
+        """Set up the deletion.
+
+        `others`: returns further files and folders of a run; `forget`: removes its rows from the index.
+        """
         self._home = home
         self._tombstones = tombstones
         self._archive = archive
@@ -151,12 +154,12 @@ class Deletion:
         return self._empty(run)
 
     def leave(self, run: str) -> None:
-        """Note that something is left of a deleted run, for `finish`."""
+        """Mark a deleted run as incomplete, for `finish`."""
         if self._left is not None:
             self._left.add(run)
 
     def finish(self) -> dict[str, str]:
-        """Remove the remains of all deleted runs, and later of those with remaining files.
+        """Remove the remaining data of all deleted runs, and at later calls of the incomplete ones.
 
         Returns run → reason for the files that cannot be removed now.
         """

@@ -1,8 +1,8 @@
-"""The views of the store, as SQL users see them.
+"""Views of the store for SQL users.
 
-Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``, like expressions with
-parameters. They are compared at every start, so they follow the code. Each cursor sets the location of the files
-(`places`), so a data directory can be moved.
+Each view is the statement in ``sql/view_<name>.sql``. One with parameters is in ``sql/macro_<name>.sql``, as are
+expressions with parameters. They are compared at every start, so they follow the code. Each cursor sets the location of
+the files (`places`), so a data directory can be moved.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
 
 
 def place(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Have the views of a cursor read the files of a home."""
+    """Point the views of a cursor to the files of a data directory."""
     cursor.execute(f"SET VARIABLE logprobe_home = {literal(f'{home.path}/')}")
     for kind in RAW_KINDS:
         files = f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"
@@ -75,9 +75,9 @@ def place(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
 
 
 def create(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Create or replace every view, in one transaction; do nothing, and need no disk space, if all are up to date.
+    """Create or replace all views in one transaction. If all are up to date, do nothing and need no disk space.
 
-    `cursor`: with its files in their places, see `place`.
+    `cursor`: cursor after `place`.
     """
     wanted = mark()
     if are_current(cursor):
@@ -90,7 +90,7 @@ def create(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def mark() -> str:
-    """Fingerprint of the views' definitions; the comment on one of them if all are up to date."""
+    """Return a fingerprint of the views' definitions, which is a comment on one of them if all are up to date."""
     # A view with "*" is bound to the columns of the day it was made, so the schemas are part of what it says.
     columns = [str(schema.names) for schema in RAW_SCHEMAS.values()]
     return hashlib.sha256("".join([*_definitions(), *columns]).encode()).hexdigest()
@@ -109,14 +109,14 @@ def _definitions() -> list[str]:
 
 
 def _in_files(sql: str) -> str:
-    """Return the statement of ``tokens``, reading given files."""
+    """Return the statement of ``tokens`` for given files."""
     return sql.replace("raw_training AS", "raw_training_in(training_files) AS").replace(
         "raw_rollout AS", "raw_rollout_in(rollout_files) AS"
     )
 
 
 def are_current(cursor: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the store's views are this code's."""
+    """Return whether the store's views match this code."""
     return bool(cursor.execute(_MARK).fetchall() == [(mark(),)])
 
 
@@ -125,7 +125,7 @@ def _raw_rows(kind: str) -> str:
 
 
 def _stated_columns(kind: str) -> str:
-    """Return the columns of raw files, for ``read_parquet`` to open none of them before a statement needs it."""
+    """Return the columns of raw files, so that ``read_parquet`` opens none before a statement needs it."""
     columns = (
         f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(_sql_type(field.type))}, "
         f"'default_value': NULL}}"
@@ -135,7 +135,7 @@ def _stated_columns(kind: str) -> str:
 
 
 def _sql_type(column: pa.DataType) -> str:
-    """Return DuckDB's name of a type of Arrow that a raw file has."""
+    """Return DuckDB's name of an Arrow type in a raw file."""
     if pa.types.is_map(column):
         return f"MAP({_sql_type(column.key_type)}, {_sql_type(column.item_type)})"
     if pa.types.is_list(column):
