@@ -1,12 +1,12 @@
-"""Judge a run from positive evidence: first where the mismatch is, then why, then what to do about it.
+"""Judge a run from positive evidence: the place of the mismatch, its cause, and the remedy.
 
     from logprobe.monitor.judging.diagnosing import diagnose
 
     with open_reader(home) as reader:
         print(diagnose(reader, "my-run"))
 
-`gather.gather` reads a `frame.Frame` of plain columns, `judge.judge` returns a `judgement.Judgement` of it and
-`explain` says it in words. Five tests look at a frame (`counted`, `declared`, `distribution`, `contrast`, `course`).
-`signatures.yaml` lists every cause with the test that names it and the facts on record that exclude it.
+`gather.gather` reads a `frame.Frame` of plain columns, `judge.judge` returns a `judgement.Judgement` of it, and
+`explain` writes it as text. Five tests examine a frame (`counted`, `declared`, `distribution`, `contrast`, `course`).
+`signatures.yaml` lists every cause with the test that names it and the recorded facts that exclude it.
 `thresholds.yaml` holds every number.
 """

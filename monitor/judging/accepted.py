@@ -1,5 +1,4 @@
-"""Causes that users have accepted of a run, as the store keeps them, and the gap to expect from earlier runs of the
-same setup."""
+"""Accepted causes of runs from the store, and the K3 to expect from earlier runs of the same setup."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class Expectation:
 
 
 def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
-    """Return what users and the home's policy have accepted of `run`. Raises `QueryError`."""
+    """Return the causes of `run` that users or the policy of the data directory have accepted. Raises `QueryError`."""
     return tuple(_acceptance(row) for row in queries.acceptances_read(source, run=run).to_pylist())
 
 
@@ -62,17 +61,16 @@ def _acceptance(row: Mapping[str, Any]) -> Acceptance:
 
 
 def expectation(source: Source, run: str, reference: str | None = None) -> Expectation | None:
-    """Return the expected K3 of `run`: that of `reference`, or else of the newest earlier healthy run of the same
-    setup.
+    """Return the expected K3 of `run`, from `reference` or else from the newest healthy earlier run of the same setup.
 
-    Returns None if there is no such run or its K3 was not measured. Raises `QueryError`.
+    Returns None if no such run exists or its K3 was not measured. Raises `QueryError`.
     """
     rows = queries.acceptances_expected(source, run=run, reference=reference).to_pylist()
     return next((Expectation(row["run"], row["k3"], row["steps"], row["same_setup"]) for row in rows), None)
 
 
 def explained(document: DiagnosisDocument, cause: str) -> float | None:
-    """Return K3 that a cause explains, or None if it is not found, or its share is unknown."""
+    """Return the K3 that a cause explains, or None if the cause is not found or its share is unknown."""
     level = document["level"]
     share = next((finding["share"]["now"] for finding in document["findings"] if finding["cause"] == cause), None)
     return None if level is None or share is None else share * level["k3"]

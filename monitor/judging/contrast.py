@@ -1,7 +1,7 @@
 """Test "contrast": tokens that differ in one group column, compared within one step and weight lag.
 
-`where` looks for the place that holds most of K3 in few tokens, over every recorded group column. `contrasts` names the
-causes that have a column of their own.
+`where` searches all recorded group columns for the place that holds most of K3 in few tokens. `contrasts` names the
+causes that have their own column.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Contrast:
     """Difference between two groups of the same steps and lags.
 
     Attributes:
-        value: of K3, relative to that of the others; NaN if no step has both.
-        z: standard errors over steps, of K3 or of |d|, whichever is clearer.
+        value: relative excess of K3 over that of the others, NaN if no step has both.
+        z: difference of K3 or of |d|, the clearer one, in standard errors over steps.
         steps: number of steps with both groups.
-        least: of `value`, what is sure: its lower end, or that of what mean |d| makes, if it is more.
+        least: lower end of the interval of `value`, or that of the excess of mean |d| if it is larger.
     """
 
     value: float
@@ -71,7 +71,7 @@ def _unpaired(worse: Strata, better: Strata) -> Contrast:
 
 @dataclass(eq=False)
 class Rest:
-    """Mismatch of today, and of the whole run, that no finding has explained yet.
+    """Mismatch of today, and of the whole run, that is not explained by any finding yet.
 
     Attributes:
         frame: columns of the run.
@@ -95,7 +95,7 @@ class Rest:
         self.total = max(float(self.now.sum_k3.sum()), 1e-300)
 
     def take(self, worse: Mask, better: Mask) -> tuple[float, float, float]:
-        """Take the rows of a finding out. Return its share of today's K3 and the ends of the share's interval."""
+        """Remove the rows of a finding. Return its share of today's K3 and the ends of the share's interval."""
         now, whole = self.now, self.frame.now
         over, all_k3 = _resampled(now, worse(now), better(now), whole)
         shares = over / np.maximum(all_k3, 1e-300)
@@ -107,8 +107,10 @@ class Rest:
 
 
 def _resampled(now: Strata, worse: Bools, better: Bools, whole: Strata) -> tuple[Floats, Floats]:
-    """Return the K3 by which `worse` exceeds `better` at the same lag, and all K3, of the data and of
-    resampled steps."""
+    """Return the excess K3 of `worse` over `better` at the same lag, and the total K3.
+
+    Entry 0 is from the data, the others are from resampled steps.
+    """
     steps = whole.steps
     count = int(number("resamples"))
     draws = np.ones((count + 1, len(steps)))
@@ -134,7 +136,7 @@ def _resampled(now: Strata, worse: Bools, better: Bools, whole: Strata) -> tuple
 
 
 def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
-    """Name the causes whose column separates high K3 from low, the clearest first, each on the rest of the former."""
+    """Name the causes whose column separates high K3 from low, the clearest first. Remove the rows of each."""
     found: list[Finding] = []
     while True:
         best: tuple[float, str, Contrast, Mask, Mask, object] | None = None
@@ -160,14 +162,14 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
 
 
 def _is_told(frame: Frame, cause: str, c: Contrast, worse: Strata) -> bool:
-    """Return whether a contrast is large enough: within the range another card or kernel makes a small one."""
+    """Return whether a contrast is large enough. Within the range of the setup, other hardware explains a small one."""
     if recorded(frame, cause) or worse.k3 > far(frame):
         return c.value > number("material")
     return c.least > number("contrast_least")
 
 
 def recorded(frame: Frame, cause: str) -> bool:
-    """Return whether most recorded weight updates kept the state that the cause is about."""
+    """Return whether most recorded weight updates kept the state that the cause concerns."""
     if cause == "stale_prefix_cache":
         return frame.weights.kept_cache > number("most")
     keep = [record.pause_mode == "keep" and not record.cache_cleared for record in frame.weights.updates]
@@ -175,7 +177,7 @@ def recorded(frame: Frame, cause: str) -> bool:
 
 
 def _candidates(now: Strata) -> Iterator[tuple[str, Mask, Mask, object]]:
-    """Yield causes with the rows concerned, the rows to compare them with, and the value that tells them apart."""
+    """Yield causes with a mask of the affected rows, a mask of the rows for comparison, and the separating value."""
     for row in tested_by("contrast"):
         column = row.columns[0]
         if column == "cached":
@@ -201,7 +203,7 @@ def _has_another(column: str, value: object) -> Mask:
 
 
 def _cached(*, value: bool) -> Mask:
-    """Return requests with or without cached tokens, of those that no update interrupted."""
+    """Return a mask of requests with or without cached tokens that no update interrupted."""
     return lambda rows: rows.is_value("cached", value) & ~rows.is_value("in_flight", value=True)
 
 
@@ -224,7 +226,7 @@ def where(frame: Frame) -> Place | None:
     """Return the place that holds most of today's K3 in few tokens, or None if the mismatch is spread.
 
     All group columns of all tables are searched, over today's steps and over all steps. Values are chosen on even steps
-    and tested on odd ones, so a place is no artefact of its choice.
+    and tested on odd ones, to avoid selection bias.
     """
     places = []
     uneven = (table.strata for table in frame.places if table.uneven or table.within(frame.now.steps).uneven)
@@ -237,16 +239,16 @@ def where(frame: Frame) -> Place | None:
 
 
 def _is_over(today: Strata, place: Place) -> bool:
-    """Return whether tokens of today are enough to say that the place is like any other by now."""
+    """Return whether today's tokens suffice to show that the place no longer differs."""
     inside = _in(today, place.columns)
     here, others = today.where(inside), today.where(~inside)
     return min(here.n, others.n) >= number("fewest") and here.k3 < number("place_ratio") * others.k3
 
 
 def grew_at(frame: Frame) -> Place | None:
-    """Return the place that K3 grew in, or None if it grew among all tokens.
+    """Return the place in which K3 grew, or None if it grew among all tokens.
 
-    Policies that drift apart, and weights that do not arrive, concern tokens of every group.
+    Drifting policies and missing weight updates affect tokens of every group.
     """
     since = frame.growth.since_step
     if since is None:
@@ -263,7 +265,7 @@ def grew_at(frame: Frame) -> Place | None:
 
 
 def _grown_place(before: Strata, now: Strata, column: str, since: int) -> Place | None:
-    """Return the values of one column that K3 grew in, if that of the others did not grow."""
+    """Return the values of one column whose K3 grew while that of the other values did not."""
     size = len(now.groups[column].values)
 
     def sums(rows: Strata) -> tuple[Floats, Floats]:
@@ -299,7 +301,7 @@ def _others(rows: Strata, column: str, still: Bools) -> tuple[object, ...]:
 
 
 def _plainness(place: Place) -> float:
-    """Return how well a place separates K3 from tokens, less a little for each column and value it needs."""
+    """Return the score of a place: its share of K3 less its share of tokens, with a penalty per column and value."""
     values = sum(map(len, place.columns.values()))
     narrowness = place.share - place.tokens
     return narrowness - number("finer_place") * (len(place.columns) - 1) - number("place_value") * values
@@ -319,7 +321,7 @@ def _place(window: Strata, whole: Strata) -> Place | None:
 
 
 def _by_column(window: Strata, column: str, within: Mapping[str, tuple[object, ...]]) -> Place | None:
-    """Return values of a column that hold most of K3 in few tokens, or nearly all of it in no more than half."""
+    """Return the values of a column with most of K3 in few tokens, or nearly all of K3 in at most half."""
     few = _of_values(window, column, within, number("place_lift"))
     if few is not None and few.tokens <= number("place_tokens"):
         return few
@@ -330,11 +332,10 @@ def _by_column(window: Strata, column: str, within: Mapping[str, tuple[object, .
 
 
 def _of_values(window: Strata, column: str, within: Mapping[str, tuple[object, ...]], lift: float) -> Place | None:
-    """Return the values of a column whose K3 is a multiple of the mean, if they have most of it also on steps they
-    were not chosen on.
+    """Return the values of a column whose K3 is a multiple of the mean, if they hold most of it on unseen steps, too.
 
-    Only steps with both kinds of tokens count: a column that only tells steps apart names no place. Tokens of one lag
-    show the place; where these are too few to prove it, those of all lags do.
+    Only steps with both kinds of tokens count, since a column that only separates steps names no place. The place is
+    found among tokens of one lag. If these are too few to prove it, tokens of all lags are tested.
     """
     rows = window.alike
     usable = _in(rows, within) & rows.known(column)
@@ -363,7 +364,7 @@ def _of_values(window: Strata, column: str, within: Mapping[str, tuple[object, .
 def _of_all_lags(
     window: Strata, columns: Mapping[str, tuple[object, ...]], within: Mapping[str, tuple[object, ...]], column: str
 ) -> float:
-    """Return the standard errors by which a place of tokens of one lag differs among tokens of all lags."""
+    """Return the difference of a place from the others among tokens of all lags, in standard errors."""
     inside = _in(window, columns)
     outside = ~inside & (window.known(column) | _known(window, within))
     if not window.where(inside).k3 > number("place_ratio") * window.where(outside).k3:
@@ -372,7 +373,7 @@ def _of_all_lags(
 
 
 def _shares(rows: Strata, inside: Bools, outside: Bools) -> tuple[float, float]:
-    """Return the shares of K3 and of tokens that are inside; 0 and 1 if either part is empty."""
+    """Return the shares of K3 and of tokens inside, or 0 and 1 if either part is empty."""
     part, rest = rows.where(inside), rows.where(outside)
     if not part.n or not rest.n:
         return 0.0, 1.0
@@ -406,7 +407,7 @@ def _in(rows: Strata, columns: Mapping[str, tuple[object, ...]]) -> Bools:
 
 
 def _place_since(table: Strata, columns: Mapping[str, tuple[object, ...]]) -> int | None:
-    """Return the step at which K3 of the place left its level; the first step if it always differed."""
+    """Return the step at which K3 of the place left its level, or the first step if it always differed."""
     inside = _in(table, columns)
     rows, others = table.where(inside), table.where(~inside)
     if not len(rows.steps):

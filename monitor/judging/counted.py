@@ -1,4 +1,4 @@
-"""Test "counted": a column above 0 needs no statistics."""
+"""Test "counted": counts that need no statistics, since any value above 0 is evidence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logprobe.monitor.judging.thresholds import number
 
 
 def counted(frame: Frame, facts: Facts) -> list[Finding]:
-    """Name counted causes: broken, missing and other tokens, and contradictory records."""
+    """Name counted causes: broken, missing and differing tokens, and contradictory records."""
     unfilled = _unfilled(frame.today, frame, facts) or _unfilled(frame, frame, facts)
     if unfilled is not None and unfilled.until is None:
         return [unfilled]
@@ -60,7 +60,7 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
 
 
 def _positive_trainer(frame: Frame) -> Floats:
-    """Count trainer log-probs above 0 by step [G]: broken tokens of no other kind."""
+    """Count trainer log-probs above 0 by step [G], if no other kind of token is broken."""
     series = frame.series
     others = ("nonfinite_rollout", "nonfinite_trainer", "sentinel", "positive_rollout", "zero_rollout")
     counted_as = np.sum([np.nan_to_num(series[name]) for name in others], axis=0)
@@ -69,7 +69,7 @@ def _positive_trainer(frame: Frame) -> Floats:
 
 
 def _certain(cause: str, frame: Frame, count: Floats | None = None, **evidence: float) -> Finding:
-    """Return a counted cause, with first and last step if it was counted by step [G]."""
+    """Return a counted cause, with the first and last step if it was counted by step [G]."""
     if count is None:
         return Finding(cause, Confidence.CERTAIN, frame.start, evidence=evidence)
     since, until = _span(frame, frame.series.step[count > 0])
@@ -77,9 +77,9 @@ def _certain(cause: str, frame: Frame, count: Floats | None = None, **evidence: 
 
 
 def _span(frame: Frame, counted_in: Steps) -> tuple[int | None, int | None]:
-    """Return the first of some steps, and the last one if the fault is over.
+    """Return the first of some steps, and the last one if the fault has ended.
 
-    It is over if today's steps have none, although as many earlier steps had several.
+    It has ended if today's steps have none but as many earlier steps had several.
     """
     if not len(counted_in):
         return frame.start, None
@@ -105,7 +105,7 @@ def _conflict(frame: Frame, facts: Facts) -> Finding:
 
 
 def _absent(frame: Frame) -> int:
-    """Count tokens whose rollout log-prob is missing, in the sample."""
+    """Return the number of sampled tokens without a rollout log-prob."""
     seen = frame.recorded
     if seen is None:
         return 0
@@ -115,10 +115,9 @@ def _absent(frame: Frame) -> int:
 def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
     """Name a side that has exact zeros where the other has improbable tokens.
 
-    A probability of 1 is rounded to a log-prob of 0 on either side, and a nucleus or a grammar of one token gives 0 on
-    one side. Neither has zeros where the other side says that the token was unlikely, unless a grammar forced it.
-    Weights that are far apart round to 0 there, too, and put about as many tokens just below 0; an unfilled array
-    does not.
+    A probability of 1 is rounded to a log-prob of 0 on either side. A nucleus or a grammar of one token also gives 0 on
+    one side. Unless a grammar forced the token, the other side then has a high probability, too. Weights that are far
+    apart round to 0 there as well, but put about as many tokens just below 0. An array that was never filled does not.
     """
     for side in ("rollout", "trainer"):
         share, unlikely = _zeros(frame, side)
@@ -146,7 +145,7 @@ def _other_side(frame: Frame, side: str) -> float | None:
 
 
 def _zeros(frame: Frame, side: str) -> tuple[float, float]:
-    """Return the share of tokens that are exactly 0 on one side alone, and of these the share unlikely at the other."""
+    """Return the share of tokens that are exactly 0 on one side alone, and the share of these unlikely on the other."""
     seen = frame.recorded
     if seen is not None and len(seen):
         ours, theirs = (seen.r, seen.t) if side == "rollout" else (seen.t, seen.r)
@@ -163,7 +162,7 @@ def _zeros(frame: Frame, side: str) -> tuple[float, float]:
 
 
 def _zeros_in(frame: Frame, side: str) -> Steps:
-    """Return the steps of which many tokens are 0 on one side."""
+    """Return the steps in which many tokens are 0 on one side."""
     steps, seen = frame.series.step, frame.recorded
     if seen is not None and len(seen):
         ours, theirs = (seen.r, seen.t) if side == "rollout" else (seen.t, seen.r)
@@ -175,7 +174,7 @@ def _zeros_in(frame: Frame, side: str) -> Steps:
 
 
 def placeholder_ends(frame: Frame) -> int:
-    """Count sequences whose last token has a placeholder; 0 if placeholders are elsewhere, too."""
+    """Count sequences whose last token has a placeholder. Return 0 if other tokens have placeholders, too."""
     seen = frame.recorded
     if seen is None or not len(seen):
         return 0
@@ -195,7 +194,7 @@ def placeholder_ends(frame: Frame) -> int:
 
 
 def _weights(frame: Frame) -> list[Finding]:
-    """Name what fingerprints and counts of tensors say of weight updates."""
+    """Name faults of weight updates shown by fingerprints and tensor counts."""
     found = []
     readings, since = frame.readings, frame.growth.since_step
     visible = frame.gap.k3 > number("visible_k3")
@@ -226,7 +225,7 @@ def _weights(frame: Frame) -> list[Finding]:
 
 
 def _different_checksums(frame: Frame) -> int:
-    """Count versions of which trainer and engine have different checksums."""
+    """Count the versions whose checksums differ between trainer and engine."""
     by_version: dict[str, set[str]] = {}
     for record in frame.weights.records:
         if record.version is not None and record.checksum:
@@ -235,7 +234,7 @@ def _different_checksums(frame: Frame) -> int:
 
 
 def _notes(frame: Frame) -> list[Finding]:
-    """Name labels of weights that say too little: one for two versions, or none for a change."""
+    """Name ambiguous weight labels: one label for two versions, or no label for a change."""
     found = []
     reuse, changes = frame.readings.reuse, frame.readings.unannounced
     if reuse is not None:
@@ -253,7 +252,7 @@ def _notes(frame: Frame) -> list[Finding]:
 
 
 def _routes(frame: Frame) -> list[Finding]:
-    """Name routes of experts that were replayed on other tokens, or returned and not used."""
+    """Name expert routes that were replayed on other tokens, or returned but not used."""
     replay = frame.replay
     if replay.fault is None and not replay.off:
         return []
@@ -265,5 +264,5 @@ def _routes(frame: Frame) -> list[Finding]:
 
 
 def unmeasured(findings: list[Finding]) -> bool:
-    """Return whether K3 of these findings is not a measurement."""
+    """Return whether these findings make K3 meaningless."""
     return any(f.cause.startswith("unfilled_") and f.hides for f in findings)

@@ -1,7 +1,8 @@
-"""Test "course": log K3 is a level, a jump, a ramp or a power of the updates since; labels arrive without weights.
+"""Test "course": the shape of log K3 over steps, and labels that arrive without weights.
 
-A policy that drifts doubles along a line in log K3. Weights that stop arriving make K3 grow like a power of the number
-of missed updates. Which of the two fits better is told by a log-likelihood ratio.
+The shapes are a level, a jump, a ramp, and a power of the number of updates. A drifting policy gives a line in log K3.
+Weights that stop arriving make K3 grow like a power of the number of missed updates. A log-likelihood ratio tells which
+of the two fits better.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from logprobe.monitor.judging.thresholds import number
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The best of four shapes of log K3.
+    """Best of the four shapes of log K3.
 
     Attributes:
         kind: name of the shape.
@@ -42,7 +43,7 @@ _ROUNDING: Final = 1e-9  # relative, of sums that are added in another order
 
 
 def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
-    """Fit the shapes by least squares of AR(1) innovations, or return None for too few steps."""
+    """Fit the shapes by least squares of AR(1) innovations. Return None for too few steps."""
     if len(log_G) < number("shape_steps"):
         return None
     block = -(-len(log_G) // int(number("shape_blocks")))
@@ -152,7 +153,7 @@ def logs(table: Strata) -> tuple[Steps, Floats]:
 
 
 def rise_of(table: Strata, step: int) -> Mean:
-    """Return the ratio of mean |d| from a step on to that before, less 1, or NaN if a side has no token."""
+    """Return the ratio of mean |d| from a step on to that before, less 1, or NaN if either part is empty."""
     before, after = table.where(table.step < step).abs_d, table.where(table.step >= step).abs_d
     if not (before.n and after.n and before.value > 0):
         return Mean(math.nan, math.nan, 0)
@@ -162,10 +163,10 @@ def rise_of(table: Strata, step: int) -> Mean:
 
 
 def concerned(before: Gap, after: Gap) -> float:
-    """Return the share of the tokens that a rise of the mismatch concerns, from sums alone; 1 if that is unknown.
+    """Return the share of tokens that a rise of the mismatch affects, from sums alone, or 1 if unknown.
 
-    Of log-ratios d ~ N(0, s²) a share w becomes N(0, s² + S²). Mean d² rises F times and mean |d| G times:
-    G = 1 − w + w·√(1 + (F − 1)/w), thus w = (G − 1)²/(F + 1 − 2G).
+    Of log-ratios d ~ N(0, s²), a share w becomes N(0, s² + S²). Mean d² rises F times and mean |d| G times: G = 1 − w +
+    w·√(1 + (F − 1)/w), thus w = (G − 1)²/(F + 1 − 2G).
     """
     if not (before.square > 0 and after.square > before.square):
         return 1.0
@@ -175,9 +176,9 @@ def concerned(before: Gap, after: Gap) -> float:
 
 
 def odd_steps(table: Strata, far: float) -> Steps | None:
-    """Return the recurring steps whose K3 is beyond `far`, unlike all others, or None.
+    """Return the recurring steps whose K3 exceeds `far`, unlike that of all others, or None.
 
-    Mean |d| of the others varies little and that of these is a multiple, so few extreme tokens do not decide.
+    Mean |d| of the other steps must vary little and be several times smaller, so that few extreme tokens do not decide.
     """
     steps = table.steps
     if len(steps) < number("shape_begin"):
@@ -195,10 +196,10 @@ def odd_steps(table: Strata, far: float) -> Steps | None:
 
 
 def short_rise(table: Strata) -> int | None:
-    """Return the step at which mean |d| of a short run rises threefold and stays, or None.
+    """Return the step at which mean |d| of a short run rises threefold and stays high, or None.
 
-    A few tokens far out make most of |d|, and one step may have none of them: three steps come before it, or such in
-    which both sides agree but for rounding.
+    A few extreme tokens dominate |d| and may be absent from a single step. The rise must therefore follow three steps,
+    or steps in which both sides agree up to rounding.
     """
     best, at, first = SIGNIFICANT, None, table.steps[: int(number("few"))].max(initial=-1)
     for step in _larger_after(table, number("short_rise")):
@@ -211,7 +212,7 @@ def short_rise(table: Strata) -> int | None:
 
 
 def _larger_after(table: Strata, rise: float) -> list[int]:
-    """Return the steps from which on mean |d| may be larger than before by more than `rise` times itself."""
+    """Return the steps from which on mean |d| may exceed its earlier value by more than `rise` times that value."""
     steps = table.steps
     rows = table.within(steps)
     index = np.searchsorted(steps, rows.step)
@@ -222,7 +223,7 @@ def _larger_after(table: Strata, rise: float) -> list[int]:
 
 
 def abrupt(steps: Steps, log_G: Floats, step: int) -> bool:
-    """Return whether most of a rise is over within five steps."""
+    """Return whether most of a rise is complete within five steps."""
     at, span = int(np.searchsorted(steps, step)), int(number("abrupt_steps"))
     if at < span or len(log_G) - at < span:
         return False
@@ -232,14 +233,13 @@ def abrupt(steps: Steps, log_G: Floats, step: int) -> bool:
 
 
 def without_load(frame: Frame) -> tuple[int, ...]:
-    """Return the versions whose label engines got without a load, or whose fingerprints were those of older weights."""
+    """Return the versions whose label arrived without a load, or with the fingerprints of older weights."""
     weights = frame.weights
     return tuple(weights.numbered(weights.without_load) or weights.numbered(frame.readings.recurring))
 
 
 def labels_lie(table: Strata, versions: tuple[int, ...]) -> tuple[Bools, float] | None:
-    """Return the rows of such versions [R] and their distance from the others in standard errors, or None
-    without one."""
+    """Return a mask of the rows of such versions [R] and their distance from the others in standard errors, or None."""
     column = table.groups.get("version")
     if column is None or not versions:
         return None

@@ -1,4 +1,4 @@
-"""The figure that shows a finding: K3 of its tokens and of the others, step by step."""
+"""Figure of a finding: K3 of the affected tokens and of the others, step by step."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[
         steps: all of its steps.
 
     Returns:
-        None if nothing alarms, or if the leading finding is in no mean.
+        The figure, or None if no finding alarms or the means exclude the leading one.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -89,8 +89,10 @@ def _lines(finding: FindingDocument, rows: Sequence[Row], steps: Sequence[int]) 
 
 
 def _split(finding: FindingDocument) -> tuple[tuple[str, str], Concerned | None]:
-    """Return the names of the tokens concerned and of the others, and the rule that selects the former, or None for all
-    tokens."""
+    """Return the names of the affected tokens and of the others, and the rule that selects the former.
+
+    The rule is None for all tokens.
+    """
     replica = finding["evidence"].get("replica")
     if finding["cause"] == "replica_divergence" and replica is not None:
         return (f"replica {replica}", "other replicas"), lambda row: row["replica"] == replica

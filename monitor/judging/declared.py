@@ -1,4 +1,4 @@
-"""Test "declared": settings of both sides that contradict each other, and settings that explain noise."""
+"""Test "declared": contradictory settings of the two sides, and settings that explain noise."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def listed(settings: Mapping[str, object]) -> str:
 
 
 def noise(frame: Frame) -> list[Finding]:
-    """Name what makes two computations of the same weights differ, by settings and by the grid of the values."""
+    """Name the reason why two computations of the same weights differ, by settings and by the grid of the values."""
     if not frame.gap.k3 > number("visible_k3"):
         return []
     found = _noise_by_settings(frame) or _noise_by_grid(frame)
@@ -62,7 +62,7 @@ def _noise_by_settings(frame: Frame) -> Finding | None:
 
 
 def _noise_by_grid(frame: Frame) -> Finding | None:
-    """Name the side whose logits are on the grid of a 16-bit dtype, else the dtype that was recorded."""
+    """Name the side whose logits are on the grid of a 16-bit dtype. Otherwise use the recorded dtype."""
     engine, trainer = (_on_grid(share) for share in grids(frame))
     dtype = frame.setup.engine_low_dtype
     if engine and trainer:
@@ -75,12 +75,12 @@ def _noise_by_grid(frame: Frame) -> Finding | None:
 
 
 def _on_grid(share: float) -> bool | None:
-    """Return whether values are on the grid, or None if the share does not say."""
+    """Return whether values are on the grid, or None if the share is inconclusive."""
     return True if share > number("grid_share") else False if share < number("off_grid_share") else None
 
 
 def _tail(frame: Frame) -> float:
-    """Return the share of K3 that the worst 1 % of the tokens make; 0 if no tokens are kept."""
+    """Return the share of K3 from the worst 1 % of the tokens, or 0 if no tokens are kept."""
     tokens = None if frame.tokens is None else frame.tokens.fresh
     if tokens is None or len(tokens) < number("fewest"):
         return 0.0

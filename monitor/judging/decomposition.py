@@ -1,18 +1,17 @@
-"""Reasons for the growth of K3: other tokens are sampled, the same kind of token differs more, lag, or a few tokens far
-out.
+"""Decomposition of the growth of K3 into composition, rate, lag and tail.
 
 Between two windows, over cells of lag × probability × position × entropy with weights w and mean K3 k,
 
     ΔK = Σ_l ΔW_l·K̄_l  +  Σ_l W̄_l Σ_c Δw_c|l·k̄_c  +  Σ_l W̄_l Σ_c w̄_c|l·Δk_c
          lag              composition                  rate and tail
 
-exactly, where a bar is the mean of both windows (Kitagawa, JASA 50 (1955); Oaxaca, Blinder 1973). A cell that only one
-window has, differs in weight, not in rate. The rate's part is cut at a size that one in a thousand tokens had at first:
-what lies above is the tail's. Intervals are 95 %, bootstrapped over steps, or over sequences where fewer than eight
-steps of a window were sampled.
+exactly, where a bar is the mean of both windows (Kitagawa, JASA 50 (1955); Oaxaca, Blinder 1973). A cell in only one
+window differs in weight, not in rate. The rate's part is cut at the size that one in a thousand tokens exceeded at
+first. The excess belongs to the tail. Intervals are 95 %, bootstrapped over steps, or over sequences if fewer than
+eight steps of a window were sampled.
 
 Dimensions: ``_N`` tokens, ``_G`` clusters, ``_L`` lags, ``_C`` cells within a lag, ``_B`` resamples, the first of which
-is the data as they are.
+is the original data.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Amount that one part adds to K3, with its 95 % interval, and its share of the growth."""
+    """Contribution of one part to K3, with its 95 % interval, and its share of the growth."""
 
     k3: float
     interval: tuple[float, float]
@@ -62,12 +61,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """The growth of K3 between two windows of steps, in parts that add up to it.
+    """Growth of K3 between two windows of steps, in parts that add up to it.
 
     Attributes:
         first: first and last step of the earlier window.
         now: first and last step of the later window.
-        k3: K3 of the sampled tokens of both.
+        k3: K3 of the sampled tokens of both windows.
         parts: parts by the names of `PARTS`.
     """
 
@@ -129,7 +128,7 @@ def between(tokens: Tokens, first_G: Codes, now_G: Codes) -> Decomposition | Non
 
 
 def _cells(tokens: Tokens) -> tuple[Codes, Codes]:
-    """Return the class of lag [N], unknown ones by themselves, and cell of all other dimensions [N]."""
+    """Return the class of lag [N], with unknown lags as a separate class, and the cell of all other dimensions [N]."""
     lag = np.where(np.isnan(tokens.lag), len(_LAGS) + 1, np.searchsorted(_LAGS, np.nan_to_num(tokens.lag)))
     probability = np.searchsorted(_PROBABILITIES, np.exp(tokens.r), side="right")
     longest = np.zeros(int(tokens.sequence.max()) + 1)
@@ -145,7 +144,7 @@ def _cells(tokens: Tokens) -> tuple[Codes, Codes]:
 
 
 def _sums(tokens: Tokens, cell_N: Codes, limit: float, sizes: tuple[int, int], *, seed: int) -> Floats:
-    """Return the tokens, their K3 up to the limit, and the rest, by resample and cell [3, B, L, C]."""
+    """Return the sums of tokens, of K3 up to the limit, and of the excess, by resample and cell [3, B, L, C]."""
     steps = np.unique(tokens.step)
     _, cluster_N = np.unique(tokens.step if len(steps) >= _FEWEST_STEPS else tokens.sequence, return_inverse=True)
     count, cells = int(cluster_N.max()) + 1, sizes[0] * sizes[1]
@@ -184,7 +183,7 @@ def _split(before: Floats, after: Floats) -> tuple[dict[str, Floats], list[Float
 
 
 def _rates(sums0: Floats, n0: Floats, sums1: Floats, n1: Floats) -> tuple[Floats, Floats]:
-    """Return the means by cell. A cell missing in one window has the mean of the other."""
+    """Return the means by cell. If a window lacks a cell, use the mean of the other."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mean0, mean1 = sums0 / n0, sums1 / n1
     mean0, mean1 = np.where(n0 > 0, mean0, mean1), np.where(n1 > 0, mean1, mean0)
@@ -192,7 +191,7 @@ def _rates(sums0: Floats, n0: Floats, sums1: Floats, n1: Floats) -> tuple[Floats
 
 
 def _within(n0: Floats, n1: Floats) -> tuple[Floats, Floats]:
-    """Return the weights of the cells of a lag. A lag missing in one window has the weights of the other."""
+    """Return the weights of the cells of a lag. If a window lacks the lag, use the weights of the other."""
     of_lag0, of_lag1 = n0.sum(axis=-1, keepdims=True), n1.sum(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         within0, within1 = n0 / of_lag0, n1 / of_lag1

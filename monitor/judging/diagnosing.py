@@ -21,7 +21,7 @@ from logprobe.monitor.queries import Source
 def diagnose(
     source: Source, run: str, *, steps: Steps = (None, None), accepted: Sequence[Acceptance] = ()
 ) -> DiagnosisDocument:
-    """Return the diagnosis of a run, made now.
+    """Return a new diagnosis of a run.
 
     Args:
         source: a `Reader` or a `Store`.
@@ -36,7 +36,7 @@ def diagnose(
 
 
 def diagnosis_of(source: Source, run: str) -> tuple[DiagnosisDocument, bool]:
-    """Return the diagnosis that the service has stored of a run and True, or one that is made now and False.
+    """Return the stored diagnosis of a run and True, or a new one and False.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -56,6 +56,8 @@ def look(
 
 
 def named(source: Source, diagnosis: DiagnosisDocument, frame: Frame) -> DiagnosisDocument:
-    """Return the diagnosis of a frame with what experiments proved, and the framework's own settings. Raises
-    `QueryError`."""
+    """Return the diagnosis of a frame with proven causes from experiments, and the framework's setting names.
+
+    Raises `QueryError`.
+    """
     return with_settings(with_experiment(diagnosis, latest(source, frame.run, "bisect")), frame.setup)

@@ -1,8 +1,8 @@
-"""Test "distribution": which side's probabilities were sampled from, and are both logs of one softmax?
+"""Test "distribution": a different sampling distribution, or log-probs of different softmaxes.
 
-E[ρ] = 1 if the rollout log-probs are those of the distribution sampled from, and E[1/ρ] = 1 if the trainer's are. Two
-tokens that were drawn in one context share the softmax's normaliser: with Δ over such siblings, Δt = β·Δr if one side
-divides its logits by another temperature, and Δt = Δr if only the normaliser differs.
+E[ρ] = 1 if the rollout log-probs are those of the sampled distribution, and E[1/ρ] = 1 if the trainer's are. Two tokens
+drawn in one context share the softmax's normaliser. With Δ over such siblings, Δt = β·Δr if one side divides its logits
+by another temperature, and Δt = Δr if only the normaliser differs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXACTLY: Final = 0.02  # of a temperature: siblings of a few thousand tokens te
 
 
 def distribution(frame: Frame) -> Finding | None:
-    """Name a difference of the distributions, from settings, else from the surer of the whole window and today."""
+    """Name a difference of the distributions, from settings, or else from the window with the surer finding."""
     stated = declared(frame)
     if stated is not None or not len(frame.series):
         return stated
@@ -41,12 +41,12 @@ def distribution(frame: Frame) -> Finding | None:
 
 
 def _sure(finding: Finding) -> tuple[Confidence, bool]:
-    """Return what makes one of two findings the better one: that it is surer, then that it says why."""
+    """Return a sort key of findings: first their confidence, then whether they name the reason."""
     return finding.confidence, finding.cause != "miscalibrated_logprobs"
 
 
 def varies(frame: Frame) -> Finding | None:
-    """Name a trainer that computes one token differently each time, from the first steps on."""
+    """Name a trainer that computes the same token differently each time, from the first steps on."""
     fresh, spread = None if frame.tokens is None else frame.tokens.fresh, None
     if fresh is not None and len(fresh) >= number("fewest"):
         spread = spread_of(fresh.where(np.isin(fresh.step, frame.first.steps))) or spread_of(fresh)
@@ -64,7 +64,7 @@ def varies(frame: Frame) -> Finding | None:
 
 
 def shifted(frame: Frame) -> int | None:
-    """Return the step at which K3 left its level, else the first step of the frame."""
+    """Return the step at which K3 left its level, or the first step of the frame."""
     k3 = frame.series.k3
     measured = np.isfinite(k3)
     shape = shape_of(frame.series.step[measured], np.log(np.maximum(k3[measured], number("least_k3"))))
@@ -72,7 +72,7 @@ def shifted(frame: Frame) -> int | None:
 
 
 def _inferred(frame: Frame, whole: Frame) -> Finding | None:
-    """Judge one window."""
+    """Name a difference of the distributions within one window."""
     gap, since = frame.gap, frame.start
     if gap.n < number("fewest") or not gap.k3 > number("slight") / 10:
         return None
@@ -97,10 +97,10 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
 
 
 def _repeats(frame: Frame) -> Finding | None:
-    """Name tokens that repeat the one before them although the rollout log-probs hardly allow it.
+    """Name tokens that repeat their predecessor although the rollout log-probs hardly allow it.
 
-    Of draws with a probability below a bound, at most that share can hit a token that was fixed before, whatever the
-    text. A sampler that uses a random number again exceeds it.
+    Of draws with a probability below a bound, at most that share can hit a token fixed in advance, whatever the text. A
+    sampler that reuses a random number exceeds it.
     """
     tokens, rare = frame.tokens, number("rare_p")
     if tokens is None or len(tokens) < number("fewest"):
@@ -118,7 +118,7 @@ def _repeats(frame: Frame) -> Finding | None:
 def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool, trainer: bool) -> Finding:
     """Name the side whose logits have another temperature.
 
-    Raw log-probs are known if exactly the engine's own temperature is missing from them.
+    Raw log-probs are certain if the mismatch equals exactly the engine's own temperature.
     """
     implied = 1 / beta if trainer else beta
     theirs = frame.setup.temperatures
@@ -133,7 +133,7 @@ def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool, trainer: boo
 
 
 def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Finding | None:
-    """Name what cuts or adds probability on one side: by its setting, else the other softmax."""
+    """Name the reason for removed or added probability on one side: a setting, or else a different softmax."""
     setup, tokens = frame.setup, frame.tokens
     distant = 0.0 if tokens is None or not len(tokens) else float(np.mean(tokens.d < -number("distant_d")))
     masks = distant > number("distant_share")
@@ -156,7 +156,7 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
 
 
 def _scale(frame: Frame) -> tuple[float, bool] | None:
-    """Return β of Δt = β·Δr and whether siblings prove it, or None if one temperature fits both sides."""
+    """Return β of Δt = β·Δr and whether siblings prove it, or None if both sides have the same temperature."""
     tokens = frame.tokens
     if tokens is not None and len(tokens) >= number("fewest"):
         siblings = siblings_of(tokens.fresh if len(tokens.fresh) >= number("fewest") else tokens)
@@ -166,7 +166,7 @@ def _scale(frame: Frame) -> tuple[float, bool] | None:
 
 
 def by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
-    """Return β of Δt = β·Δr, proven, or None if one temperature fits both sides."""
+    """Return β of Δt = β·Δr and True if siblings prove it, or None if both sides have the same temperature."""
     beta = siblings.slope
     misfit, plain = siblings.misfit(beta), siblings.misfit(1.0)
     error = misfit / math.sqrt(len(siblings.r) / 2)
@@ -179,9 +179,9 @@ def by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
 
 
 def _by_moments(frame: Frame) -> tuple[float, bool] | None:
-    """Return β from the regression of d on r beyond what noise bends.
+    """Return β from the regression of d on r, if it exceeds the bias from noise.
 
-    A declared temperature that predicts the slope proves it. Without one, a bend has other explanations.
+    A declared temperature that predicts the slope proves it. Otherwise, a bend has other explanations.
     """
     gap, setup = frame.gap, frame.setup
     if gap.correlation < number("related") or gap.n < number("fewest"):
@@ -203,11 +203,12 @@ def _by_moments(frame: Frame) -> tuple[float, bool] | None:
 
 
 def _sampled(frame: Frame, whole: Frame, beta: float) -> Literal["engine", "trainer"] | None:
-    """Return the side whose log-probs are those of the distribution sampled from: E[ρ] = 1, or E[1/ρ] = 1.
+    """Return the side whose log-probs are those of the sampled distribution: E[ρ] = 1, or E[1/ρ] = 1.
 
-    None if a mean is below 1: then one side is no softmax (a clamp, a cut), and no temperature explains the mismatch.
-    A temperature T that the engine states makes β = T of a trainer that lacks it, and β = 1/T of an engine that
-    reports log-probs from before it. Else E[ρ] tells, which the trainer's noise leaves at 1, as it does not E[1/ρ].
+    Returns None if a mean is below 1. Then one side is no softmax, for example after a clamp or a cut, and no
+    temperature explains the mismatch. Suppose that the engine states a temperature T. Then β = T for a trainer without
+    it, and β = 1/T for an engine whose log-probs precede it. Otherwise E[ρ] decides, because the trainer's noise leaves
+    it at 1 but moves E[1/ρ].
     """
     since = shifted(whole)
     late = whole.series.within(whole.series.step[whole.series.step >= (since or 0)])
@@ -229,7 +230,7 @@ def _sampled(frame: Frame, whole: Frame, beta: float) -> Literal["engine", "trai
 
 
 def _side(frame: Frame) -> int:
-    """Return −1 if nearly all log-ratios beyond noise are negative and E[ρ] agrees, 1 if positive, 0 if neither."""
+    """Return −1 or 1 if nearly all log-ratios beyond noise have that sign and E[ρ] agrees, or 0 otherwise."""
     gap, tokens = frame.gap, frame.tokens
     if gap.k3 < number("slight") / 10 or abs(gap.ratio.z) < SIGNIFICANT:
         return 0
@@ -237,7 +238,8 @@ def _side(frame: Frame) -> int:
 
 
 def one_sided(tokens: Tokens) -> int:
-    """Return −1 if nearly all log-ratios beyond noise are negative and no temperature explains them, 1 if positive."""
+    """Return −1 or 1 if nearly all log-ratios beyond noise have that sign, or 0 otherwise or if a temperature explains
+    them."""
     siblings = siblings_of(tokens)
     if siblings is not None and _is_scale(siblings):
         return 0
@@ -254,7 +256,7 @@ def _sign(up: float, down: float) -> int:
 
 
 def _is_scale(siblings: Siblings) -> bool:
-    """Return whether another temperature explains siblings better than another normaliser."""
+    """Return whether a different temperature explains siblings better than a different normaliser."""
     beta = siblings.slope
     misfit = siblings.misfit(beta)
     away = abs(beta - 1)
@@ -263,7 +265,7 @@ def _is_scale(siblings: Siblings) -> bool:
 
 
 def _cut_to_one(frame: Frame) -> float:
-    """Return the share of tokens that are certain at the engine alone: a cut left them alone, which no scale does."""
+    """Return the share of tokens that are certain at the engine alone. A cut leaves such tokens, a scale does not."""
     tokens = frame.tokens
     if tokens is None or not len(tokens):
         return 0.0
@@ -271,9 +273,10 @@ def _cut_to_one(frame: Frame) -> float:
 
 
 def unrelated(frame: Frame, whole: Frame) -> bool:
-    """Return whether the sides are of different texts or weights: most tokens are beyond the setup, without relation.
+    """Return whether the sides have different texts or weights.
 
-    Tokens of one context tell it by themselves: their differences at one side say nothing of those at the other.
+    This holds if most tokens exceed the setup's range and the two sides are unrelated. Tokens of one context show it
+    directly, since their differences on one side do not predict those on the other.
     """
     if not frame.gap.k3 > far(whole):
         return False  # noise of this size spoils a correlation by itself
@@ -287,7 +290,7 @@ def unrelated(frame: Frame, whole: Frame) -> bool:
 
 
 def _parted(frame: Frame) -> bool:
-    """Return whether differences within a context of the same weights are further from each other than from 0."""
+    """Return whether the two sides' differences within a context are further from each other than from 0."""
     siblings = None if frame.tokens is None else siblings_of(frame.tokens.fresh)
     return siblings is not None and siblings.misfit(1.0) > number("siblings_unrelated")
 
@@ -318,7 +321,8 @@ def _neighbours(tokens: Tokens) -> tuple[float, int]:
 
 
 def _at_once(frame: Frame) -> bool:
-    """Return whether K3 rose a hundredfold within three steps, which no update of a policy does to its own tokens."""
+    """Return whether K3 rose a hundredfold within three steps. No policy update does this to the policy's own
+    tokens."""
     k3 = frame.series.k3[np.isfinite(frame.series.k3)]
     span = int(number("at_once_steps"))
     rises = k3[span:] / np.maximum(k3[:-span], number("least_k3"))

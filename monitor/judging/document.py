@@ -1,6 +1,6 @@
-"""The one form of a judgement that page, report, JSON, Slack and terminal share.
+"""JSON document of a judgement, shared by page, report, JSON output, Slack and terminal.
 
-``logprobe show --json`` prints it and the store keeps it. `explain.explained` writes it.
+``logprobe show --json`` prints the document, and the store keeps it. `explain.explained` creates it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class SettingDocument(TypedDict):
 
     Attributes:
         framework: framework of the setting.
-        where: class, command or condition, if it is not the framework's main configuration; else "".
+        where: class, command or condition, or "" for the framework's main configuration.
         name: name in the framework.
         now: recorded values, or None if none was recorded.
-        suggested: value to try; no value unless `known`.
+        suggested: value to try, valid only if `known`.
         known: true if a value can be suggested.
         words: meaning of the value, or "".
-        copy: the setting as it is written down, with the suggested value.
-        corrects: true if it corrects the mismatch instead of mending it.
+        copy: text to paste, with the suggested value.
+        corrects: true if the setting corrects the mismatch instead of removing its cause.
     """
 
     framework: str
@@ -55,7 +55,7 @@ class ShareDocument(TypedDict):
 
 
 class AcceptanceDocument(TypedDict):
-    """Acceptance of the cause that it stands under, see `judgement.Acceptance`."""
+    """Acceptance of the enclosing finding's cause, see `judgement.Acceptance`."""
 
     because: str
     up_to: float | None
@@ -72,15 +72,15 @@ class FindingDocument(TypedDict):
         cause: identifier, see `logprobe.monitor.judging.signatures`.
         layer: layer at fault.
         confidence: 0 to 1.
-        evidence: numbers that it rests on, by name.
+        evidence: numbers behind the finding, by name.
         explanation: the cause and its numbers in words.
         fix: flag, setting or line to change.
-        settings: names of the remedy in the run's framework; empty if none is known, or all are set already.
+        settings: names of the remedy in the run's framework, empty if none is known or all are set already.
         since_step: first step concerned, or None if unknown.
         share: shares of K3 that it explains.
         urgency: "informational" if it is explained and stable.
         vetoes: true if it forbids a correction.
-        accepted: by whom and why it was accepted, where it still is.
+        accepted: valid acceptance with its author and reason, or None.
     """
 
     cause: str
@@ -110,7 +110,7 @@ class GrowthDocument(TypedDict):
 
 
 class DifferenceDocument(TypedDict):
-    """A setting with another value than known-good runs had, see `judgement.Difference`."""
+    """Setting with a value that known-good runs did not have, see `judgement.Difference`."""
 
     setting: str
     then: str | None
@@ -118,7 +118,7 @@ class DifferenceDocument(TypedDict):
 
 
 class RememberedDocument(TypedDict):
-    """K3 of known-good runs, see `judgement.Remembered`, with its words."""
+    """K3 of known-good runs with its description, see `judgement.Remembered`."""
 
     runs: int
     low: float
@@ -129,26 +129,25 @@ class RememberedDocument(TypedDict):
 
 
 class ExpectedDocument(TypedDict):
-    """Reported range of K3 for such a setup, None if unknown."""
+    """Reported range of K3 for the setup, None if unknown."""
 
     low: float | None
     high: float | None
 
 
 class LevelDocument(TypedDict):
-    """Level of K3 beside that of its setup. Growth is another question.
+    """Level of K3 compared with that of its setup, without its growth.
 
     Attributes:
         k3: today's K3 of all tokens.
-        numerics: K3 of tokens that the trainer's own weights sampled, before any growth: what is judged; None if there
-            are none.
+        numerics: K3 of tokens from the trainer's own weights before any growth, which is judged, or None without any.
         expected: range of `numerics`.
         setup: engine_dtype, trainer_dtype, head, experts, kv_cache, weights; null if unknown.
-        source: who reports the range.
-        status: `numerics` beside the range.
+        source: report behind the range.
+        status: comparison of `numerics` with the range.
         first: K3 of the run's first steps, or None if it was not measured.
         remembered: K3 of known-good runs of the same setup, or of a similar one, or None.
-        settled: true if these, and nothing else, say that the level is normal: the run has no baseline yet.
+        settled: true if only these runs show that the level is normal, since the run has no baseline yet.
     """
 
     k3: float
@@ -163,7 +162,7 @@ class LevelDocument(TypedDict):
 
 
 class NotMeasuredDocument(TypedDict):
-    """Something that could not be looked at, why, and how to make it measurable."""
+    """Missing input, with the reason and a way to measure it."""
 
     what: str
     why: str
@@ -204,13 +203,13 @@ class DiagnosisDocument(TypedDict):
         verdict: overall state.
         since_step: first step concerned, or None if nothing is wrong or it is unknown.
         doubling_steps: steps in which K3 doubles, or None if it does not grow or that is unknown.
-        layer: layer at fault; "none" if there is nothing to act on, "unknown" if a mismatch is unexplained.
+        layer: layer at fault, "none" if no action is needed, or "unknown" if a mismatch is unexplained.
         findings: most urgent first, within an urgency by share of K3.
-        not_measured: what could not be looked at.
+        not_measured: missing inputs.
         correction: advice on a correction.
         unexplained: share of today's K3 that no finding explains, or None if unknown.
         level: level of K3, or None if no token could be compared.
-        growth: growth of K3, by the run's own past.
+        growth: growth of K3 compared with the run's own past.
         why_it_grew: its growth since the run's beginning in parts, or None if unknown.
         framework: framework whose settings the findings name, or None if none was recorded.
     """
@@ -231,12 +230,12 @@ class DiagnosisDocument(TypedDict):
 
 
 def leading(document: DiagnosisDocument) -> FindingDocument | None:
-    """Return the finding that a reader sees first: verdict, layer and advice are about it. None if none alarms."""
+    """Return the finding that verdict, layer and advice concern, or None if none alarms."""
     if document["verdict"] == "healthy":
         return None
     return next(filter(alarms, document["findings"]), None)
 
 
 def alarms(finding: FindingDocument) -> bool:
-    """Return whether a finding is credible, and neither as expected of the setup nor accepted."""
+    """Return whether a finding is credible, unexpected for the setup, and not accepted."""
     return finding["urgency"] != "informational" and finding["accepted"] is None and finding["confidence"] >= CREDIBLE

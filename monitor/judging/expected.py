@@ -1,4 +1,4 @@
-"""Expected values of evidence in a run without a fault, as far as one number alone allows it.
+"""Expected values of evidence in a run without a fault, as far as single numbers allow.
 
 A finding rests on all of its evidence, so one expected number decides nothing.
 """
@@ -14,7 +14,7 @@ from logprobe.monitor.judging.measures import SIGNIFICANT
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Words and the expected values: numbers between `low` and `high`, or one of `values`."""
+    """Description and expected values: numbers between `low` and `high`, or one of `values`."""
 
     words: str
     low: float = 0.0
@@ -48,7 +48,7 @@ _EXPECTED: Final[Mapping[str, Expected]] = {
 
 
 def expected(evidence: str) -> Expected | None:
-    """Return the values expected of the evidence of that name, or None if nothing can be said of it alone.
+    """Return the values expected of the evidence of that name, or None if it has no expectation by itself.
 
     >>> expected("calibration_z").holds(61.0), expected("temperature")
     (False, None)

@@ -97,7 +97,7 @@ def _correction(
 
 
 def _findings(judgement: Judgement) -> list[FindingDocument]:
-    """Return the documents of the findings. Of several that say the same, only the surest."""
+    """Return the documents of the findings. Of several with the same text, return only the surest."""
     documents: dict[tuple[str, str], FindingDocument] = {}
     for finding in judgement.findings:
         document = _finding(finding, judgement)
@@ -139,7 +139,7 @@ def _rounded(share: float | None) -> float | None:
 
 
 def _remedy(finding: Finding, judgement: Judgement) -> str:
-    """Return the remedy, with the advice to switch a correction on only if the judgement advises one."""
+    """Return the remedy. Include the advice to switch a correction on only if the judgement advises one."""
     signature = finding.signature
     vetoing = next((f for f in judgement.findings if f.vetoes), None)
     if not signature.corrected or judgement.advice == "enable":
@@ -152,7 +152,7 @@ def _remedy(finding: Finding, judgement: Judgement) -> str:
 
 
 def _explanation(finding: Finding) -> str:
-    """Return the cause in words, with the numbers that the finding rests on."""
+    """Return the sentence of the cause with the numbers behind the finding."""
     words = " ".join(_unknown(finding)) if finding.cause == UNKNOWN else finding.signature.words
     told = [sentence for clause in finding.signature.told if (sentence := _told(clause, finding.evidence))]
     own = _own_place(finding)
@@ -162,7 +162,7 @@ def _explanation(finding: Finding) -> str:
 
 
 def _own_place(finding: Finding) -> Place | None:
-    """Return the place of a finding, or None if most of the mismatch there is not this finding's."""
+    """Return the place of a finding, or None if the finding does not explain most of the mismatch there."""
     place = finding.place
     little = place is not None and finding.share is not None and finding.share < place.share / 2
     return None if little else place
@@ -211,7 +211,7 @@ def _place(place: Place | None) -> dict[str, object]:
 
 
 def place_words(place: Place, *, dated: bool = True) -> str:
-    """Say which tokens hold most of K3, with `dated` also since which step."""
+    """Describe the tokens that hold most of K3, with `dated` also the first step."""
     where = " of ".join(_WORDS.get(column, _other(column))(values) for column, values in place.columns.items())
     since = "" if place.since is None or not dated else f", since step {place.since}"
     return f"{place.share:.0%} of K3 is in {place.tokens:.1%} of the tokens: {where}{since}"
@@ -270,7 +270,7 @@ _WORDS: Final[Mapping[str, Callable[[Sequence[object]], str]]] = MappingProxyTyp
 
 
 def _plain(value: object) -> object:
-    """Return a value with five digits, or None for a number that JSON does not have."""
+    """Return a value with five digits, or None for a number that JSON cannot represent."""
     if isinstance(value, float):
         return float(f"{value:.5g}") if value == value and abs(value) != float("inf") else None  # noqa: PLR0124 - NaN
     return value

@@ -291,7 +291,9 @@ class Ingester:
         """Quarantine segments whose content the store refuses, or schedule a retry for any other reason."""
         for where in (part.segment.where for part in parts):
             if _is_content_error(error):
-                refusal = SegmentError("unreadable", f"{where.path}: its content cannot be stored ({error})")
+                refusal = SegmentError(
+                    "unreadable", f"{where.path}: the store refuses its content ({error}); restore the file or drop it"
+                )
                 self._set_aside(where.path, where.run, refusal, report)
             else:
                 self.delays.put_off(where.path, where.run, error)
@@ -389,7 +391,7 @@ def _guarded(where: SegmentPath, work: Callable[[], T]) -> T | Exception | None:
     except FileNotFoundError:
         return None
     except _CONTENT_ERRORS as error:
-        return SegmentError("unreadable", f"{where.path}: cannot be decoded ({error})")
+        return SegmentError("unreadable", f"{where.path} cannot be decoded ({error}); restore the file or drop it")
     except Exception as error:  # noqa: BLE001 - the boundary of one file: it waits, is reported and tried again
         return error
 

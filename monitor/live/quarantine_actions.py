@@ -94,7 +94,9 @@ def _handle(
         except FileNotFoundError:
             status, words = "gone", "removed from the list: the file no longer exists"
         except OSError as error:
-            raise StoreError(f"{name}: cannot be moved or removed ({error}); it stays in quarantine") from error
+            raise StoreError(
+                f"{name} cannot be moved or removed ({error}); check its permissions and try again"
+            ) from error
         store.execute(cursor, "quarantine_forget", path=name)
         about = f"{rows[0]['reason']}, {rows[0]['bytes']:,} bytes: {rows[0]['message']}"
         store.execute(cursor, "alert_audit_write", time=now, author=author, action=words, subject=name, words=about)
@@ -105,7 +107,7 @@ def _put_back(home: Home, file: Path, row: Row) -> None:
     target = home.path / row["origin"]
     _check_segment_place(home, target)
     if os.path.lexists(target):
-        raise ConfigurationError(f"{row['origin']}: a file of that name is already in the spool; check it first")
+        raise ConfigurationError(f"{row['origin']} already exists in the spool; move that file away and retry")
     file.lstat()  # what is gone needs no folder
     make_durable(target.parent)
     file.rename(target)

@@ -150,7 +150,7 @@ def _recall(memory: Memory, run: Run, source: Source) -> set[int]:
 
 def _past(run: Run) -> Past:
     if run.past is None:
-        raise ValueError(f"{run.name}: all its records are in memory")
+        raise ValueError(f"run {run.name!r} has no index of stored records; call meet() first")
     return run.past
 
 

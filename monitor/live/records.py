@@ -124,7 +124,7 @@ def statistics_of(structs: pa.ChunkedArray | pa.Array) -> tuple[NDArray[np.float
     if has.any():
         fields = array.drop_null().flatten()
         if any(column.null_count for column in fields):
-            raise ValueError("sufficient statistics lack a value")
+            raise ValueError("a training record has incomplete sufficient statistics; send all of them or none")
         values[has] = np.stack([ragged.floats(column) for column in fields], axis=1)
     return values, has
 

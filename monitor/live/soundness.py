@@ -95,7 +95,7 @@ def _check_required(segment: Segment) -> None:
     names = [name for name in _REQUIRED[segment.where.kind] if table[name].null_count == table.num_rows]
     if table.num_rows and names:
         raise SegmentError(
-            "columns", f"{segment.where.path}: no row has {', '.join(names)}; was it written by logprobe?"
+            "columns", f"{segment.where.path}: no row has {', '.join(names)}; write it with a logprobe collector"
         )
 
 

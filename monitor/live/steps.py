@@ -300,7 +300,7 @@ def _report(correction: str | None) -> dict[str, float | None] | None:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
+    raise ValueError(f"JSON does not allow {constant}; use null")
 
 
 def _number(value: Any) -> float | None:

@@ -53,7 +53,7 @@ class Parts:
     @property
     def _sequence(self) -> Trajectory:
         if self.sequence is None:
-            raise ValueError("the parts of a record that was read back are placed before it is compared")
+            raise ValueError("the parts of the record have no places yet; call place_parts() first")
         return self.sequence
 
     def spans(self, run: Run) -> Spans:

@@ -169,7 +169,7 @@ class Archive:
         ours = any(NAME.fullmatch(path.rpartition("/")[2]) for path in there)
         expected = sum(not self._deleted(_run_of(path)) for path in set(listed))
         if "" in waiting:
-            raise StoreError(f"{self.folder} cannot be listed ({waiting['']}); nothing in it was touched")
+            raise StoreError(f"{self.folder} cannot be listed ({waiting['']}); make it readable and start again")
         self._identity = identify(
             self._home, self.folder, ours=ours, expected=0 if waiting else expected, disk=self._disk
         )
@@ -549,7 +549,7 @@ class Archive:
         """Write a file durably."""
         run, path = content.stated["run"], content.path
         if self._deleted(run):
-            raise RunDeletedError(f"run {run!r} was deleted; nothing of it is kept")
+            raise RunDeletedError(f"run {run!r} was deleted; use another name for a new run")
         try:
             self.require()
             replace_file(self.folder / path, content.data, disk=self._disk)

@@ -37,16 +37,16 @@ def identify(home: Path, folder: Path, *, ours: bool, expected: int, disk: Disk 
     try:
         mine, theirs = _line(identity, disk), _line(mark, disk)
     except OSError as error:
-        raise StoreError(f"{folder} cannot be read ({error}); nothing in it was touched") from error
+        raise StoreError(f"{folder} cannot be read ({error}); make it readable and start again") from error
     if ours if mine is None else mine != theirs:  # a first start, perhaps cut short, has neither an id nor files
         raise StoreError(
-            f"{folder} belongs to another home, or is not mounted: {mark} and {identity} differ. Mount the folder of "
-            f"this home and start again. If its files are lost for good, move {identity} away"
+            f"{folder} belongs to another data directory, or is not mounted: {mark} and {identity} differ. Mount the "
+            f"archive of this data directory and start again. If its files are lost, move {identity} away"
         )
     if expected and not ours:
         raise StoreError(
-            f"{folder}: none of the {expected:,} known files is there; mount the folder and start again. If the files "
-            "are lost for good, delete the store as well"
+            f"{folder}: none of the {expected:,} known files exists; mount the folder and start again. If the files "
+            "are lost, delete the store as well"
         )
     wanted = mine or theirs or uuid.uuid4().hex
     try:
@@ -65,11 +65,11 @@ def require(folder: Path, identity: str, *, disk: Disk = DISK) -> None:
     try:
         theirs = _line(folder / MARK, disk)
     except OSError as error:
-        raise StoreError(f"{folder} cannot be read ({error}); nothing in it is touched") from error
+        raise StoreError(f"{folder} cannot be read ({error}); make it readable, and the service continues") from error
     if theirs != identity:
         raise StoreError(
             f"{folder} is no longer the folder that the service has opened: it was unmounted, renamed or removed. Put "
-            "it back, and the service goes on; records wait in the spool"
+            "it back, and the service continues; records stay in the spool"
         )
 
 

@@ -141,7 +141,7 @@ class Archiving:
         missing = [path.removeprefix(FOLDER) for path in listed if is_gone(self._home.path / path)]
         if missing and len(missing) == len(listed):
             raise StoreError(
-                f"{self._archive.folder}: none of the {len(listed):,} known files with tokens is there; put them back, "
+                f"{self._archive.folder}: none of the {len(listed):,} known files with tokens exists; put them back, "
                 "or delete the store and start again"
             )
         if missing:
@@ -307,7 +307,9 @@ class Archiving:
             with self._turn:
                 count = self._archive.compact(run)
         except OSError as error:
-            raise StoreError(f"files of run {run!r} could not be merged ({error}); they stay as they are") from error
+            raise StoreError(
+                f"files of run {run!r} could not be merged ({error}); check disk space and retry"
+            ) from error
         if count:
             self.note()
         return count
@@ -328,7 +330,9 @@ class Archiving:
                         rows = self._store.read(_ROWS[kind], keys)
                         tiers.reduce(self._archive, run, files, rows, self._counts(keys))
             except OSError as error:
-                raise StoreError(f"files of run {run!r} could not be reduced ({error}); they stay") from error
+                raise StoreError(
+                    f"files of run {run!r} could not be reduced ({error}); check disk space and retry"
+                ) from error
             self.note()
 
     def freeze(self, run: str, steps: Sequence[int]) -> None:
@@ -346,7 +350,9 @@ class Archiving:
                     files = [file for file in files if file.segments <= segments]
                     tiers.freeze(self._archive, run, files, rows, self._counts(_segments(files)))
             except OSError as error:
-                raise StoreError(f"steps of run {run!r} could not be frozen ({error}); they stay") from error
+                raise StoreError(
+                    f"steps of run {run!r} could not be frozen ({error}); check disk space and retry"
+                ) from error
             self.note()
 
     def _counts(self, segments: pa.Table) -> dict[str, Counts]:

@@ -48,7 +48,7 @@ class StoreBudget:
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for a negative limit."""
         if self.max_bytes is not None and self.max_bytes < 0:
-            raise ConfigurationError(f"the store's budget must not be negative: {self.max_bytes} bytes")
+            raise ConfigurationError(f"the store's budget is {self.max_bytes} bytes; use 0 or more")
 
 
 @dataclass(slots=True)

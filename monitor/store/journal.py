@@ -70,7 +70,9 @@ class Journal:
             elif tail:
                 self._disk.truncate(self.path, whole)
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be read ({error}); what users did is unknown") from error
+            raise StoreError(
+                f"{self.path} cannot be read ({error}). Recorded user actions are unknown; make it readable and retry"
+            ) from error
         self.damaged = [number for number, entry in enumerate(entries, 1) if entry is None]
         self._lines, self._size, self._torn = len(entries), whole, False
         return [entry for entry in entries if entry is not None]
@@ -89,7 +91,9 @@ class Journal:
         except OSError as error:
             with suppress(OSError):  # the next one tries again
                 self._repair()
-            raise StoreError(f"{self.path} cannot be written ({error}); nothing was done, try again") from error
+            raise StoreError(
+                f"{self.path} cannot be written ({error}). The action was not performed; check disk space and retry"
+            ) from error
         self._lines, self._size, self._torn = entry.number, self._size + len(line), False
         return entry
 

@@ -40,7 +40,9 @@ class RetentionPolicy:
         limits = {"max_bytes": self.max_bytes, "max_run_bytes": self.max_run_bytes}
         negative = [name for name, limit in limits.items() if limit is not None and limit < 0]
         if negative or (self.max_age is not None and self.max_age < timedelta(0)):
-            raise ConfigurationError(f"retention limits must not be negative: {', '.join(negative) or 'max_age'}")
+            raise ConfigurationError(
+                f"retention limits are negative: {', '.join(negative) or 'max_age'}; use 0 or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)

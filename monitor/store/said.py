@@ -82,7 +82,7 @@ class Said:
         if not (lines := self._journal.damaged):
             return []
         words = f"{self._journal.path}: {len(lines)} lines are damaged, the first of them line {lines[0]}; a new store would "
-        return [words + "not have what they say. Restore the file, or remove these lines"]
+        return [words + "lack their entries. Restore the file, or remove these lines"]
 
     def note(self, name: str, params: Mapping[str, Any], incoming: pa.Table | None) -> None:
         """Add a statement of the open transaction if `STATEMENTS` contains it."""
@@ -107,7 +107,7 @@ class Said:
         if entry.kind != KIND or entry.what.get("schema") != self._version:
             raise StoreError(
                 f"{self._journal.path}, line {entry.number}: written by another version of logprobe. Move the file "
-                "away to begin without what users did"
+                "away to start without the recorded user actions"
             )
         for name, params, rows in entry.what["of"]:
             if name == _FORGET:

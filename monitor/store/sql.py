@@ -200,7 +200,7 @@ def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
-        raise QueryError(f"one statement at a time, not {len(statements)}; run them one by one")
+        raise QueryError(f"the query has {len(statements)} statements; send one statement at a time")
     _check_reads(connection, statements[0])
     return statements[0].query
 
@@ -213,7 +213,7 @@ def _check_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statem
     ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [statement.query]).fetchall()
     tree = json.loads(text)
     if tree["error"]:
-        raise QueryError(f"the statement was rejected: {tree['error_message']}")
+        raise QueryError(f"the statement was rejected ({tree['error_message']}); correct it and retry")
     for node in _nodes(tree):
         _check_node(connection, node)
 

@@ -22,7 +22,7 @@ def statement(name: str) -> str:
         if (sql := _of_subject(subject).get(name)) is not None:
             return sql
         subject = subject.rpartition("_")[0]
-    raise QueryError(f"there is no stored query {name!r}")
+    raise QueryError(f"there is no stored query {name!r}; use a name from monitor/sql")
 
 
 @lru_cache(maxsize=1024)  # other processes ask by name, too

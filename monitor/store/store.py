@@ -127,7 +127,7 @@ class Store:
         rollback. `news`: true if it writes tables that jobs read, see `kept`.
         """
         if getattr(self._local, "writing", False):
-            raise StoreError("this thread already has an open transaction; transactions do not nest")
+            raise StoreError("this thread already has an open transaction; use its cursor")
         with self._writing:
             cursor = self._cursor("writer")
             self._local.writing = True
@@ -139,7 +139,7 @@ class Store:
             except duckdb.Error as error:
                 self._abandon(cursor)
                 raise StoreError(
-                    f"{self.home.database}: write failed and was rolled back ({one_line(error)})"
+                    f"{self.home.database}: write failed and was rolled back ({one_line(error)}); retry it"
                 ) from error
             except BaseException:
                 self._abandon(cursor)
@@ -312,7 +312,7 @@ class Store:
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database file. Raises `StoreError`."""
         if not self.try_checkpoint():
-            raise StoreError(f"{self.home.database}: no checkpoint while others read; it is repeated")
+            raise StoreError(f"{self.home.database}: reads prevent a checkpoint; retry it later")
 
     def try_checkpoint(self) -> bool:
         """Try a `checkpoint`. Return False if DuckDB refuses because of concurrent reads. Raises `StoreError`."""
@@ -325,7 +325,9 @@ class Store:
                     time.sleep(_CHECKPOINT_PAUSE)
                 except duckdb.Error as error:
                     self._recover(cursor)
-                    raise StoreError(f"{self.home.database}: checkpoint failed ({one_line(error)})") from error
+                    raise StoreError(
+                        f"{self.home.database}: checkpoint failed ({one_line(error)}); check disk space"
+                    ) from error
                 else:
                     return True
         return False
@@ -401,7 +403,7 @@ class Store:
 
     def _new_cursor(self) -> duckdb.DuckDBPyConnection:
         if self._closed:
-            raise StoreError(f"{self.home.database} is closed")
+            raise StoreError(f"{self.home.database} is closed; open the store again")
         if self._connection is None:  # an earlier attempt to reopen it has failed
             self._connection = self._connect(first=False)
         cursor = self._connection.cursor()
@@ -447,8 +449,8 @@ class Store:
             message = one_line(error)
             if any(phrase in message for phrase in _DAMAGE):
                 raise StoreDamagedError(
-                    f"{path} or its log is damaged ({message}); it is an index of the files beside it: move it and "
-                    f"{path.name}.wal away and start again, and it is made again"
+                    f"{path} or its log is damaged ({message}). Move it and "
+                    f"{path.name}.wal away and start again; the service rebuilds it from the archive"
                 ) from error
             raise StoreError(
                 f"cannot open {path}: {message}; close other programs that use it, or check its permissions"
@@ -476,7 +478,7 @@ class Store:
                 schema.check(connection, self.home)
                 if not views.are_current(connection):
                     raise StoreError(
-                        f"{self.home.database} was last served by other code, and reading does not adapt it. Start its "
+                        f"{self.home.database} was last served by other code, which a reader cannot update. Start its "
                         f"service once: logprobe up --home {self.home.path}"
                     )
             elif first:  # later, on a full disk, nothing needs to be written
@@ -485,7 +487,9 @@ class Store:
                 views.create(connection)
             _confine(connection, self.home)
         except duckdb.Error as error:
-            raise StoreError(f"cannot prepare {self.home.database}: {one_line(error)}") from error
+            raise StoreError(
+                f"cannot prepare {self.home.database} ({one_line(error)}); check disk space and start again"
+            ) from error
 
     def _close(self) -> None:
         """Close all cursors, since the instance and its file are released only with the last one."""

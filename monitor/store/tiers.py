@@ -52,5 +52,5 @@ def _segments_of(archive: Archive, run: str, files: Sequence[Merged], kinds: Seq
         for file in there
         if files
     ):
-        raise StoreError(f"files of run {run!r} have been reduced already, in part; merge them first")
+        raise StoreError(f"files of run {run!r} are partly reduced already; merge them first")
     return sorted(segments)

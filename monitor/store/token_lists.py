@@ -59,7 +59,7 @@ def _of_segments(store: Store, spooled: dict[str, str], keys: pa.Table) -> tuple
         except SegmentError:
             continue
         except OSError as error:
-            raise QueryError(f"{path}: cannot be read now ({error.strerror or error})") from error
+            raise QueryError(f"{path} cannot be read now ({error.strerror or error}); retry, or restore it") from error
         else:
             some = keys.filter(pc.equal(keys["segment_id"], segment))
             found.append(table.take(some["row"]).append_column("number", some["number"]))
@@ -77,4 +77,4 @@ def _is_whole(store: Store, place: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise QueryError(f"{path}: cannot be read now ({error.strerror or error})") from error
+        raise QueryError(f"{path} cannot be read now ({error.strerror or error}); retry, or restore it") from error

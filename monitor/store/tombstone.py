@@ -66,7 +66,9 @@ class Tombstones:
                 if name.startswith(".") and name.endswith(UNFINISHED):
                     self._disk.unlink(self._folder / name)
         except OSError as error:
-            raise StoreError(f"{self._folder} cannot be read ({error}); which runs are deleted is unknown") from error
+            raise StoreError(
+                f"{self._folder} cannot be read ({error}). The deleted runs are unknown; make it readable and start again"
+            ) from error
         self._by_run = {tombstone.run: tombstone for tombstone in found}
         self._loaded = True
 
@@ -90,7 +92,9 @@ class Tombstones:
         try:
             replace_file(path, json.dumps(asdict(tombstone)).encode(), disk=self._disk)
         except OSError as error:
-            raise StoreError(f"{path} cannot be written ({error}); the run was not deleted, try again") from error
+            raise StoreError(
+                f"{path} cannot be written ({error}). The run was not deleted; check disk space and permissions, then retry"
+            ) from error
         self._by_run[run] = tombstone
         return tombstone
 

@@ -265,5 +265,5 @@ def test_the_command_line_says_what_is_kept(home: Path) -> None:
 
 
 def test_a_budget_is_not_negative() -> None:
-    with pytest.raises(ConfigurationError, match="must not be negative"):
+    with pytest.raises(ConfigurationError, match="use 0 or more"):
         StoreBudget(-1)

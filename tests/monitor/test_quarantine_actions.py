@@ -106,7 +106,7 @@ def test_a_file_in_its_place_is_not_overwritten(store: Store) -> None:
     Ingester(store).run_once()
     where.path.write_bytes(b"another")
     name = f"{RUN}/{where.writer}/{where.path.name}"
-    with pytest.raises(ConfigurationError, match="already in the spool"):
+    with pytest.raises(ConfigurationError, match="already exists in the spool"):
         part(store, None).actions[RETRY].run({"file": name, "author": "ada"})  # type: ignore[arg-type]
     assert where.path.read_bytes() == b"another"
 

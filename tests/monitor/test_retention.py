@@ -202,7 +202,7 @@ def test_files_that_are_all_gone_at_once_are_not_forgotten(store: Store):
     fill(store, 1)
     for path in on_disk(store):
         (store.home.path / path).unlink()
-    with pytest.raises(StoreError, match="none of the 2 known files with tokens is there"):
+    with pytest.raises(StoreError, match="none of the 2 known files with tokens exists"):
         Retention(store, UNLIMITED).run_once()
 
 

@@ -21,7 +21,7 @@ FAULTS = {
     "`logprobe.duckdb` removed, or an older one put back": None,
     "The write-ahead log lost or cut": None,
     "The write-ahead log damaged": "is damaged",
-    "`archive/` not mounted, at the start or later": "belongs to another home, or is not mounted",
+    "`archive/` not mounted, at the start or later": "belongs to another data directory, or is not mounted",
     "`archive/` unmounted, or the home renamed or removed, under the service": "is no longer the folder that",
     "A copy of the home whose `archive/` is a link": "is in use by another process",
     "The home moved, with the service stopped": None,

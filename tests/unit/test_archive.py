@@ -352,7 +352,7 @@ def test_no_start_with_another_folder_and_nothing_is_touched(tmp_path: Path, the
     elif there == "an empty folder":
         archive.folder.mkdir()
     before = sorted(path for path in home.rglob("*"))
-    with pytest.raises(StoreError, match="another home, or is not mounted"):
+    with pytest.raises(StoreError, match="another data directory, or is not mounted"):
         Archive(home).open({file.path} if index == "kept" else ())
     assert sorted(path for path in home.rglob("*")) == before
 
@@ -364,7 +364,7 @@ def test_no_start_without_any_known_file(tmp_path: Path) -> None:
     path = archive.folder / file.path
     content = path.read_bytes()
     path.unlink()
-    with pytest.raises(StoreError, match="none of the 1 known files is there; mount"):
+    with pytest.raises(StoreError, match="none of the 1 known files exists; mount"):
         Archive(tmp_path).open({file.path})
     assert Archive(tmp_path, deleted=lambda run: run == RUN).open({file.path}) == {}  # they were to go
     path.write_bytes(content)

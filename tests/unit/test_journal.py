@@ -115,7 +115,7 @@ def test_what_could_not_be_written_was_not_done_and_leaves_nothing(
     journal = Journal(tmp_path, disk=Failing(*disk))
     journal.open()
     for _ in range(failures):
-        with pytest.raises(StoreError, match="nothing was done"):
+        with pytest.raises(StoreError, match="The action was not performed"):
             journal.append("silence", {"id": "refused"})
     assert journal.append("silence", {"id": "done"}).number == 1
     again = Journal(tmp_path)
@@ -130,7 +130,7 @@ def test_a_journal_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> No
         def read(self, path: Path, *, last: int | None = None) -> bytes:
             raise OSError(errno.EIO, "refused", str(path))
 
-    with pytest.raises(StoreError, match="what users did is unknown"):
+    with pytest.raises(StoreError, match="Recorded user actions are unknown"):
         Journal(tmp_path, disk=Unreadable()).open()
 
 

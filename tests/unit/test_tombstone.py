@@ -175,7 +175,7 @@ def test_no_deletion_without_a_durable_tombstone(tmp_path: Path) -> None:
             raise OSError(errno.ENOSPC, "full", str(path))
 
     before = home.of(RUN)
-    with pytest.raises(StoreError, match="the run was not deleted"):
+    with pytest.raises(StoreError, match="The run was not deleted"):
         home.deletion(Full()).delete(RUN, "a user")
     assert home.of(RUN) == before
     assert Tombstones(tmp_path).all() == []
@@ -196,5 +196,5 @@ def test_which_runs_are_deleted_must_be_known(tmp_path: Path) -> None:
         def names(self, folder: Path) -> list[str]:
             raise OSError(errno.EIO, "refused", str(folder))
 
-    with pytest.raises(StoreError, match="which runs are deleted is unknown"):
+    with pytest.raises(StoreError, match="The deleted runs are unknown"):
         Tombstones(tmp_path, disk=Unreadable()).load()

@@ -110,7 +110,7 @@ def _parsed(text: str, name: str) -> Recipe:
     try:
         recipe = Recipe.model_validate(yaml_text.plain(text, name))
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{name} is invalid YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"{name} is invalid YAML ({' '.join(str(error).split())}); correct it") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its top"
