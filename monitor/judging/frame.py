@@ -29,10 +29,10 @@ Steps = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Column:
-    """A group column as codes.
+    """Group column in coded form.
 
     Attributes:
-        codes: place of each row's value among `values` [R]; −1 where it was not recorded.
+        codes: index of each row's value in `values` [R], −1 where it was not recorded.
         values: distinct values.
     """
 
@@ -57,11 +57,11 @@ class Column:
         return cls(codes.astype(np.intp).ravel(), tuple(known.tolist()))
 
     def where(self, keep_R: Bools) -> Column:
-        """Return some of the rows."""
+        """Return the selected rows."""
         return Column(self.codes[keep_R], self.values)
 
     def and_later(self, later: Column) -> Column:
-        """Return the rows of both."""
+        """Return the rows of both columns."""
         values = tuple(dict.fromkeys([*self.values, *later.values]))
         codes = np.array([*(values.index(value) for value in later.values), -1], np.intp)  # the last one is −1
         return Column(np.concatenate([self.codes, codes[later.codes]]), values)
@@ -73,7 +73,7 @@ class Column:
         return known
 
     def isin(self, values: Iterable[object]) -> Bools:
-        """Return which rows have one of these values [R]."""
+        """Return a mask of the rows with one of these values [R]."""
         wanted = set(values)
         chosen = np.array([value in wanted for value in self.values] + [False], np.bool_)  # the last one is −1
         inside: Bools = chosen[self.codes]
@@ -129,7 +129,7 @@ class Strata:
     c_an: Floats
 
     def where(self, keep_R: Bools) -> Strata:
-        """Return some of the rows."""
+        """Return the selected rows."""
         if keep_R.all():
             return self
         return Strata(
@@ -144,7 +144,7 @@ class Strata:
         return self.where(np.isin(self.step, steps))
 
     def and_later(self, later: Strata) -> Strata:
-        """Return the rows of both."""
+        """Return the rows of both tables."""
 
         def column(table: Strata, name: str) -> Column:
             return table.groups.get(name) or Column(np.full(len(table.step), -1, np.intp), ())
@@ -154,24 +154,24 @@ class Strata:
         return Strata(**both, groups={name: column(self, name).and_later(column(later, name)) for name in names})
 
     def is_value(self, column: str, value: object) -> Bools:
-        """Return which rows have a value in a group column [R], none if the column was not recorded."""
+        """Return a mask of the rows with a value in a group column [R], all false if the column was not recorded."""
         found = self.groups.get(column)
         return np.zeros(len(self.step), np.bool_) if found is None else found.isin((value,))
 
     def known(self, column: str) -> Bools:
-        """Return which rows have any value in a group column [R]."""
+        """Return a mask of the rows with any value in a group column [R]."""
         found = self.groups.get(column)
         return np.zeros(len(self.step), np.bool_) if found is None else found.known
 
     @cached_property
     def own(self) -> Bools:
-        """Rows of tokens that are not known to be older than the trainer's weights [R]."""
+        """Mask of the rows whose tokens are not known to be older than the trainer's weights [R]."""
         fresh: Bools = ~(self.lag > 0)
         return fresh
 
     @cached_property
     def alike(self) -> Strata:
-        """Rows of one weight lag: 0 or unknown, or the lag of most tokens where hardly any token has that."""
+        """Rows of one weight lag: 0 or unknown, or the most frequent lag if hardly any token has the former."""
         return self.where(of_one_lag(self.lag, self.tokens))
 
     @cached_property
@@ -181,7 +181,7 @@ class Strata:
         return steps
 
     def by_step(self, steps: Steps, sums: str = "sum_k3") -> Floats:
-        """Return the mean of K3 (or of another sum) at each of these steps [G], all of which have tokens."""
+        """Return the mean of K3 (or of another sum) at each of these steps [G]. All must have tokens."""
         some = self.within(steps)
         index = np.searchsorted(steps, some.step)
         rates: Floats = np.bincount(index, getattr(some, sums), len(steps)) / np.bincount(
@@ -215,7 +215,7 @@ class Strata:
 def strata_of(
     step_N: Steps, lag_N: Floats, sequence_N: NDArray[np.intp], d_N: Floats, groups: Mapping[str, Column]
 ) -> Strata:
-    """Sum log-ratios by step, lag and group columns.
+    """Return sums of log-ratios by step, lag and group columns.
 
     Args:
         step_N: optimizer step of each token.
@@ -258,7 +258,7 @@ def _sums(key_N: NDArray[np.intp], values_N: NDArray[np.float64], keys: int) -> 
 
 
 def strata_of_steps(series: Series) -> Strata:
-    """Return steps of which only their sums are known."""
+    """Return steps with known totals but no groups."""
     measured = series["n"] > 0
 
     def column(name: str) -> Floats:
@@ -280,11 +280,11 @@ def strata_of_steps(series: Series) -> Strata:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Tokens with group columns of their own, as arrays [N].
+    """Tokens with their group columns, as arrays [N].
 
     Attributes:
         step: optimizer step.
-        lag: weight lag, NaN if unknown.
+        lag: weight lag.
         sequence: number of the token's sequence, unique in the run.
         d: log-ratio t − r, all finite.
         groups: group columns by name.
@@ -314,8 +314,7 @@ class Placed:
 
     @property
     def uneven(self) -> bool:
-        """Return whether some values of a column hold most of K3 in few tokens: without it `strata` need not be
-        made."""
+        """True if some values of a column hold most of K3 in few tokens. Otherwise, `strata` is not needed."""
         return any(self._is_uneven(column) for column in self.groups.values())
 
     def _is_uneven(self, column: Column) -> bool:
@@ -338,7 +337,7 @@ class Pair:
     Attributes:
         step: optimizer step [G].
         k3: mean K3 [G], NaN if it was not measured.
-        first_pass: true if the trainer's weights have not moved when it is measured, so that the ratio must be 1.
+        first_pass: true if K3 is measured before the trainer's weights change, so that the ratio must be 1.
     """
 
     step: Steps
@@ -348,7 +347,7 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Everything that is known of a run when it is judged.
+    """Data about a run for one judgement.
 
     Attributes:
         series: sums by step, oldest first.
@@ -359,16 +358,16 @@ class Frame:
         readings: fingerprints of weights.
         joins: counts of sequences and tokens that do not match.
         growth: state of the growth tracker after the last step.
-        recorded: sample of tokens as it was recorded; None if no tokens are kept.
-        replicas: names of the replicas that the sample has codes for.
+        recorded: sample of tokens as recorded, or None if no tokens are kept.
+        replicas: names of the replicas in the order of the sample's codes.
         pairs: other pairs by name ("update", "reference").
-        independent: whether two processes computed the two sides; None if unknown.
-        replay: routes of a mixture of experts, as they were sampled and as they were trained.
+        independent: true if two processes computed the two sides, or None if unknown.
+        replay: sampled and trained routes of a mixture of experts.
         run: name of the run.
-        settings: what decides log-probs, by name; empty if too little is recorded to call another setup the same.
-        remembered: K3 of known-good runs of this setup, or of a similar one; None if there are none.
-        setups: first step and name of each setup that the engines had; empty if they had one.
-        history: sums of all steps up to the last one; None if `series` begins with the run.
+        settings: settings that decide log-probs, by name, empty if too few are recorded to compare setups.
+        remembered: K3 of known-good runs of this setup, or of a similar one, or None without any.
+        setups: first step and name of each engine setup, empty if there was only one.
+        history: sums of all steps up to the last one, or None if `series` begins with the run.
     """
 
     series: Series
@@ -423,7 +422,7 @@ class Frame:
 
     @cached_property
     def now(self) -> Strata:
-        """Rows of today: the last steps."""
+        """Rows of the last steps, called today."""
         return self.strata.within(windows(self.measured)[1])
 
     @cached_property
@@ -434,7 +433,7 @@ class Frame:
 
     @cached_property
     def today(self) -> Frame:
-        """The last steps alone. A fault that began late is a small part of the whole window."""
+        """Frame of the last steps alone, in which a fault that began late is more visible."""
         return replace(self.within(windows(self.series.step)[1]), history=None)
 
     def within(self, steps: Steps) -> Frame:
@@ -451,13 +450,13 @@ class Frame:
 
     @cached_property
     def older(self) -> bool:
-        """Return whether hardly any token may be of the trainer's own weights."""
+        """True if hardly any token can be of the trainer's own weights."""
         alike = self.strata.alike
         return bool(alike.n) and bool((alike.lag > 0).all())
 
     @cached_property
     def versions_known(self) -> bool:
-        """Return whether the weight lag of most tokens is known."""
+        """True if the weight lag of most tokens is known."""
         known = self.strata.where(np.isfinite(self.strata.lag)).n
         return known >= number("most") * self.strata.n > 0
 

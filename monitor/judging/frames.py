@@ -1,11 +1,12 @@
-"""Frames of live runs, kept from step to step: what a new step adds is read, and nothing else.
+"""Cached frames of live runs, to which only new steps are added.
 
-Rows of steps and records of weights are appended, and growth goes on from where it stood some steps ago. A step that
-was computed again is read again; one from further back, or another configuration, makes the whole frame be read again.
+New rows of steps and records of weights are appended, and the growth rule continues from its state some steps ago. A
+step that was computed again is read again. An older changed step, or a new configuration, causes a new read of the
+whole frame.
 
-Raw tokens are looked at when the judgement by sums becomes another one. Without that they are looked at once the run is
-a tenth longer, as the sample is of the whole run, and a step more changes little of it; while nothing is open, after as
-many steps as today's window has, at the latest. A look at the tokens reads everything again.
+Raw tokens are read when the judgement by sums changes. Otherwise they are read once the run is a tenth longer, because
+the sample covers the whole run and one more step changes little. While no finding is open, the limit is the number of
+steps in today's window. A read of tokens also reads the whole frame again.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ _QUIET: Final = frozenset({"healthy", "calibrating", "no_data"})
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A run as it was looked at last.
+    """State of a run at its last judgement.
 
     Attributes:
-        frame: of all steps, without tokens.
-        revision: of the run's newest step then.
-        records: numbers of configurations and of fingerprints of weights that the frame knows.
-        essence: what the sums alone said then.
+        frame: frame of all steps, without tokens.
+        revision: revision of the run's newest step at that time.
+        records: numbers of configurations and of weight fingerprints in the frame.
+        essence: essence of the judgement by sums.
         growth: growth rule as of `settled`.
-        settled: number of steps that it has followed.
-        whole: number of steps when everything was read, and tokens were looked at.
-        diagnosis: what everything said.
+        settled: number of steps that the growth rule has followed.
+        whole: number of steps at the last read of tokens.
+        diagnosis: full diagnosis of that read.
     """
 
     frame: Frame
@@ -73,10 +74,10 @@ class Look:
     """Request to judge a run that has news.
 
     Attributes:
-        run: its name.
+        run: name of the run.
         revision: revision of its newest step.
         accepted: causes that the operator accepts.
-        whole: true to read everything again.
+        whole: true to read the whole frame again.
     """
 
     run: str
@@ -89,7 +90,7 @@ class Frames:
     """Frames of the live runs of one store. A run belongs to one thread at a time."""
 
     def __init__(self) -> None:
-        """Keep no frame yet."""
+        """Set up without cached frames."""
         self._kept: dict[str, _Kept] = {}
         self._turn = threading.Lock()
 
@@ -134,20 +135,20 @@ class Frames:
 
 
 def _holds(whole: int, judgement: Judgement) -> int:
-    """Return the number of steps for which a look at the tokens remains valid while the judgement by sums stays."""
+    """Return the number of steps for which a read of tokens stays valid while the judgement by sums is the same."""
     tenth = max(AGAIN, whole // AGAIN)
     is_quiet = judgement.verdict in _QUIET and judgement.layer == "none"
     return max(tenth, min(whole, WINDOW)) if is_quiet else tenth
 
 
 def _essence(judgement: Judgement) -> object:
-    """Return the parts of a judgement whose change requires a new look."""
+    """Return the parts of a judgement whose change requires a new read of tokens."""
     causes = frozenset((f.cause, f.urgency, f.accepted is not None) for f in judgement.findings if f.named)
     return judgement.verdict, judgement.layer, judgement.advice, judgement.level.status, causes
 
 
 def _carried(full: DiagnosisDocument, plain: DiagnosisDocument) -> DiagnosisDocument:
-    """Return a diagnosis with today's numbers of growth and level."""
+    """Return a diagnosis with the current numbers of growth and level."""
     level, now = full["level"], plain["level"]
     if level is not None and now is not None:
         level = {
@@ -209,7 +210,7 @@ def _steps_before(known: _Kept, first: int) -> int:
 
 
 def _with(known: _Kept, first: int, news: Series, strata: Strata) -> Frame:
-    """Return the frame with all that is known of the steps from `first` on."""
+    """Return the frame extended by the data of the steps from `first` on."""
     frame = known.frame
     series = frame.series.within(frame.series.step[frame.series.step < first]).and_later(news)
     growth = known.growth.copy().follow(
@@ -224,7 +225,7 @@ def _with(known: _Kept, first: int, news: Series, strata: Strata) -> Frame:
 
 
 def _settled(frame: Frame) -> tuple[Tracker, int]:
-    """Return the growth rule as of the last step that is not likely to be computed again."""
+    """Return the growth rule as of the last step that is unlikely to be computed again."""
     count = max(len(frame.series) - _SETTLED, 0)
     steps, k3 = frame.series.step[:count].tolist(), frame.series.k3[:count].tolist()
     return begun(frame.setup, frame.setups).follow(steps, k3, frame.setups[1:]), count

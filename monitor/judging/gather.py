@@ -1,4 +1,4 @@
-"""Read a frame from a store: everything by stored queries, and one bounded sample of raw tokens."""
+"""Read a frame from a store, with stored queries and one bounded sample of raw tokens."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def series_of(source: Source, run: str, first: int | None = None, last: int | No
 
 
 def series_of_runs(source: Source, wanted: Mapping[str, Steps]) -> dict[str, Series]:
-    """Read sums by step of several runs, of each the steps of a window: one statement costs as much as all."""
+    """Read sums by step of several runs within their windows. One statement for all runs costs as much as for one."""
     firsts = [first for first, _ in wanted.values()]
     known = [first for first in firsts if first is not None]
     table = queries.diagnosis_steps(
@@ -144,7 +144,7 @@ def series_of_runs(source: Source, wanted: Mapping[str, Steps]) -> dict[str, Ser
 
 
 def _by_run(table: pa.Table, runs: Iterable[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Part a table that is sorted by run: the rows of each of some runs, without that column."""
+    """Split a table that is sorted by run into the rows of each run, without that column."""
     names = table["run"].to_pylist()
     table = table.drop_columns(["run"])
     for run in runs:
@@ -175,12 +175,12 @@ def growth_of(source: Source, run: str, steps: Sequence[int], values: Iterable[f
 
 
 def begun(setup: Setup, setups: Sequence[Change]) -> Tracker:
-    """Return the growth rule at the beginning of a run of this setup."""
+    """Return the growth rule at the start of a run with this setup."""
     return Tracker(band=band_of(setup), setup=setups[0][1] if setups else None)
 
 
 def _strata(source: Source, run: str, series: Series) -> Strata:
-    """Read sums of the run's beginning, of today, and of steps evenly between."""
+    """Read sums of the run's beginning, of today, and of evenly spaced steps between."""
     measured = series.step[series["n"] > 0]
     if not len(measured):
         return strata_of_steps(series)
@@ -236,7 +236,7 @@ def _independent(joins: Joins) -> bool | None:
 
 
 def _on_their_way(source: Source, run: str, series: Series) -> Collection[int]:
-    """Read which steps may still get records of the engine."""
+    """Return the steps that may still receive records of the engine."""
     if not series.total("unseen"):
         return ()
     steps: list[int] = queries.diagnosis_steps_on_their_way(source, run=run)["step"].to_pylist()
@@ -285,8 +285,10 @@ def readings_of(source: Source, run: str) -> Readings:
 
 
 def weights_of_runs(source: Source, known: Mapping[str, Weights]) -> dict[str, Weights]:
-    """Return what is said of the weight versions of several runs: what is known, and what is newer, or may have been
-    said otherwise since by a mark that came late."""
+    """Return the weight versions of several runs.
+
+    Known records are kept except the newest, which late marks may have changed. These and new records are read.
+    """
     before = {run: _settled(weights.records) for run, weights in known.items()}
     after = [records[-1].time if records else None for records in before.values()]
     table = queries.diagnosis_weights(source, runs=list(known), after=after)
@@ -295,7 +297,7 @@ def weights_of_runs(source: Source, known: Mapping[str, Weights]) -> dict[str, W
 
 
 def _settled(records: tuple[WeightRecord, ...]) -> tuple[WeightRecord, ...]:
-    """Return the records that are older than what may still be said of the newest."""
+    """Return the records that are old enough for no late mark to change them."""
     if not records or (last := records[-1].time) is None:
         return ()
     return tuple(record for record in records if record.time is not None and record.time <= last - _LATE)
@@ -304,7 +306,7 @@ def _settled(records: tuple[WeightRecord, ...]) -> tuple[WeightRecord, ...]:
 def _sample(
     source: Source, run: str, series: Series, versions: Versions
 ) -> tuple[Tokens | None, tuple[Placed, ...], tuple[str, ...]]:
-    """Read at most about `SAMPLE_TOKENS` tokens, spread evenly over the steps, their places and replicas."""
+    """Read about `SAMPLE_TOKENS` tokens at most, spread evenly over the steps, with their places and replicas."""
     steps, parts = _plan(series)
     if not steps:
         return None, (), ()
@@ -322,7 +324,7 @@ def _replay(source: Source, run: str, series: Series) -> Replay:
 
 
 def _plan(series: Series) -> tuple[list[int], int]:
-    """Return the steps to sample, and the number of parts of their sequences, of which one is read."""
+    """Return the steps to sample, and the number of parts of their sequences. One part is read."""
     tokens = series["n_expected"]
     if not len(series) or not tokens.sum():
         return [], 1

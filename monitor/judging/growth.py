@@ -1,12 +1,12 @@
-"""Is K3 growing, since which step, and how fast? A rule over a run's own past.
+"""Detect growth of K3, its onset and its rate, by a rule over a run's own past.
 
 The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration. Growth is a recent
-median that stays above multiples of it (see `GrowthRule`). The baseline follows a rise that is as slow as entropy's or
-a curriculum's; and within the band that the setup is reported to have, only what doubles soon is growth. All windows
-count measured steps; a step without a value fills none. The rule only sees change: a run that is wrong from its first
-step on is healthy by its own standard, and what says so are the causes and the absolute bands of the judgement.
+median that stays above multiples of it (see `GrowthRule`). The baseline follows a slow rise, as entropy or a curriculum
+causes. Within the reported band of the setup, only a fast doubling is growth. All windows count measured steps and skip
+steps without a value. The rule detects only change. A run that is wrong from its first step on is healthy by its own
+standard. The causes and the absolute bands of the judgement detect such a run.
 
-Lines through noisy series say how steep (Theil–Sen), and where they began to rise.
+Theil–Sen lines through the noisy series give the slope and the onset of the rise.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LONGEST: Final = max(RULE.growing.short, RULE.growing.long, RULE.critical.short
 
 
 class _Latch:
-    """State of a threshold, raised or not, and the number of steps in a row for which the opposite has been true."""
+    """State of a threshold, raised or not, and the number of consecutive steps with the opposite condition."""
 
     def __init__(self) -> None:
         self.raised, self._streak = False, 0
@@ -52,13 +52,13 @@ class _Latch:
 
 
 class Tracker:
-    """The rule, step by step. Values inside are log K3. Not to be shared between threads."""
+    """Growth rule, step by step. Internal values are log K3. Not safe to share between threads."""
 
     def __init__(self, *, band: float | None = None, setup: str | None = None) -> None:
-        """Start a run.
+        """Set up the rule for the start of a run.
 
         Args:
-            band: K3 up to which the setup is as others report it, or None if unknown.
+            band: upper end of the setup's reported K3, or None if unknown.
             setup: setup of the engines at the first step, or None if unknown.
         """
         self._band = None if band is None else math.log(max(band, RULE.floor))
@@ -70,7 +70,8 @@ class Tracker:
         self._forget(count=0, baseline=None)
 
     def _forget(self, *, count: int, baseline: float | None) -> None:
-        """Begin again with a baseline, or to calibrate one. `count`: measured steps of this configuration."""
+        """Reset the state with a given baseline, or without one for a new calibration. `count`: measured steps so
+        far."""
         self._count, self._baseline = count, baseline
         self._recent: list[tuple[int, float]] = []
         self._blocks: list[tuple[int, float]] = []  # first step and median
@@ -78,14 +79,14 @@ class Tracker:
         self._since: int | None = None
 
     def copy(self) -> Self:
-        """Return a tracker that goes on from here, too."""
+        """Return an independent copy of the tracker."""
         return deepcopy(self)
 
     def follow(self, steps: Sequence[int], values: Sequence[float | None], changes: Sequence[Change] = ()) -> Self:
-        """Take the next steps and return the tracker.
+        """Process the next steps and return the tracker.
 
         Args:
-            steps: ascending.
+            steps: next steps, ascending.
             values: K3 of each step, None or NaN if it was not measured.
             changes: first steps of new engine setups among these steps, ascending.
         """
@@ -112,7 +113,7 @@ class Tracker:
         )
 
     def _recalibrate(self, step: int, setup: str | None) -> None:
-        """Give the run a new normal with a new setup, or that of the same setup before."""
+        """Switch to the baseline of a new setup, or to the stored one of an earlier setup."""
         if self._setup is not None and self._baseline is not None:
             self._baselines[self._setup] = self._baseline
         baseline = None if setup is None else self._baselines.get(setup)
@@ -143,7 +144,7 @@ class Tracker:
         self._blocks = self._blocks[-max(_BLOCKS, RULE.calibrate_to // RULE.block) :]
 
     def _calibrate(self) -> None:
-        """Freeze the baseline at its time, or before a rise that is critical already would become part of it."""
+        """Freeze the baseline at its step, or earlier if a critical rise would otherwise become part of it."""
         normal = [value for _, value in self._blocks[RULE.calibrate_from // RULE.block :]]
         before = normal[: -_LONGEST // RULE.block]
         if self._count >= RULE.calibrate_to:
@@ -154,7 +155,7 @@ class Tracker:
                 self._baseline = None
 
     def _followed(self, baseline: float) -> float:
-        """Return the rise of the baseline towards the recent level, no faster than healthy change.
+        """Return the rise of the baseline towards the recent level, limited to a healthy rate.
 
         It is 0 while K3 clearly rises faster, since a baseline that follows growth hides it.
         """
@@ -184,15 +185,14 @@ class Tracker:
         return above and not self._as_others()
 
     def _as_others(self) -> bool:
-        """Return whether K3 is within the band of its setup and does not double soon: higher than it was, and no more
-        than others have."""
+        """Return whether K3 is within the band of its setup and does not double soon."""
         lately = [value for _, value in self._recent[-RULE.growing.short :]]
         if self._band is None or median(lately) > self._band:
             return False
         return ramp([value for _, value in self._blocks[-_TREND_BLOCKS:]]) < math.log(2) * RULE.block / RULE.fast
 
     def _ratio(self, window: int) -> float | None:
-        """Return the median of the last `window` measured steps over the baseline, or None without either."""
+        """Return the median of the last `window` measured steps over the baseline, or None if either is missing."""
         if self._baseline is None or len(self._recent) < window:
             return None
         return math.exp(median(value for _, value in self._recent[-window:]) - self._baseline)
@@ -205,7 +205,7 @@ class Tracker:
         return "critical" if self._critical.raised else "growing" if self._growing.raised else "healthy"
 
     def _doubling(self) -> tuple[float | None, tuple[float, float | None] | None]:
-        """Return the steps in which K3 doubles at present, by the blocks since the onset, and the interval."""
+        """Return the current doubling time of K3 in steps, by the blocks since the onset, and its interval."""
         blocks = [block for block in self._blocks if block[0] >= (self._since or 0)][-_TREND_BLOCKS:]
         slope = theil_sen(*zip(*blocks, strict=True)) if len(blocks) >= _FEWEST_BLOCKS else None
         late = theil_sen(*zip(*blocks[-_LATE_BLOCKS:], strict=True)) if len(blocks) > _LATE_BLOCKS else None
@@ -245,7 +245,7 @@ def _pace(interval: tuple[float, float | None] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """Change of y per unit of x, and the interval that holds the true one with the confidence asked for."""
+    """Change of y per unit of x, and its confidence interval."""
 
     value: float
     low: float
@@ -253,14 +253,14 @@ class Slope:
 
 
 def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope | None:
-    """Return the median of the slopes between all pairs of points; x and y of shape [n].
+    """Return the median of the slopes between all pairs of points, with x and y of shape [n].
 
-    Up to 29 % of the points may be anything without moving it far. Source, also of the interval: Sen, Estimates of the
-    Regression Coefficient Based on Kendall's Tau, JASA 63 (1968). The interval takes the points as independent: thin
-    out, or take blocks of, what is autocorrelated.
+    Up to 29 % of the points may be arbitrary without a large effect. Source, also of the interval: Sen, Estimates of
+    the Regression Coefficient Based on Kendall's Tau, JASA 63 (1968). The interval assumes independent points. Thin out
+    autocorrelated data, or use blocks.
 
     Returns:
-        None with fewer than 3 points or fewer than 3 different x.
+        The slope, or None with fewer than 3 points or fewer than 3 different x.
 
     >>> theil_sen([0, 1, 2, 3, 4], [1, 3, 5, 7, 99]).value
     2.0
@@ -279,20 +279,19 @@ def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope 
 
 
 def _reach(points: int, confidence: float) -> float:
-    """Return the number of ordered slopes that the interval spans: z times the standard deviation of Kendall's S."""
+    """Return half the width of the interval in ordered slopes: z times the standard deviation of Kendall's S."""
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     return z * math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
 
 
 def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
-    """Return the step where a series that was level began to rise: the bend of the best line of the form level, then
-    rising.
+    """Return the step where a level series began to rise, from the best fit of a level followed by a line.
 
     Args:
-        blocks: first step and median of each block, steps ascending; the last ones are known to lie higher.
+        blocks: first step and median of each block, steps ascending. The last ones must lie higher.
 
     Returns:
-        A step at which a block begins; None with fewer than three blocks, or where nothing rises.
+        The first step of a block, or None with fewer than three blocks or without a rise.
     """
     if len(blocks) < _FEWEST:
         return None
@@ -305,7 +304,7 @@ def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
 
 
 def ramp(values: ArrayLike) -> float:
-    """Return the slope per point, at its end, of a series that was level and rises.
+    """Return the final slope per point of a level series that rises.
 
     It is 0 if a jump between two levels fits about as well, or if the rise explains less than half of the variance.
 
@@ -326,7 +325,7 @@ def ramp(values: ArrayLike) -> float:
 
 
 def _fitted(shapes_BN: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the least-squares factor of each shape, and the sum of squares that it leaves; `y` is centred."""
+    """Return the least-squares factor of each shape, and the residual sum of squares. `y` must be centred."""
     x = shapes_BN - shapes_BN.mean(axis=1, keepdims=True)
     factor = x @ y / (x * x).sum(axis=1)
     return factor, float(y @ y) - factor * (x @ y)

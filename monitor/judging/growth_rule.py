@@ -1,4 +1,4 @@
-"""The rule by which growth of K3 is judged, see `growth`."""
+"""Settings of the rule that judges the growth of K3, see `growth`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ K3: Final = "backend.k3_kl"  # the metric that is judged
 class Threshold:
     """One degree of growth: the medians of the last `short` and `long` steps exceed multiples of the baseline.
 
-    It is raised after `confirm` such steps in a row, and withdrawn after `clear_steps` steps in a row whose short
-    median is below `clear_ratio` times the baseline.
+    It is raised after `confirm` such steps in a row. It is withdrawn after `clear_steps` consecutive steps with a short
+    median below `clear_ratio` times the baseline.
     """
 
     short: int
@@ -30,17 +30,18 @@ class GrowthRule:
     """Windows in measured steps, counted from the first step of a configuration.
 
     Attributes:
-        calibrate_from: first step of the baseline: what comes before is start-up.
-        calibrate_to: the step with which the baseline freezes.
-        block: steps of a block; a median of so many is immune to single spikes.
-        quantile: of the block medians, that is the baseline.
-        floor: K3 below it counts as this: the lower end of healthy dense models; what moves below it is rounding.
-        follows: steps in which the baseline may double after it was set, as entropy and longer answers move K3.
-        steady: most steps in which K3 doubles in a steady rise that the baseline does not follow.
-        fast: most steps in which K3 doubles for growth to count within the range of its setup.
-        blind: after so many steps in a row without a value there is no verdict.
-        growing: when K3 is growing.
-        critical: when it has grown so far that the run is in danger.
+        calibrate_from: first step of the baseline, after the start-up.
+        calibrate_to: step at which the baseline freezes.
+        block: steps of a block, enough for a median that is immune to single spikes.
+        quantile: quantile of the block medians that defines the baseline.
+        floor: minimum of K3, the lower end of healthy dense models. Smaller values are rounding noise and count as
+            this.
+        follows: shortest doubling time of the baseline in steps, since entropy and longer answers move K3.
+        steady: longest doubling time in steps of a steady rise that the baseline does not follow.
+        fast: longest doubling time in steps that counts as growth within the range of the setup.
+        blind: number of consecutive steps without a value after which there is no verdict.
+        growing: threshold of the verdict "growing".
+        critical: threshold of the verdict "critical".
     """
 
     calibrate_from: int = 20

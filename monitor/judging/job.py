@@ -1,9 +1,8 @@
-"""The diagnosis stage: judges runs that have news, keeps the latest diagnosis of each, and notes when it becomes
-another.
+"""Diagnosis stage: judges runs with news, keeps the latest diagnosis of each, and records changes.
 
-A live run is judged at every step, from what is kept of it in memory (`frames`): some hundredths of a second of
-processor time. An ended run is judged whole, after its last step, and then rests until something changes: data, what is
-accepted, an experiment. Whose turn it is, is decided in `monitor.service.turns`.
+A live run is judged at every step from cached frames (`frames`), in some hundredths of a second of processor time. An
+ended run is judged from all data after its last step. It is judged again only after a change of data, acceptances or
+experiments. `monitor.service.turns` decides the order of the runs.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Essence = tuple[str, str, frozenset[tuple[str, bool]]]
 
 
 class DiagnosisStage:
-    """Keeps the tables ``diagnoses``, ``diagnosis_changes`` and ``known_levels``. One per store."""
+    """Writer of the tables ``diagnoses``, ``diagnosis_changes`` and ``known_levels``. One per store."""
 
     name = "diagnosis"
     reads = ("step_summaries", "acceptances", "experiments")
@@ -55,8 +54,10 @@ class DiagnosisStage:
         now: Callable[[], datetime] | None = None,
         armed: Callable[[str], bool] = lambda _run: False,
     ) -> None:
-        """Set up the stage. `now`: time source, or None for the store's. `armed`: returns whether a correction of a run
-        may be switched."""
+        """Set up the stage. `now`: time source, or None for the store's.
+
+        `armed`: returns whether a correction of a run may be switched.
+        """
         self._store = store
         self._now = now or store.time.now
         self._armed = armed
@@ -69,13 +70,15 @@ class DiagnosisStage:
         return as_of(queries.diagnosis_due(self._store.kept), self._now())
 
     def due(self, row: Row) -> Priority:
-        """Return the priority of a run; armed ones come first."""
+        """Return the priority of a run. Armed runs come first."""
         first, armed = row["diagnosed_at"] is None, self._armed(row["run"])
         return priority(live=row["live"], armed=armed, awaited=row["awaited"], first=first)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Diagnose and write. Return the numbers of changed diagnoses and of armed runs. Raises `StoreError` and
-        `QueryError`."""
+        """Judge runs and write the results. Return the numbers of changed diagnoses and of armed runs.
+
+        Raises `StoreError` and `QueryError`.
+        """
         at = self._now()  # what is accepted from now on is not in it
         found = list(self._look(rows))
         before = self._essences_of([row["run"] for row in rows])
@@ -99,7 +102,7 @@ class DiagnosisStage:
         return {"changes": len(changed), "armed": sum(self._armed(row["run"]) for row in rows)}
 
     def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
-        """Judge live runs together from kept frames, and others one by one from the store."""
+        """Judge live runs together from cached frames, and others one by one from the store."""
         accepted = accepted_by_run(self._store)
         looks = [
             Look(row["run"], row["revision"], accepted.get(row["run"], ()), whole=row["awaited"])
@@ -147,7 +150,9 @@ def _row(row: Row, document: DiagnosisDocument, at: datetime) -> dict[str, Any]:
 
 
 def essence(document: DiagnosisDocument) -> Essence:
-    """Return the parts of a diagnosis whose change is news: verdict, layer, credible and accepted causes. Numbers
-    change at every step."""
+    """Return the parts of a diagnosis whose change is news: verdict, layer, credible and accepted causes.
+
+    Numbers change at every step and are not included.
+    """
     causes = ((f["cause"], f["accepted"] is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
     return document["verdict"], document["layer"], frozenset(causes)

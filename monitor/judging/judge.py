@@ -1,4 +1,4 @@
-"""Judge a frame: first where, then why, then what to do."""
+"""Judge a frame: place of the mismatch, its cause, and the remedy."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
 
 
 def _without(frame: Frame, found: list[Finding]) -> Frame:
-    """Return the frame without the steps of faults that hid everything else, and are over."""
+    """Return the frame without the steps of past faults that hid all other evidence."""
     over = [(f.since, f.until) for f in found if f.signature.hides and f.since is not None and f.until is not None]
     keep = np.ones(len(frame.series), np.bool_)
     for since, until in over:
@@ -81,7 +81,7 @@ def _without(frame: Frame, found: list[Finding]) -> Frame:
 
 
 def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place | None) -> list[Finding]:
-    """Run the tests whose causes need numbers."""
+    """Run the tests whose causes need statistics."""
     if any(finding.hides for finding in counted_found):
         return []
     shape, trainer = _distributions(frame)
@@ -109,16 +109,16 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
 
 
 def _distributions(frame: Frame) -> tuple[Finding | None, Finding | None]:
-    """Return a wrong distribution, and a trainer that varies by itself, which moves E[ρ], too."""
+    """Return a wrong distribution, and a non-deterministic trainer, which moves E[ρ] as well."""
     shape = distribution(frame)
     trainer = varies(frame) if shape is None or shape.cause in _BY_RATIO else None
     return (None if trainer is not None and trainer.named else shape), trainer
 
 
 def _beside(frame: Frame, shape: Finding) -> list[Finding]:
-    """Return a wrong distribution with its share, and what contrasts name in the mismatch that it leaves.
+    """Return a wrong distribution with its share, and the contrasts in the remaining mismatch.
 
-    Without tokens that share a context the whole mismatch is contrasted.
+    Without tokens that share a context, the whole mismatch is contrasted.
     """
     left = _without_scale(frame)
     if left is None or not frame.now.k3 > 0:
@@ -137,7 +137,7 @@ def _times(share: float | None, part: float) -> float | None:
 
 
 def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | None:
-    """Name weights that did not arrive: by labels without a load, or by a rise that follows the updates missed."""
+    """Name weights that did not arrive, by labels without a load, or by a rise that follows the missed updates."""
     versions = set(without_load(frame))
     lies = labels_lie(rest.all, tuple(versions))
     if lies is not None:
@@ -160,7 +160,7 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
 
 
 def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:
-    """Say that some steps differ from all others, where no test names the cause."""
+    """Return an unknown cause if some steps differ from all others."""
     odd = odd_steps(rest.all.alike, far(frame))
     if odd is None:
         return []
@@ -170,7 +170,7 @@ def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:
 
 
 def _kept_since(frame: Frame, rest: Rest) -> Finding | None:
-    """Name a prefix cache that updates cleared, and from some step on kept, while K3 rose."""
+    """Name a prefix cache that updates cleared at first and kept later, while K3 rose."""
     since, rows = frame.weights.kept_since, rest.all.alike
     if since is None or not rows.where(rows.is_value("cached", value=True)).n > number("most") * rows.n:
         return None
@@ -181,7 +181,7 @@ def _kept_since(frame: Frame, rest: Rest) -> Finding | None:
 
 
 def _recurring(frame: Frame) -> Finding | None:
-    """Name updates that fingerprints say were missed again and again."""
+    """Name updates that fingerprints show as missed repeatedly."""
     versions = frame.readings.recurring
     if not versions:
         return None
@@ -189,7 +189,7 @@ def _recurring(frame: Frame) -> Finding | None:
 
 
 def _by_power(frame: Frame, rows: Strata, sure: Confidence) -> Finding | None:
-    """Name updates that stopped arriving where K3 of most tokens grows like a power of their number."""
+    """Name updates that stopped arriving, if K3 of most tokens grows like a power of their number."""
     shape = shape_of(rows)
     if shape is None or shape.step is None or shape.kind != "power" or frame.older:
         return None
@@ -201,14 +201,14 @@ def _by_power(frame: Frame, rows: Strata, sure: Confidence) -> Finding | None:
 
 
 def _concerned(frame: Frame, at: int | None = None) -> float:
-    """Return the share of the tokens that a rise since `at` concerns; None: since the run's beginning."""
+    """Return the share of tokens that a rise since `at` affects, or since the run's beginning for None."""
     whole = frame.series if frame.history is None else frame.history
     first, now = windows(frame.measured) if at is None else (whole.step[whole.step < at], whole.step[whole.step >= at])
     return concerned(gap_of(whole.within(first)), gap_of(whole.within(now)))
 
 
 def _of_few(frame: Frame, at: int | None = None) -> bool:
-    """Return whether a rise concerns a part of the tokens alone, of whichever column."""
+    """Return whether a rise affects only a part of the tokens, in whichever column."""
     return _concerned(frame, at) < number("place_wide")
 
 
@@ -218,7 +218,7 @@ def _of(rows: Strata, versions: set[int]) -> np.ndarray[tuple[int], np.dtype[np.
 
 
 def _by_records(frame: Frame) -> str:
-    """Return the cause of a rise of all requests that the engine's records name: a kept cache or kept requests."""
+    """Return the cause of a rise of all requests according to the engine's records: a kept cache or kept requests."""
     rows, n = frame.strata, max(frame.strata.n, 1)
     flying = rows.where(rows.is_value("in_flight", value=True))
     if recorded(frame, "inflight_stale_kv") and flying.n > number("fewest"):
@@ -228,7 +228,10 @@ def _by_records(frame: Frame) -> str:
 
 
 def _without_scale(frame: Frame) -> Strata | None:
-    """Return the mismatch that one temperature and each context's normaliser leave, where tokens share a context."""
+    """Return the mismatch that remains after one temperature and each context's normaliser.
+
+    Returns None if no tokens share a context.
+    """
     siblings = None if frame.tokens is None else siblings_of(frame.tokens.fresh)
     if siblings is None:
         return None
@@ -243,7 +246,7 @@ def _without_scale(frame: Frame) -> Strata | None:
 
 
 def _lag(frame: Frame, rest: Rest) -> Finding | None:
-    """Name weight lag where older tokens have a larger K3 than those of the trainer's own weights."""
+    """Name weight lag if older tokens have a larger K3 than those of the trainer's own weights."""
     fewest = number("fewest")
     old, fresh = (rest.now.where(rest.now.lag > 0), rest.now.where(rest.now.lag == 0))
     if old.n < fewest:
@@ -272,7 +275,7 @@ def _lag(frame: Frame, rest: Rest) -> Finding | None:
 
 
 def _made(window: Strata, rest: Rest) -> dict[float, float]:
-    """Return K3 that each lag adds to the numerics of a window."""
+    """Return the K3 that each lag adds to the numerics of a window."""
     own, first = window.where(window.own), rest.first.where(rest.first.own)
     base = own.k3 if own.n >= number("fewest") else first.k3 if first.n >= number("fewest") else 0.0
     lags = np.unique(window.lag[window.lag > 0]).tolist()
@@ -280,7 +283,7 @@ def _made(window: Strata, rest: Rest) -> dict[float, float]:
 
 
 def _own_grew(rest: Rest) -> bool:
-    """Return whether K3 at one and the same lag grew."""
+    """Return whether K3 grew among tokens of equal lag."""
     fewest, now, first = number("fewest"), rest.now, rest.first
     ratios = [
         now.where(now.lag == lag).k3 / max(first.where(first.lag == lag).k3, number("least_k3"))
@@ -291,10 +294,10 @@ def _own_grew(rest: Rest) -> bool:
 
 
 def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Finding | None:
-    """Name a policy that drifts among tokens that no finding explains.
+    """Name a drifting policy if no finding explains the growth.
 
-    It is inferred only where weight updates are known to arrive: by loads or fingerprints, or because a drift fits
-    better than updates that stopped.
+    The finding is inferred only if weight updates are known to arrive. Loads or fingerprints prove that, or a drift
+    that fits better than missed updates.
     """
     shape, trend = shape_of(rest.all), frame.growth.verdict
     if trend not in GROWS and (shape is None or shape.kind == "level" or shape.ratio < number("growth_ratio")):
@@ -322,7 +325,7 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
 
 
 def _growth_part(frame: Frame, rest: Rest, found: list[Finding]) -> tuple[float, bool]:
-    """Return the part of the growth that no finding explains, and whether it is too little to name."""
+    """Return the part of the growth that no finding explains, and whether it is too small to name."""
     grown = frame.now.k3 - frame.first.k3
     rest_grown = max(0.0, rest.now.k3 - rest.first.k3) if rest.now.n and rest.first.n else 0.0
     explained = sum(finding.growth or 0.0 for finding in found)
@@ -337,7 +340,7 @@ def _growth_part(frame: Frame, rest: Rest, found: list[Finding]) -> tuple[float,
 
 
 def _jumps(shape: Shape | None, rest: Rest) -> bool:
-    """Return whether K3 rose within a few steps, which a drift does not."""
+    """Return whether K3 rose within a few steps, unlike a drift."""
     if shape is None or shape.step is None:
         return False
     return abrupt(*logs(rest.all), shape.step)
@@ -347,7 +350,7 @@ def _jumps(shape: Shape | None, rest: Rest) -> bool:
 
 
 def _excluded(found: list[Finding], frame: Frame, facts: Facts) -> list[Finding]:
-    """Turn findings that the record excludes into "unknown"; noise that it excludes is dropped."""
+    """Turn findings that the record excludes into "unknown". Drop excluded noise."""
     kept: list[Finding] = []
     for finding in found:
         fact = facts.excluding(finding.signature.excluded_by) if finding.confidence < Confidence.CERTAIN else None
@@ -375,10 +378,10 @@ def _once(found: list[Finding]) -> list[Finding]:
 
 
 def _counted_against(finding: Finding, fact: str) -> bool:
-    """Return whether a finding rests on the very records that the fact is read from, or shows what they cannot exclude.
+    """Return whether a finding is stronger than the fact that excludes it.
 
-    A load may bring old weights. It excludes them only where K3 follows a power law, which updates that are too small
-    to be seen make as well. A mode that the engine states is refuted by the temperature that its log-probs lack.
+    A recorded load may have brought old weights. It excludes missed updates only if K3 follows a power law, which
+    updates too small to detect also produce. A stated mode of log-probs is refuted if their temperature is missing.
     """
     known = finding.confidence >= Confidence.KNOWN
     return (fact == "processed_logprobs" and known) or (
@@ -387,7 +390,7 @@ def _counted_against(finding: Finding, fact: str) -> bool:
 
 
 def _told(frame: Frame, place: Place | None, grown: Place | None) -> Place | None:
-    """Return the place to report: within the range of a setup some tokens are always noisier than others."""
+    """Return the place to report. Within the range of a setup, some tokens are always noisier than others."""
     if place is None or _beyond_range(frame, place):
         return place or grown
     narrow = place.tokens <= number("place_tokens") and place.k3 >= number("place_within") * place.others
@@ -399,10 +402,10 @@ def _beyond_range(frame: Frame, place: Place) -> bool:
 
 
 def _here(frame: Frame, found: list[Finding], place: Place | None, grown: Place | None) -> list[Finding]:
-    """Say where an unexplained mismatch is: "unknown: here, since then".
+    """Add the place to an unexplained mismatch, as in "unknown: here, since then".
 
-    A place whose column is that of a named cause is that cause's. A place whose K3 is within the range of the setup is
-    reported and changes nothing, unless all of the growth is in one place.
+    A place whose column belongs to a named cause is added to that cause. A place within the range of the setup is only
+    reported, unless all of the growth is in it.
     """
     if place is None or (grown is not None and not _beyond_range(frame, place)):
         place = grown
@@ -425,7 +428,7 @@ def _here(frame: Frame, found: list[Finding], place: Place | None, grown: Place 
 
 
 def _contradicted(finding: Finding) -> bool:
-    """Return whether a place of another column speaks against a cause: it would concern all tokens, or those of its
+    """Return whether a place in another column contradicts a cause, which would affect all tokens or those of its
     column."""
     return finding.signature.kind in ("fault", "growth") and finding.confidence <= Confidence.INFERRED
 
@@ -434,7 +437,7 @@ def _contradicted(finding: Finding) -> bool:
 
 
 def _pairs(frame: Frame) -> list[Finding]:
-    """Judge the level of each other pair: to the reference, and of the ratio at the first pass."""
+    """Judge the level of the other pairs: trainer to reference, and the ratio at the first pass."""
     high: list[Finding] = []
     for name, pair in frame.pairs.items():
         measured = np.isfinite(pair.k3)
@@ -452,7 +455,7 @@ def _pairs(frame: Frame) -> list[Finding]:
 
 
 def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement:
-    """Say that equal bits are no measurement: one array may have been recorded twice."""
+    """Return a judgement without a measured level. Equal bits may mean that one array was recorded twice."""
     whole = identical(frame)
     since = frame.start if whole else frame.today.start
     stated = declared(frame)
@@ -481,7 +484,7 @@ def _concluded(
     facts: Facts,
     accepted: Sequence[Acceptance],
 ) -> Judgement:
-    """Weigh the findings and conclude."""
+    """Weigh the findings and return the judgement."""
     found, unexplained = _shared([*found, *_beyond(found, frame, level, accepted)], frame, level)
     found = sorted((_weighed(f, frame, level, accepted) for f in (*found, *_pairs(frame))), key=_order)
     deciding = [f for f in found if f.named and f.urgency != "informational"]
@@ -505,7 +508,7 @@ def _concluded(
 
 
 def _shared(found: list[Finding], frame: Frame, level: Level) -> tuple[list[Finding], float | None]:
-    """Give noise its share of K3, up to the level of the numerics. Return the unexplained share, too.
+    """Assign noise its share of K3, up to the level of the numerics. Return the unexplained share, too.
 
     The share is unknown next to a wrong distribution, whose part of K3 is unknown.
     """
@@ -536,14 +539,14 @@ def _beyond(found: list[Finding], frame: Frame, level: Level, accepted: Sequence
 
 
 def _material(finding: Finding) -> bool:
-    """Return whether a finding makes enough of K3, or of its growth, to be acted on."""
+    """Return whether the share of a finding in K3, or in its growth, is large enough to act on."""
     if finding.share is None:
         return True
     return max(finding.share, finding.most or 0.0, finding.growth or 0.0) >= number("material")
 
 
 def _order(finding: Finding) -> tuple[int, bool, float, int, int]:
-    """Sort by urgency, then by share of K3, then as the table does."""
+    """Return a sort key: urgency, then share of K3, then the order of the table."""
     share = 1.0 if finding.share is None else max(finding.share, finding.growth or 0.0)
     return (
         _URGENCIES.index(finding.urgency),
@@ -597,7 +600,7 @@ def _urgency_of_lag(finding: Finding, level: Level, by_trend: Urgency) -> Urgenc
 
 
 def _layer(frame: Frame, found: list[Finding], deciding: list[Finding], level: Level) -> Layer | Literal["none"]:
-    """Return the layer of the strongest findings; "unknown" if a mismatch is unexplained."""
+    """Return the layer of the strongest findings, or "unknown" if a mismatch is unexplained."""
     strong = [f for f in deciding if f.vetoes] or [f for f in deciding if f.urgency == "act"] or deciding
     named: list[Layer] = [layer for layer in LAYERS if any(f.layer == layer for f in strong)]
     if strong and strong[0].cause == UNKNOWN:
@@ -621,7 +624,7 @@ def _lived_with(found: Iterable[Finding]) -> bool:
 def _advice(
     frame: Frame, found: list[Finding], deciding: list[Finding], layer: str, facts: Facts
 ) -> tuple[Advice, str]:
-    """Advise a correction only for growth or lag, without any fault, with proof that weights arrive."""
+    """Advise a correction only for growth or lag, without any fault and with proof that weights arrive."""
     if any(f.vetoes for f in found):
         return "do_not_enable", "veto"
     objective = [f for f in deciding if f.layer == "objective" and f.urgency == "act"]
@@ -637,7 +640,7 @@ def _advice(
 
 
 def _verdict(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -> Verdict:
-    """Return the overall state: never healthy while a finding, the level or the trend says otherwise."""
+    """Return the overall state. It is healthy only if no finding, level or trend contradicts."""
     found = list(found)
     trend = "healthy" if frame.growth.verdict in GROWS and _lived_with(found) else frame.growth.verdict
     acting = any(f.named and f.urgency == "act" and f.layer != "objective" for f in found)

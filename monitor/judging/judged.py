@@ -1,9 +1,7 @@
-"""Progress of the judgement of a run, and whether it is in time: what must be known wherever a verdict is shown or
-acted on.
+"""Progress of a run's judgement, required by every display of a verdict and every action on one.
 
-The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Records
-that wait in the spool are of steps that the store does not have yet: a run whose records have waited there for more
-than these seconds is not judged in time either.
+A live run should be judged at most ten steps, or two seconds if that is longer, after its newest step. Records in the
+spool belong to steps that the store does not have yet. A run whose records have been there for longer is late, too.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ SECONDS: Final = 2.0  # likewise
 
 
 def is_in_time(steps: int, seconds: float, spooled: float) -> bool:
-    """Return whether a judgement still speaks for its run after `steps` later steps, the first of them `seconds` old.
+    """Return whether a judgement is current after `steps` later steps, the first of which is `seconds` old.
 
-    `spooled`: seconds for which records have waited in the spool, 0 for none. The promise holds for live runs only, and
-    an ended run that is behind is not judged either.
+    `spooled`: age in seconds of records in the spool, or 0 for none. The limit applies to live runs. An ended run with
+    unjudged steps is late.
     """
     return (steps <= STEPS or seconds <= SECONDS) and spooled <= SECONDS
 
 
 class JudgedDocument(TypedDict):
-    """A `JudgedAsOf` in JSON, with its sentence."""
+    """JSON form of a `JudgedAsOf`, with its sentence."""
 
     run: str
     live: bool
@@ -48,15 +46,13 @@ class JudgedAsOf:
     """Progress of the judgement of one run.
 
     Attributes:
-        run: which one.
-        live: whether its steps are still coming.
-        newest_step: of which there are records.
-        judged_step: newest step that the judgement of the run stands for; None: it is not judged yet.
+        run: name of the run.
+        live: true while new steps arrive.
+        newest_step: newest step with records.
+        judged_step: newest judged step, or None before the first judgement.
         steps_behind: steps after `judged_step`.
-        seconds_behind: since the first of these was recorded: its way through spool and ingest counts; 0: there is
-            none.
-        spooled_seconds: for how long the oldest of its records has waited in the spool; 0: none does for more than
-            `SECONDS`.
+        seconds_behind: seconds since the first of these was recorded, including spool and ingest, or 0 without any.
+        spooled_seconds: age of the run's oldest record in the spool, or 0 if below `SECONDS`.
     """
 
     run: str
@@ -69,12 +65,12 @@ class JudgedAsOf:
 
     @property
     def in_time(self) -> bool:
-        """See `is_in_time`."""
+        """Return whether the run is judged in time, see `is_in_time`."""
         return is_in_time(self.steps_behind, self.seconds_behind, self.spooled_seconds)
 
     @property
     def sentence(self) -> str | None:
-        """Sentence for the run's verdict, or None if it is judged in time."""
+        """Return the sentence for the run's verdict, or None if the run is judged in time."""
         if self.in_time:
             return None
         since = "not judged yet" if self.judged_step is None else f"not judged since step {self.judged_step}"

@@ -29,7 +29,7 @@ MARGIN: Final = 2.0  # times what a cause explained when it was accepted, where 
 
 
 def digits(value: float) -> float:
-    """Return a number with the digits that sums over tokens keep, in whatever order a database adds them."""
+    """Return a number rounded to the digits that do not depend on the order of a sum."""
     return float(f"{value:.9g}")
 
 
@@ -39,11 +39,11 @@ class Growth:
 
     Attributes:
         verdict: state as of the last step.
-        since_step: onset as estimated at detection, or None unless growing or critical.
+        since_step: onset estimated at detection, or None unless growing or critical.
         baseline: K3 of the run's own normal, or None while calibrating.
-        ratio: the last short median over the baseline.
+        ratio: ratio of the last short median to the baseline.
         doubling_steps: steps in which K3 doubles at present, or None if it does not grow or that is unknown.
-        doubling_interval: 95 % interval of it. The upper end is None if growth may have stopped.
+        doubling_interval: 95 % interval of `doubling_steps`. The upper end is None if growth may have stopped.
         reasons: sentences behind the verdict.
     """
 
@@ -70,7 +70,7 @@ class Growth:
 
     @classmethod
     def of(cls, document: GrowthDocument) -> Self:
-        """Build it from its JSON-ready form."""
+        """Build the object from its JSON-ready form."""
         interval = document["doubling_interval"]
         return cls(
             verdict=document["verdict"],
@@ -85,7 +85,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting whose value differs from known-good runs of a similar setup, None for not recorded or null."""
+    """A setting that differs from known-good runs of a similar setup. A value is None if not recorded or null."""
 
     setting: str
     then: str | None
@@ -93,24 +93,22 @@ class Difference:
 
     @property
     def words(self) -> str:
-        """Its name and both values."""
+        """Return the setting's name and both values as text."""
         then, now = ("not recorded" if value is None else value for value in (self.then, self.now))
         return f"{self.setting} ({then} then, {now} now)"
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Levels of known-good runs of the same setup, or of one that differs in few settings; see
-    `logprobe.monitor.judging.memory`.
+    """Levels of known-good runs of the same setup, or of a similar one; see `logprobe.monitor.judging.memory`.
 
     Attributes:
-        runs: how many.
-        low: the least K3 that one of them had, at its beginning or end, of tokens that the trainer's own weights
-            sampled.
-        high: the most.
-        median: of them.
-        differs: settings with another value; empty: it is the same setup.
-        comparable: whether no level is expected to be another one for what differs.
+        runs: number of runs.
+        low: lowest K3 of these runs at their beginning or end, of tokens that the trainer's own weights sampled.
+        high: highest K3.
+        median: median K3.
+        differs: settings with another value, empty for the same setup.
+        comparable: true if the differing settings are not expected to change the level.
     """
 
     runs: int
@@ -165,12 +163,12 @@ class Acceptance:
 
     Attributes:
         cause: identifier, see `logprobe.monitor.judging.signatures`.
-        because: the reason, in the words of who accepted it.
-        up_to: K3 that the cause may explain (absolute); None: `MARGIN` times what it explained when it was accepted.
-        by: who accepted it; None: not known.
-        at: when, ISO 8601 in UTC; None: not known.
-        source: where it was said.
-        was: K3 that the cause explained when it was accepted; None: not known then, as in a policy for runs to come.
+        because: reason in the user's words.
+        up_to: K3 that the cause may explain (absolute), or None for `MARGIN` times the K3 at acceptance.
+        by: user who accepted it, or None if unknown.
+        at: time of acceptance, ISO 8601 in UTC, or None if unknown.
+        source: origin of the acceptance.
+        was: K3 that the cause explained at acceptance, or None if unknown, as in a policy for future runs.
     """
 
     cause: str
@@ -182,11 +180,10 @@ class Acceptance:
     was: float | None = None
 
     def limit(self, first: float | None = None) -> float | None:
-        """Return K3 up to which the cause is accepted, or None if without limit.
+        """Return the K3 up to which the cause is accepted, or None for no limit.
 
         Args:
-            first: K3 that it explained in the run's first steps: the reference where neither a limit nor `was` is
-                known.
+            first: K3 that the cause explained in the run's first steps, used if neither a limit nor `was` is known.
 
         >>> Acceptance("low_precision", "bf16 by choice", was=1e-3).limit()
         0.002
@@ -222,8 +219,8 @@ class Place:
     """Group of tokens that holds most of K3.
 
     Attributes:
-        columns: group columns and their values that make up the place.
-        share: of today's K3.
+        columns: group columns with the values that define the place.
+        share: share of today's K3.
         tokens: share of today's tokens.
         k3: mean K3 of the place.
         others: mean K3 of all other tokens.
@@ -248,17 +245,17 @@ class Finding:
         cause: row of the table of signatures; "unknown" if no test names one.
         confidence: strength of the evidence.
         since: first step concerned, or None if unknown.
-        until: last step concerned, if it is over; None if it is not.
-        share: of today's K3 that it makes, or None if unknown.
+        until: last step concerned, or None if the fault continues.
+        share: share of today's K3, or None if unknown.
         least: lower end of the interval of `share`, or None if unknown.
-        most: upper end of it.
+        most: upper end of that interval.
         growth: share of the growth since the run's beginning, or None if unknown.
-        k3: K3 that it adds today.
-        place: place it is confined to, or None if it is not confined.
+        k3: K3 that the cause adds today.
+        place: place of the affected tokens, or None if not confined.
         evidence: numbers by name, for the reader.
-        urgency: what follows for the operator.
-        vetoes: no correction may be switched on beside it.
-        accepted: by whom and why it was accepted, where it still is.
+        urgency: urgency for the operator.
+        vetoes: true if it forbids a correction.
+        accepted: valid acceptance with its author and reason, or None.
     """
 
     cause: str
@@ -278,7 +275,7 @@ class Finding:
 
     @property
     def signature(self) -> Signature:
-        """Row of the table."""
+        """Row of the cause in the table of signatures."""
         return SIGNATURES[self.cause]
 
     @property
@@ -288,26 +285,26 @@ class Finding:
 
     @property
     def hides(self) -> bool:
-        """True if nothing else can be judged next to it."""
+        """True if the finding prevents all other judgements."""
         return self.signature.hides and self.until is None
 
     @property
     def named(self) -> bool:
-        """Return whether a test that only this cause passes, a record or a count names it."""
+        """Return whether the cause is named by a record, a count, or a test that only this cause passes."""
         return self.confidence >= Confidence.INFERRED
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """K3 of the numerics beside the range that such a setup is reported to have.
+    """K3 of the numerics compared with the reported range of the setup.
 
     Attributes:
-        k3: K3 of tokens of one weight version, before it grew; None if it is not measured.
+        k3: K3 of tokens of one weight version before any growth, or None if not measured.
         low: lower end of the range.
         high: upper end of the range.
         status: comparison of both.
-        source: who reports the range.
-        settled: whether known-good runs of the same setup, and nothing else, say that the level is normal.
+        source: report behind the range.
+        settled: true if only known-good runs of the same setup show that the level is normal.
     """
 
     k3: float | None
@@ -319,7 +316,7 @@ class Level:
 
     @property
     def beyond(self) -> bool:
-        """True if it exceeds the reported range of the setup, or of all setups for an unknown one."""
+        """True if the level exceeds the reported range of the setup, or of all setups for an unknown one."""
         unlike_any = self.status == "unknown set-up" and self.k3 is not None and self.k3 > self.high
         return self.status in ("above", "far above") or unlike_any
 
@@ -330,11 +327,11 @@ class Judgement:
 
     Attributes:
         verdict: overall state.
-        layer: layer at fault; "none" if there is nothing to act on.
+        layer: layer at fault, or "none" if no action is needed.
         since: first step concerned, or None if unknown or nothing is wrong.
         where: place that holds most of K3, or None if the mismatch is spread.
         findings: most urgent first, within an urgency by share of K3.
-        advice: whether to switch a correction on.
+        advice: advice on a correction.
         reason: one word for `advice`: "veto", "weights unproven", "unknown", "growth", "lag", "nothing".
         level: level of K3.
         unexplained: share of today's K3 that no finding explains, or None if unknown.

@@ -1,4 +1,4 @@
-"""Compare the level of K3 with the range reported for such a setup."""
+"""Compare the level of K3 with the range reported for the setup."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def grids(frame: Frame) -> tuple[float, float]:
 
 
 def expected(frame: Frame) -> tuple[float, float, bool]:
-    """Return the lowest and highest K3 reported for such a setup, and whether the setup is unknown."""
+    """Return the lowest and highest K3 reported for the setup, and whether the setup is unknown."""
     rows, nothing = _rows(frame)
     return min(row.low for row in rows), max(row.high for row in rows), nothing
 
 
 def _rows(frame: Frame) -> tuple[list[Prior], bool]:
-    """Return the rows of the level table that may be this setup's, and whether nothing of the setup is known."""
+    """Return the rows of the level table that may match the setup, and whether the setup is fully unknown."""
     traits = _traits(frame.setup, *_heads(frame))
     if traits.experts and frame.replay.measured and frame.replay.exact:
         traits = replace(traits, experts=False)  # what is left with the same experts is what a dense model has
@@ -57,11 +57,11 @@ class Traits:
 
     @property
     def nothing(self) -> bool:
-        """Return whether nothing narrows what to expect: without a precision no row is more likely than another."""
+        """Return whether no part narrows the expected range. Without a precision, all rows are equally likely."""
         return self.engine is None and self.trainer is None and not self.quantized
 
     def fits(self, row: Prior) -> bool:
-        """Return whether a row of the level table may be this setup's."""
+        """Return whether a row of the level table may match the setup."""
         return (
             row.quantized == self.quantized
             and (row.experts is None or self.experts is None or row.experts == self.experts)
@@ -82,7 +82,7 @@ def _traits(setup: Setup, engine_head: str | None = None, trainer_head: str | No
 
 
 def _heads(frame: Frame) -> tuple[str | None, str | None]:
-    """Return the dtypes of both sides' logits by their grid, None if it does not tell."""
+    """Return the dtypes of both sides' logits by their grid, None if inconclusive."""
     engine, trainer = ("bfloat16" if share > number("grid_share") else None for share in grids(frame))
     return engine, trainer
 
@@ -105,18 +105,19 @@ def setup_of(frame: Frame) -> dict[str, str | None]:
 
 
 def band_of(setup: Setup) -> float | None:
-    """Return K3 up to which every possible setup of the run is as reported, or None if unknown.
+    """Return the K3 that no possible setup of the run exceeds according to reports, or None if unknown.
 
-    It excuses growth, and an unknown part excuses none: without a recorded architecture a model may be dense.
+    The band excuses growth, and an unknown part of the setup excuses none. Without a recorded architecture, a model may
+    be dense.
     """
     traits = _traits(setup)
     return None if traits.nothing else min((row.high for row in PRIORS if traits.fits(row)), default=None)
 
 
 def far(frame: Frame) -> float:
-    """Return the K3 from which on a mismatch is beyond its setup's range.
+    """Return the smallest K3 that exceeds the range of the setup.
 
-    Of an unknown setup it is that of dense bf16: a test that asks for more than noise of this size asks for it first.
+    For an unknown setup, the range of dense bf16 applies. Tests that need a larger mismatch check it separately.
     """
     _, high, nothing = expected(frame)
     return number("above") * (number("dense") if nothing else high)
@@ -180,14 +181,14 @@ def numerics(frame: Frame) -> float | None:
 
 
 def identical(frame: Frame) -> bool:
-    """Return whether both sides have the same bits in nearly every token of at least two steps."""
+    """Return whether both sides have the same bits in nearly all tokens of at least two steps."""
     n = frame.series.total("n")
     steps = int(np.sum(frame.series["n"] > 0)) if len(frame.series) else 0
     return steps >= number("identical_steps") and frame.series.total("n_same") >= number("identical_share") * n > 0
 
 
 def bits_may_agree(frame: Frame) -> bool:
-    """Return whether equal bits can be the result of two computations: both in float32, or batch-invariant kernels."""
+    """Return whether two computations can give equal bits: both in float32, or with batch-invariant kernels."""
     setup = frame.setup
     invariant = any(bool(value) for value in setup.engine("batch_invariant"))
     full = bool(setup.engine("dtype")) and all(str(d).lower() in FULL_DTYPES for d in setup.engine("dtype"))
@@ -212,7 +213,7 @@ def _precision(dtype: str) -> Precision | None:
 
 
 def in_words(level: LevelDocument | None) -> str:
-    """Compare the level with its setup in words. An unknown level is not called normal."""
+    """Return a sentence that compares the level with the setup. An unknown level is not called normal."""
     if level is None or level["numerics"] is None:
         return "K3 of tokens that the trainer's own weights sampled is not known, so neither is whether it is normal"
     k3, status, memory = f"{level['numerics']:.2g}", level["status"], level["remembered"]
@@ -229,7 +230,7 @@ def in_words(level: LevelDocument | None) -> str:
 
 
 def _among(k3: float) -> str:
-    """Say which kinds of setup are reported to have it."""
+    """Return the kinds of setup that are reported to have the level."""
     dense, most = number("dense"), max(row.high for row in PRIORS)
     if k3 <= dense:
         return f"usual for dense bf16 (at most {round_number(dense)}), high for float32"

@@ -37,12 +37,12 @@ class Mean:
 
     @property
     def z(self) -> float:
-        """Standard errors from 0; 0 where the error is unknown: nothing follows from it."""
+        """Distance from 0 in standard errors, or 0 if the error is unknown."""
         return self.value / self.error if self.error > 0 and math.isfinite(self.error) else 0.0
 
 
 def from_sums(n: float, total: float, *, c_nn: float, c_xx: float, c_xn: float, sequences: int) -> Mean:
-    """Mean of a sum over sequences Σx / Σn, error by the ratio estimator: √(Σ(x − mean·n)²·S/(S−1)) / Σn.
+    """Return the mean Σx / Σn of sums over sequences, with the ratio estimator's error √(Σ(x − mean·n)²·S/(S−1)) / Σn.
 
     `c_nn`, `c_xx`, `c_xn`: sums over sequences of n², x² and x·n.
 
@@ -59,14 +59,13 @@ def from_sums(n: float, total: float, *, c_nn: float, c_xx: float, c_xn: float, 
 
 
 def off_one(deviation: float, z: float, k3: float) -> bool:
-    """Return whether mean ρ − 1 is off 0 beyond chance and tails, so that r is not the log-prob of what was sampled
-    from.
+    """Return whether mean ρ − 1 differs from 0 beyond chance and tails. Then r is not from the sampled distribution.
 
-    Standard errors alone do not tell. Of lag with heavy tails E[ρ] = 1 rests on a few tokens with an enormous ρ: a step
-    that drew none of them is below 1 by ten standard errors, for the error has not seen them either. What separates is
-    K3 = mean(ρ − 1) − mean d: the mass that was not drawn is at most 1, while the log-ratios that it leaves behind make
-    K3 many times as large. A truncation makes K3 of second order in the mass that it cuts, and log-probs of another
-    temperature are off by more than their K3.
+    Standard errors alone are not sufficient. For lag with heavy tails, E[ρ] = 1 depends on a few tokens with an
+    enormous ρ. A step without them is below 1 by ten standard errors, since the error misses them, too. K3 = mean(ρ −
+    1) − mean d separates the cases. The mass that was not drawn is at most 1, but the remaining log-ratios make K3 many
+    times as large. A truncation gives K3 of second order in the removed mass. Log-probs of another temperature deviate
+    by more than their K3.
 
     >>> off_one(-0.13, -7.5, 1.8), off_one(-0.045, -75.0, 0.0019), off_one(0.07, 20.0, 0.03)
     (False, True, True)
@@ -75,7 +74,7 @@ def off_one(deviation: float, z: float, k3: float) -> bool:
 
 
 def clustered(values_N: Floats, sequence_N: NDArray[np.intp]) -> Mean:
-    """Mean of token values, error clustered by sequence.
+    """Return the mean of token values with an error clustered by sequence.
 
     >>> clustered(np.array([1.0, 1.0, 3.0, 3.0]), np.array([0, 0, 1, 1]))
     Mean(value=2.0, error=1.0, n=4)
@@ -90,7 +89,7 @@ def clustered(values_N: Floats, sequence_N: NDArray[np.intp]) -> Mean:
 
 
 def difference(a: Mean, b: Mean) -> float:
-    """Return the standard errors by which `a` exceeds `b`; 0 where either error is unknown.
+    """Return the excess of `a` over `b` in standard errors, or 0 if either error is unknown.
 
     >>> difference(Mean(2.0, 0.3, 9), Mean(1.0, 0.4, 9))
     2.0
@@ -124,7 +123,7 @@ def slope(x_N: Floats, y_N: Floats) -> float:
 
 
 def logit(logprob_N: Floats) -> Floats:
-    """log(p / (1 − p)) of log-probabilities; infinite for p = 1.
+    """Return log(p / (1 − p)) for log-probabilities log p, infinite for p = 1.
 
     >>> logit(np.log([0.5, 0.75])).round(6).tolist()
     [0.0, 1.098612]

@@ -1,9 +1,10 @@
-"""Levels of earlier healthy runs of the same setup, so that a new run has a verdict before it has its own baseline.
+"""Levels of earlier healthy runs of the same setup, which give a verdict to a new run without a baseline.
 
-A setup is what decides log-probs, as far as it was recorded: of engines what starts a new baseline within a run (the
-macro `deciding`), of the trainer what names a precision, a temperature, a kernel or a parallelism, and how tokens were
-sampled. Of a run whose engines or whose trainer's precision are not recorded nothing can be said. Where no run had the
-same setup, one that differs in few settings is named with them: that is a difference, and no cause.
+A setup consists of the recorded settings that decide log-probs. Of engines, these are the settings that start a new
+baseline within a run (the macro `deciding`). Of the trainer, they name a precision, a temperature, a kernel or a
+parallelism. Sampling parameters count as well. If the engines or the trainer's precision are not recorded, no
+comparison is possible. If no run has the same setup, the most similar one is used, and the differing settings are
+listed without implying a cause.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _TRIAL: Final = "trainer.trial"
 
 
 def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the settings that decide log-probs, by name, from rows of ``diagnosis_configs``, empty for too few."""
+    """Return the settings that decide log-probs, by name, from rows of ``diagnosis_configs``, or nothing for too
+    few."""
     rows = list(rows)
     of_kind = {kind: _used(rows, kind) for kind in ("engine_config", "sampling_params", "trainer_config")}
     if not of_kind["engine_config"] or from_documents(rows).trainer_dtype is None:
@@ -76,7 +78,7 @@ def _used(rows: list[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
 
 
 def _engine(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the summary's settings, completed by a worker's choices."""
+    """Yield the settings of an engine summary, completed by a worker's choices."""
     if row["deciding"] is None:
         yield "engine", row["fingerprint"]
         return
@@ -95,8 +97,10 @@ def _text(value: Any) -> str:
 
 
 def remembered(source: Source, run: str, settings: Mapping[str, str]) -> Remembered | None:
-    """Return the levels of the known-good runs of the same setup, or of the one that is most alike, or None if there is
-    none. Raises `QueryError`."""
+    """Return the levels of the known-good runs of the same setup, or else of the most similar one.
+
+    Returns None if there is neither. Raises `QueryError`.
+    """
     if not settings:
         return None
     same = _of(source, run, _digest(settings), ())
@@ -130,7 +134,7 @@ def _of(source: Source, run: str, setup: str, differs: tuple[Difference, ...]) -
 
 
 def _is_trial(judged: judgement.Judgement) -> bool:
-    """Return whether it is a run of one step, which is no run to be healthy."""
+    """Return whether the run is a trial of one step, which cannot be called healthy."""
     return judged.verdict == "calibrating" and not judged.alerts
 
 
@@ -146,7 +150,7 @@ def _digest(settings: Mapping[str, str]) -> str:
 
 
 class KnownLevel(TypedDict):
-    """Row that a run with a known-good level adds to ``known_levels``."""
+    """Row of ``known_levels`` for one run with a known-good level."""
 
     setup: str
     settings: str
@@ -155,11 +159,10 @@ class KnownLevel(TypedDict):
 
 
 def known_level(frame: Frame, diagnosis: DiagnosisDocument) -> KnownLevel | None:
-    """Return the row of ``known_levels`` that a judged frame adds, or None if it is not known to be good, or of which
-    setup it is.
+    """Return the row of ``known_levels`` for a judged frame, or None if its level is not known to be good.
 
-    Healthy by the run's own past, not by this memory, with a level that is not above what others report, and nothing
-    found that asks for anything. A trial of one step has no past; its level alone counts, among trials.
+    A good run is healthy by its own past, without this memory. Its level is within the reported range, and no finding
+    requires an action. A trial of one step has no past. Its level alone counts, and only among trials.
     """
     level = diagnosis["level"]
     short = _TRIAL in frame.settings and diagnosis["verdict"] in {"calibrating", "healthy"}

@@ -1,6 +1,6 @@
-"""Names of a remedy in the training framework, or in vLLM: name, present and suggested value, and the text to paste.
+"""Names of a remedy in the training framework or in vLLM: setting, current and suggested value, text to paste.
 
-The names are data, in `framework_settings.yaml`. A setting missing there is not guessed.
+The names are data in `framework_settings.yaml`. A setting missing there is not guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EQUAL: Final = 1e-9  # relative
 
 @cache
 def table() -> Mapping[str, Mapping[str, Any]]:
-    """Return the file: framework → what its settings are called."""
+    """Return the content of the file: framework → names of its settings."""
     return dict(packaged("logprobe.monitor.judging", _FILE))
 
 
@@ -36,7 +36,7 @@ def framework_of(setup: Setup) -> str | None:
 
 
 def with_settings(diagnosis: DiagnosisDocument, setup: Setup) -> DiagnosisDocument:
-    """Return the diagnosis with the setting of each remedy that asks for one and is not in effect already."""
+    """Return the diagnosis with a setting for each remedy that needs one and is not in effect."""
     advised, name = diagnosis["correction"]["advice"] == "enable", framework_of(setup)
     findings: list[FindingDocument] = [
         finding
@@ -49,7 +49,7 @@ def with_settings(diagnosis: DiagnosisDocument, setup: Setup) -> DiagnosisDocume
 
 
 def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> list[SettingDocument]:
-    """Return the framework's own settings that mend a cause, or else vLLM's arguments as the framework passes them.
+    """Return the framework's settings that remove a cause, or else vLLM's arguments as the framework passes them.
 
     Args:
         cause: cause of the finding.
@@ -68,7 +68,7 @@ def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> list[Sett
 
 
 def told(finding: FindingDocument) -> str:
-    """Return a finding's remedy with the settings that it names."""
+    """Return a finding's remedy with its settings."""
     return " ".join([finding["fix"], *(f"{in_words(setting)}." for setting in finding["settings"])])
 
 
@@ -78,7 +78,7 @@ def in_words(setting: SettingDocument) -> str:
 
 
 def particulars(setting: SettingDocument) -> tuple[str, ...]:
-    """Return the place of a setting, its value now, and what its value means."""
+    """Return the place of a setting, its current value, and the meaning of that value."""
     now = "not recorded" if setting["now"] is None else ", ".join(map(_plain, setting["now"]))
     return tuple(filter(None, (setting["where"], f"now {now}", setting["words"])))
 
@@ -92,8 +92,7 @@ class _Framework:
     through: Mapping[str, Any] | None = None
 
     def settings(self, cause: str, *, advised: bool) -> Iterator[SettingDocument]:
-        """Yield the settings that mend `cause`, without those set already. A correction counts only if it is
-        advised."""
+        """Yield the settings that remove `cause`, except those already set. Include a correction only if advised."""
         for entry in self._entries.get(cause, ()):
             now = self._now(entry)
             setting = self._setting(entry, now, self._suggested(entry, now))
@@ -108,7 +107,7 @@ class _Framework:
         return entries
 
     def _now(self, entry: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        """Return its values, as recorded, or None if they were not recorded."""
+        """Return the recorded values of a setting, or None if none was recorded."""
         place, _, key = entry.get("now", f"trainer.{entry['name']}").partition(".")
         if place == "trainer":
             trainer = self.setup.trainer or {}
@@ -146,7 +145,7 @@ class _Framework:
 
 
 def _unvalued(entry: Mapping[str, Any]) -> str:
-    """Return what to set where the value that it depends on was not recorded."""
+    """Return the instruction for a setting whose value depends on an unrecorded one."""
     return f"the value of {entry['same']}" if "same" in entry else f"{entry['times']:g} × its value"
 
 
@@ -161,7 +160,7 @@ def _written(form: str, spelling: str, name: str, to: Any) -> str:
 
 
 def _named(form: str, name: str) -> str:
-    """Return the setting alone, where no value is suggested."""
+    """Return the name of a setting without a suggested value."""
     return form.format(name=name, dashed=_dashed(name), value="", json=json.dumps(_nested(name, None))).rstrip(" =")
 
 

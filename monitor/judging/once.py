@@ -1,4 +1,4 @@
-"""Answers that several tests ask of the same object are computed once."""
+"""Cache for answers that several tests compute from the same object."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ R = TypeVar("R")
 
 
 def once(function: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
-    """Wrap a pure function of an immutable object, so that it is computed once for each.
+    """Wrap a pure function of an immutable object, so that it runs once per object.
 
-    Other arguments are hashable or immutable objects, told apart by which they are. The answers are kept with the first
-    object, and end with it.
+    Other arguments must be hashable or immutable. Immutable ones are compared by identity. The answers are stored with
+    the first object and released with it.
     """
     name = f"{function.__module__}.{function.__qualname__}"
 

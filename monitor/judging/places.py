@@ -1,4 +1,4 @@
-"""Group columns of sampled tokens: where in the sequence, in which turn, of which rank, tag, prompt length and end.
+"""Group columns of sampled tokens: position, turn, rank, tag, prompt length and finish reason.
 
 Dimensions: ``M`` stored rows, masked-out ones included, ``N`` tokens under the mask, ``S`` sequences.
 """
@@ -25,7 +25,7 @@ def places_of(table: pa.Table, recorded: Tokens) -> tuple[Placed, ...]:
 
     Args:
         table: rows of ``diagnosis_tokens``.
-        recorded: the same rows as `tokens.from_table` gives them.
+        recorded: the same rows as returned by `tokens.from_table`.
     """
     sequence_M, mask_M, _ = layout(table)
     usable_N = np.isfinite(recorded.d) & ~recorded.broken
@@ -64,7 +64,7 @@ def _from_end(tokens: Tokens) -> Codes:
 
 
 def _turns(mask_M: NDArray[np.bool_], sequence_M: Codes, place_N: Codes) -> tuple[Codes, Codes]:
-    """Return the number of each token's turn, a stretch under the mask, and its place within the turn [N]."""
+    """Return the turn number of each token, a stretch under the mask, and its position within the turn [N]."""
     before = np.concatenate([[False], mask_M[:-1]]) & (np.diff(sequence_M, prepend=-1) == 0)
     begins_N = (mask_M & ~before)[mask_M]
     turn = np.cumsum(begins_N) - 1
@@ -75,7 +75,7 @@ def _turns(mask_M: NDArray[np.bool_], sequence_M: Codes, place_N: Codes) -> tupl
 
 
 def _blocks(place_N: Codes) -> Codes:
-    """Return places one by one near 0, and further out the first of an octave.
+    """Return positions as they are near 0, and further out the first position of their octave.
 
     >>> _blocks(np.array([0, 31, 32, 63, 64])).tolist()
     [0, 31, 32, 32, 64]

@@ -18,7 +18,7 @@ from logprobe.monitor.judging.thresholds import number
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts on record.
+    """Recorded facts about a run.
 
     Attributes:
         true: names of the facts that hold.
@@ -37,10 +37,10 @@ class Facts:
 
     @property
     def arrive(self) -> bool:
-        """True if records prove that weight updates arrive: by fingerprints, or by a load of every version.
+        """True if records prove that weight updates arrive, by fingerprints or by a load of every version.
 
-        Loads prove it if K3 was steady at first. An engine that reloads the same weights departs from the trainer with
-        each update, from the first one on.
+        Loads prove it only if K3 was steady at first. If an engine reloads the same weights, the mismatch grows with
+        each update from the first one on.
         """
         fingerprints = self.true & {"fingerprints_agree", "engine_weights_change"}
         return bool(fingerprints) or {"loads_recorded", "steady_at_first"} <= self.true
@@ -51,7 +51,7 @@ class Facts:
 
 
 def facts_of(frame: Frame) -> Facts:
-    """Check the records of a run."""
+    """Return the facts that the records of a run prove."""
     newer, unpublished = _newer(frame), _unpublished(frame)
     stated = frame.joins.conflicts is not None and frame.joins.conflicts.differing > 0
     true = {name for name, holds in _FACTS.items() if holds(frame)}
@@ -61,13 +61,13 @@ def facts_of(frame: Frame) -> Facts:
 
 
 def _newer(frame: Frame) -> float:
-    """Return the share of tokens labelled with weights that the trainer did not have yet."""
+    """Return the share of tokens with weights that the trainer did not have yet."""
     known = frame.strata.where(np.isfinite(frame.strata.lag))
     return float(known.tokens[known.lag < 0].sum()) / known.n if known.n else 0.0
 
 
 def _unpublished(frame: Frame) -> float:
-    """Return the share of tokens whose version is in no record of an update; 0 if too few updates were recorded."""
+    """Return the share of tokens whose version no update record names, or 0 if too few updates were recorded."""
     column = frame.strata.groups.get("version")
     published = {value for record in frame.weights.records if (value := number_of(record.version)) is not None}
     if column is None or len(published) < number("published_versions"):
@@ -80,7 +80,7 @@ def _unpublished(frame: Frame) -> float:
 
 
 def _distinct_fingerprints(frame: Frame) -> bool:
-    """Return whether each recorded version of an engine has a fingerprint of its own."""
+    """Return whether all recorded versions of an engine have different fingerprints."""
     seen: dict[tuple[str | None, str | None, str | None], dict[str, str]] = {}
     for row in frame.readings.rows:
         if row.source == "worker" and row.version is not None and row.adapter is None:
@@ -95,7 +95,7 @@ def _engine_weights_change(frame: Frame) -> bool:
 
 
 def _fingerprints_agree(frame: Frame) -> bool:
-    """Return whether engines and trainer were compared by fingerprints, without any difference."""
+    """Return whether engines and trainer were compared by fingerprints without any difference."""
     readings = frame.readings
     trained = {row.version: row.tensors for row in readings.rows if row.source == "trainer" and row.version}
     alike = sum(
@@ -119,7 +119,7 @@ def _loads_recorded(frame: Frame) -> bool:
 
 
 def _steady_at_first(frame: Frame) -> bool:
-    """Return whether K3 did not rise within the run's beginning, its start-up included."""
+    """Return whether K3 did not rise within the run's beginning, including its start-up."""
     first = windows(frame.measured)[0]
     rows = frame.strata.where(frame.strata.step <= first.max(initial=0)).alike
     third = -(-len(rows.steps) // 3)
@@ -129,15 +129,15 @@ def _steady_at_first(frame: Frame) -> bool:
 
 
 def _cache_cleared(frame: Frame) -> bool:
-    """Return whether each update's record says that the prefix cache was cleared."""
+    """Return whether all update records state that the prefix cache was cleared."""
     updates = [record for record in frame.weights.updates if record.loaded or record.cache_cleared is not None]
     return len(updates) >= number("published_versions") and all(record.cache_cleared for record in updates)
 
 
 def stands_still(frame: Frame) -> tuple[int, float] | None:
-    """Return the step since which tokens have one version while the trainer advances, and that version, or None.
+    """Return the first step with a constant version while the trainer advances, and that version, or None.
 
-    Versions may rise rarely. They stand still after several times their longest interval.
+    Versions may rise rarely. A version counts as constant after several times its longest interval.
     """
     rows = frame.strata
     known = rows.where(rows.known("version") & np.isfinite(rows.lag))
@@ -159,7 +159,7 @@ def stands_still(frame: Frame) -> tuple[int, float] | None:
 
 
 def _loaded_past(frame: Frame, version: float) -> bool:
-    """Return whether an engine loaded newer weights, so that batches wait and updates arrive."""
+    """Return whether an engine loaded newer weights. Batches then wait in a queue, and updates arrive."""
     loaded = [number_of(record.version) for record in frame.weights.updates if record.loaded]
     return any(value is not None and value > version + 1 for value in loaded)
 

@@ -1,5 +1,7 @@
-"""Evidence of experiments in a diagnosis: a proven cause ranks above inferred ones. Loads neither DuckDB nor the
-service."""
+"""Evidence of experiments in a diagnosis. A proven cause ranks above inferred ones.
+
+This module loads neither DuckDB nor the service.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _FEWEST: Final = 2  # findings that could be mistaken for each other
 
 
 def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
-    """Return the newest experiment of a kind: its document, with `at` and `author`, or None. Raises `QueryError`."""
+    """Return the document of the newest experiment of a kind with `at` and `author`, or None. Raises `QueryError`."""
     rows = queries.experiments_latest(source, run=run).to_pylist()
     experiment = next((row for row in rows if row["kind"] == kind), None)
     if experiment is None:
@@ -37,11 +39,11 @@ def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
 
 
 def with_experiment(diagnosis: DiagnosisDocument, bisection: Mapping[str, Any] | None) -> DiagnosisDocument:
-    """Return the diagnosis with what `logprobe bisect` proved, or with the experiment that would decide.
+    """Return the diagnosis with the causes that `logprobe bisect` proved, or with the experiment that would decide.
 
     Args:
-        diagnosis: from recorded numbers.
-        bisection: the newest document of `logprobe bisect`, or None.
+        diagnosis: diagnosis from recorded numbers.
+        bisection: newest document of `logprobe bisect`, or None.
     """
     if bisection is None:
         return {**diagnosis, "not_measured": [*diagnosis["not_measured"], *_undecided(diagnosis)]}
@@ -108,7 +110,7 @@ def _correction(advice: CorrectionDocument, added: Sequence[FindingDocument]) ->
 
 
 def _undecided(diagnosis: DiagnosisDocument) -> Iterator[NotMeasuredDocument]:
-    """Yield the experiment that tells apart causes of which none is more than possible."""
+    """Yield the experiment that distinguishes the causes if all of them are only possible."""
     unsure = [
         finding["cause"]
         for finding in diagnosis["findings"]

@@ -1,6 +1,6 @@
-"""Plain data that the judge reads of a run: series by step, joins, weight records.
+"""Plain data about a run for the judge: series by step, joins, weight records.
 
-Numbers that come from per-sequence statistics are there for every run.
+Numbers from per-sequence statistics are available for every run.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ class Series:
         return means
 
     def total(self, name: str) -> float:
-        """Sum over all steps, nulls left out."""
+        """Return the sum over all steps without nulls."""
         return float(np.nansum(self[name]))
 
     def within(self, steps: NDArray[np.int64]) -> Series:
-        """Return some steps."""
+        """Return the selected steps."""
         keep = np.isin(self.step, steps)
         return Series({name: values[keep] for name, values in self.columns.items()})
 
     def and_later(self, later: Series) -> Series:
-        """Return the steps of both."""
+        """Return the steps of both series."""
         return Series({name: np.concatenate([values, later[name]]) for name, values in self.columns.items()})
 
 
 @dataclass(frozen=True)
 class Gap:
-    """The gap between r and t over a window, from statistics or from a sample of tokens.
+    """Mismatch between r and t over a window, from statistics or from a sample of tokens.
 
     Attributes:
-        n: tokens.
-        k3: mean K3; NaN without a token.
+        n: number of tokens.
+        k3: mean K3, NaN without a token.
         ratio: mean of ρ − 1.
-        correlation: of r and t.
+        correlation: correlation of r and t.
         scale: standard deviation of t over that of r.
         up: share of tokens with d > 0.
-        down: share with d < 0.
+        down: share of tokens with d < 0.
         size: mean |d|.
         square: mean d².
     """
@@ -89,7 +89,7 @@ class Gap:
 
     @property
     def even(self) -> float:
-        """(mean |d|)² over mean d²: 2/π of normal d, and w times that where only a share w of the tokens differs."""
+        """Ratio (mean |d|)² / mean d²: 2/π for normal d, and w times that if only a share w of the tokens differs."""
         return _share(self.size**2, self.square)
 
 
@@ -111,7 +111,7 @@ def gap_of(series: Series) -> Gap:
 
 
 def _moments(series: Series) -> tuple[float, float]:
-    """Return the correlation of r and t, and the ratio of their standard deviations, NaN if one does not vary."""
+    """Return the correlation of r and t and the ratio of their standard deviations, NaN if one side is constant."""
     n, total = series.total("n"), series.total
     if n <= 1:
         return math.nan, math.nan
@@ -126,7 +126,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def windows(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the steps of a run's beginning, without its start-up, and of today, or a quarter each of a short run.
+    """Return the steps of a run's beginning without its start-up, and of today. Of a short run, return a quarter each.
 
     >>> [window.tolist() for window in windows(np.arange(9))]
     [[0, 1], [7, 8]]
@@ -138,7 +138,7 @@ def windows(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 @dataclass(frozen=True)
 class VersionConflicts:
-    """Weight versions stated by engine and trainer, in tokens: a row of ``version_conflicts``."""
+    """Weight versions stated by engine and trainer, in tokens, as a row of ``version_conflicts``."""
 
     compared: int
     differing: int
@@ -149,7 +149,7 @@ class VersionConflicts:
 
 @dataclass(frozen=True)
 class Joins:
-    """Counts of sequences, or tokens, that show whether the two sides have the same tokens."""
+    """Counts of sequences or tokens that show whether the two sides have the same tokens."""
 
     sequences: int = 0
     tokens: int = 0
@@ -190,18 +190,18 @@ class Weights:
 
     @cached_property
     def updates(self) -> tuple[WeightRecord, ...]:
-        """Updates as engines saw them: not the weights they started with."""
+        """Weight updates of the engines, without the initial weights."""
         return tuple(r for r in self.records if r.source == "engine" and (r.loaded or r.step is not None))
 
     @cached_property
     def without_load(self) -> frozenset[str]:
-        """Versions whose label reached engines without an observed load, none if loads are never observed."""
+        """Versions whose label reached engines without an observed load, empty if loads are never observed."""
         loaded = {record.version for record in self.updates if record.loaded}
         labels = {record.version for record in self.updates if record.version is not None}
         return frozenset(labels - loaded) if loaded else frozenset()
 
     def numbered(self, versions: Iterable[str]) -> list[int]:
-        """Return the numbers of labels in `Strata.version`: the number itself, or the place among all labels."""
+        """Return the numbers of labels in `Strata.version`: a numeric label itself, or the index among all labels."""
         labels = dict.fromkeys(record.version for record in self.records if record.version is not None)
         places = {label: place for place, label in enumerate(labels, 1)}
         numbers = [places.get(label) if number_of(label) is None else number_of(label) for label in versions]
@@ -227,5 +227,5 @@ class Weights:
 
 
 def number_of(label: str | None) -> int | None:
-    """Return the version of a label, or None if it is no whole number."""
+    """Return the version number of a label, or None if it is not a whole number."""
     return int(label) if label is not None and label.lstrip("-").isdigit() else None

@@ -1,8 +1,7 @@
-"""Whether the trainer replays the engine's routes of a mixture of experts: are the trained ones the sampled ones, and
-where not. Pure.
+"""Check the trainer's replay of the engine's expert routes. Pure.
 
-A trainer that chooses experts by itself agrees nearly everywhere; one that replays agrees everywhere; one whose
-replayed routes are those of other tokens agrees nearly nowhere, and elsewhere in the same answer they are found again.
+A trainer that chooses experts independently agrees on nearly all routes. A trainer that replays routes agrees on all.
+If the replayed routes belong to other tokens, nearly none agree, and a shift within the same answer matches.
 
 Dimensions: ``_N`` tokens of a trainer's record, ``_P`` tokens of one turn (a stretch that the engine sampled), ``_L``
 layers.
@@ -36,7 +35,7 @@ _SOME: Final = 0.05  # of the pairs
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of one sequence: pairs (token, layer) with a route on both sides, and the number of equal ones.
+    """One turn of one sequence: number of pairs (token, layer) with a route on both sides, and of equal ones.
 
     `shift`: distance in tokens of the trained routes, 0 for none. `padded`: true if the last routes are all equal, or
     missing.
@@ -61,7 +60,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Replay:
-    """The turns of a sample of sequences."""
+    """Turns of a sample of sequences."""
 
     turns: tuple[Turn, ...] = ()
 
@@ -77,7 +76,7 @@ class Replay:
 
     @property
     def measured(self) -> bool:
-        """True if there are enough pairs, or tokens whose trained route is padding."""
+        """True if there are enough pairs, or enough tokens with padding as the trained route."""
         return self.compared >= _FEWEST or sum(turn.padded for turn in self.turns) > 1
 
     @property
@@ -87,18 +86,18 @@ class Replay:
 
     @property
     def fault(self) -> Fault | None:
-        """Fault of the replay, or None if it is exact or there is none."""
+        """Fault of the replay, or None if the replay is exact or absent."""
         if not self.measured or self.exact:
             return None
         return self._of_ranks() or self._of_turns() or self._of_padding() or self._of_shifts() or self._of_some()
 
     @property
     def off(self) -> bool:
-        """True if the trainer chooses experts by itself."""
+        """True if the trainer chooses experts independently."""
         return self.measured and not self.exact and self.fault is None
 
     def by(self, name: Callable[[Turn], Any]) -> dict[Any, float]:
-        """Agreement by what `name` says of a turn."""
+        """Return the agreement by the value of `name` for each turn."""
         groups: dict[Any, list[Turn]] = {}
         for turn in self.turns:
             groups.setdefault(name(turn), []).append(turn)
@@ -176,13 +175,13 @@ class Replay:
         return sum(bool(turn.shift) for turn in lost) > len(lost) / 2
 
     def _shift(self, ranks: Sequence[int | None] | None = None) -> int | None:
-        """Return the shift that all turns with one have."""
+        """Return the shift common to all shifted turns, or None."""
         shifts = {turn.shift for turn in self.turns if turn.shift and (ranks is None or turn.rank in ranks)}
         return shifts.pop() if len(shifts) == 1 else None
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]]) -> Replay:
-    """Build it from rows of ``diagnosis_routes``."""
+    """Build the replay from rows of ``diagnosis_routes``."""
     return Replay(tuple(turn for row in rows for turn in _turns(row)))
 
 
@@ -203,8 +202,7 @@ def _turns(row: Mapping[str, Any]) -> Iterator[Turn]:
 def _stretches(
     row: Mapping[str, Any], mask_N: NDArray[np.bool_], count: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield the places of the trainer's tokens and of the engine's that are the same, turn by turn: stretches under the
-    mask."""
+    """Yield the positions of the same tokens in both records, turn by turn. A turn is a stretch under the mask."""
     masked = np.flatnonzero(mask_N)
     if row["start"] is not None:
         places = masked[row["start"] : row["end"]]
@@ -217,7 +215,7 @@ def _stretches(
 
 
 def turn_of(ours_PL: Marks, theirs_PL: Marks, *, rank: int | None, number: int) -> Turn:
-    """Return the relation of a turn's trained routes to its sampled ones."""
+    """Compare a turn's trained routes with its sampled ones."""
     known_PL = (ours_PL != NO_ROUTE) & (theirs_PL != NO_ROUTE)
     equal_PL = known_PL & (ours_PL == theirs_PL)
     compared, equal = int(known_PL.sum()), int(equal_PL.sum())

@@ -1,4 +1,4 @@
-"""Setup of engine and trainer, by their configuration records."""
+"""Setup of engine and trainer from their configuration records."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Setup:
 
     Attributes:
         engines: one summary per engine configuration, see `logprobe.collectors.vllm.config`.
-        samplings: fingerprint → effective sampling params, for the used ones.
-        trainer: the trainer's own document, keys flattened with dots, empty if none was recorded.
+        samplings: fingerprint → effective sampling params that were used.
+        trainer: trainer's document with keys flattened by dots, empty if none was recorded.
     """
 
     engines: tuple[Mapping[str, Any], ...] = ()
@@ -31,16 +31,16 @@ class Setup:
     trainer: Mapping[str, Any] | None = None
 
     def engine(self, key: str) -> tuple[Any, ...]:
-        """Distinct values of a setting among the engines, null ones left out."""
+        """Return the distinct values of a setting among the engines, without nulls."""
         return _distinct(engine.get(key) for engine in self.engines)
 
     def sampling(self, key: str) -> tuple[Any, ...]:
-        """Distinct values of a sampling parameter, null ones left out."""
+        """Return the distinct values of a sampling parameter, without nulls."""
         return _distinct(params.get(key) for params in (self.samplings or {}).values())
 
     @property
     def logprobs_mode(self) -> str | None:
-        """The engines' mode, or None if it is unknown or they differ."""
+        """Common mode of the engines, or None if it is unknown or differs."""
         modes = self.engine("logprobs_mode")
         return modes[0] if len(modes) == 1 else None
 
@@ -51,7 +51,7 @@ class Setup:
 
     @property
     def temperatures(self) -> tuple[float, ...]:
-        """Temperatures tokens were sampled at; greedy (0) left out: it has no distribution."""
+        """Sampling temperatures, without 0 for greedy sampling, which has no distribution."""
         return tuple(float(value) for value in self.sampling("temperature") if value)
 
     @property
@@ -66,7 +66,7 @@ class Setup:
 
     @property
     def truncations(self) -> Mapping[str, float]:
-        """Parameters that cut the tail off the sampling distribution, and their strongest value."""
+        """Parameters that truncate the sampling distribution, with their strongest value."""
         cuts: dict[str, float] = {}
         top_p = [float(v) for v in self.sampling("top_p") if v < 1]
         top_k = [float(v) for v in self.sampling("top_k") if v > 0]
@@ -78,7 +78,7 @@ class Setup:
 
     @property
     def penalties(self) -> Mapping[str, float]:
-        """Penalties in use, which change the sampling distribution as a temperature does."""
+        """Penalties in use, which change the sampling distribution like a temperature."""
         used = {name: [v for v in self.sampling(name) if v != none] for name, none in _PENALTIES.items()}
         return {name: float(values[0]) for name, values in used.items() if values}
 
@@ -90,12 +90,12 @@ class Setup:
 
     @property
     def engine_low_dtype(self) -> str | None:
-        """The engine's dtype if it is a 16-bit one."""
+        """Engine's dtype if it has 16 bits, or None."""
         return next((dtype for dtype in self.engine("dtype") if str(dtype).lower() in LOW_DTYPES), None)
 
     @property
     def trainer_dtype(self) -> str | None:
-        """Dtype of the trainer's log-probs, as it states it."""
+        """Dtype of the trainer's log-probs according to the trainer."""
         trainer = self.trainer or {}
         return next((str(trainer[key]).lower() for key in _TRAINER_DTYPE if trainer.get(key)), None)
 
@@ -111,7 +111,7 @@ class Setup:
 
     @property
     def dropouts(self) -> Mapping[str, float]:
-        """The trainer's settings that leave parts out at random."""
+        """Trainer settings that drop parts of the model at random."""
         settings = (self.trainer or {}).items()
         return {n: float(v) for n, v in settings if "dropout" in n and isinstance(v, int | float) and v > 0}
 
@@ -130,10 +130,9 @@ class Setup:
 
 
 def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
-    """Digest rows ``fingerprint, kind, document (JSON), sequences``.
+    """Build the setup from rows ``fingerprint, kind, document (JSON), sequences``.
 
-    Documents that no rollout names are left out where another of their kind is named: an engine may have been
-    restarted.
+    If any document of a kind is used by a rollout, unused ones are omitted, since an engine may have been restarted.
     """
     by_kind: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     rows = list(rows)
@@ -151,7 +150,7 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
 
 
 def parsed(text: str) -> Mapping[str, Any]:
-    """Return a recorded configuration document, empty for invalid text."""
+    """Return a recorded configuration document, or an empty one for invalid text."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -160,7 +159,7 @@ def parsed(text: str) -> Mapping[str, Any]:
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Return every setting of a nested document, by its dotted name."""
+    """Return all settings of a nested document by dotted name."""
     for key, value in document.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")

@@ -1,4 +1,4 @@
-"""The table of causes, read once from `signatures.yaml`."""
+"""Table of causes, read once from `signatures.yaml`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Signature:
 
     Attributes:
         cause: identifier.
-        layer: layer of the system that is at fault.
+        layer: layer of the system at fault.
         kind: fault (act), noise (judged by its level), growth or lag (judged by trend), note (no log-prob is wrong).
         test: test that names the cause.
-        columns: columns of the frame that the test looks at. For a contrast: the group column.
-        excluded_by: names of facts (`proofs.Facts`), each of which rules the cause out.
-        hides: nothing else can be judged beside it.
-        masked: its tokens are left out of every mean, so everything else is judged as usual.
+        columns: columns of the frame that the test reads. For a contrast: the group column.
+        excluded_by: names of facts (`proofs.Facts`), each of which excludes the cause.
+        hides: true if no other cause can be judged at the same time.
+        masked: true if the affected tokens are excluded from every mean, which leaves other judgements intact.
         remedy: instruction to the operator.
         words: one sentence that states the cause.
-        looks_at: the test in one line, for the documentation.
-        told: sentences with numbers of the finding's evidence, by name; one without its numbers is left out.
-        corrected: remedy that is left where a correction is on; empty: the same one.
+        looks_at: description of the test in one line, for the documentation.
+        told: sentences with numbers of the finding's evidence, by name. A sentence without its numbers is omitted.
+        corrected: remaining remedy while a correction is on, or empty for the same one.
     """
 
     cause: str
@@ -85,5 +85,5 @@ def kind_of(cause: str) -> Kind | None:
 
 
 def tested_by(test: Test) -> tuple[Signature, ...]:
-    """Return the rows that a test names."""
+    """Return the rows of a test."""
     return tuple(row for row in SIGNATURES.values() if row.test == test)

@@ -1,4 +1,4 @@
-"""Numbers of the judge, read once from `thresholds.yaml`."""
+"""Thresholds of the judge, read once from `thresholds.yaml`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Threshold:
     """One threshold.
 
     Attributes:
-        value: the number.
+        value: numeric value.
         unit: unit in words.
         source: report or measurement behind the number.
         guards: cases under ``tests/judging/cases`` that fail for a worse number.
@@ -29,14 +29,14 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """One row of the level table: K3 reported for such a setup.
+    """One row of the level table: K3 reported for a setup.
 
     Attributes:
-        low: lower end of the reports.
-        high: upper end of the reports.
-        source: who reports it.
-        engine: precisions of the engine that the row is for; empty: any.
-        trainer: likewise of the trainer.
+        low: lowest reported K3.
+        high: highest reported K3.
+        source: report behind the row.
+        engine: precisions of the engine, or empty for any.
+        trainer: precisions of the trainer, or empty for any.
         experts: true for a mixture of experts, false for a dense model, None for either.
         quantized: true for weights or KV cache of 8 bits or fewer.
     """
@@ -77,5 +77,5 @@ PRIORS: Final = tuple(
 
 
 def number(name: str) -> float:
-    """Return the value of a threshold. Raises KeyError for a name that the file does not have."""
+    """Return the value of a threshold. Raises KeyError for an unknown name."""
     return THRESHOLDS[name].value

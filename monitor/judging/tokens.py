@@ -1,18 +1,17 @@
-"""A sample of raw tokens as flat arrays: what per-token rules look at.
+"""Sample of raw tokens as flat arrays, the input of per-token rules.
 
 Dimensions: ``_N`` tokens, ``_M`` tokens of the stored rows, masked-out ones included, ``_S`` sequences.
 
-Repeated contexts are a control experiment that runs with several answers to a prompt carry with them. Answers to one
-prompt often begin with the same tokens. Where they part, two tokens were drawn from one and the same distribution, so
-whatever is common to a distribution (the normaliser of a softmax, of a nucleus, of a grammar) cancels in the difference
-of their log-probs. With Δ over such siblings:
+Runs with several answers to a prompt contain a control experiment, because such answers often begin with the same
+tokens. Where they diverge, two tokens were drawn from the same distribution. Its normaliser (of a softmax, a nucleus or
+a grammar) cancels in the difference of their log-probs. With Δ over such siblings:
 
 - two temperatures of the same logits: Δt = β·Δr exactly, however the normalisers differ;
 - a truncation, a mask, a padded vocabulary: Δt = Δr exactly;
 - logits in bfloat16: Δ is a multiple of a coarse power of two;
 - other weights, other caches, noise: none of these.
 
-And where they do not part, the same token was computed twice: any difference is the batch's.
+Before the answers diverge, the same token was computed twice. A difference then comes from the batch.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _ALONE: Final = 3.0  # times: by how much more one side varies than the other, w
 
 
 def of_one_lag(lag: Floats, tokens: Floats) -> Bools:
-    """Return the rows of one weight lag: 0 or unknown, or the lag of most tokens where hardly any token has that."""
+    """Return the rows of one weight lag: 0 or unknown, or the most frequent lag if hardly any token has the former."""
     own: Bools = ~(lag > 0)
     if own.all() or tokens[own].sum() > number("hardly_any") * tokens.sum():
         return own
@@ -74,19 +73,19 @@ class Tokens:
     Attributes:
         step: optimizer step.
         sequence: number of the sequence, without gaps in the whole sample.
-        place: how many tokens under the mask stand before it in its sequence.
-        last: whether it is the last one under the mask.
-        token_id: as the trainer has it.
-        r: rollout log-prob; NaN where missing.
-        t: trainer log-prob; NaN where missing.
-        d: log-ratio t − r, from which rules may have taken what is explained; NaN where either is missing.
-        broken: whether it is left out of every mean.
-        entropy: as the trainer reported; NaN where it did not.
-        lag: trainer's version − the token's; NaN where unknown.
+        place: number of earlier tokens under the mask in the sequence.
+        last: true for the last token under the mask of a sequence.
+        token_id: token id in the trainer's record.
+        r: rollout log-prob, NaN where missing.
+        t: trainer log-prob, NaN where missing.
+        d: log-ratio t − r, possibly without an explained part, NaN where either is missing.
+        broken: true if the token is excluded from every mean.
+        entropy: entropy reported by the trainer, NaN where absent.
+        lag: trainer's version − the token's, NaN where unknown.
         version: code of the token's weight version.
-        replica: code.
-        cached: 1 the request had cached prompt tokens, 0 not.
-        context: code of the prompt: samples that share it have the same one.
+        replica: code of the replica.
+        cached: 1 if the request had cached prompt tokens, else 0.
+        context: code of the prompt, equal for samples that share it.
     """
 
     step: NDArray[np.int64]
@@ -109,7 +108,7 @@ class Tokens:
         return len(self.d)
 
     def where(self, keep_N: Bools) -> Tokens:
-        """Return some of the tokens."""
+        """Return the selected tokens."""
         if keep_N.all():
             return self
         kept = np.flatnonzero(keep_N)
@@ -122,7 +121,7 @@ class Tokens:
 
     @cached_property
     def fresh(self) -> Tokens:
-        """Tokens not known to come from weights older than the trainer's."""
+        """Tokens that are not known to come from weights older than the trainer's."""
         return self.where(~(self.lag > 0))
 
     @cached_property
@@ -131,7 +130,7 @@ class Tokens:
         return self.where(of_one_lag(self.lag, np.ones(len(self))))
 
     def since(self, step: int) -> Tokens:
-        """Return the tokens of this and later steps."""
+        """Return the tokens of this step and later ones."""
         return self.where(self.step >= step)
 
     @cached_property
@@ -146,17 +145,17 @@ class Tokens:
 
     @cached_property
     def k3(self) -> Floats:
-        """Each token's K3 [N], from what is left of d."""
+        """K3 of each token [N], from the current d."""
         return k3_of(self.d)
 
     @cached_property
     def ratio(self) -> Mean:
-        """Mean of ρ − 1: 0 when r is the distribution sampled from."""
+        """Mean of ρ − 1, which is 0 if r belongs to the sampled distribution."""
         return clustered(exp_clamped(self.d) - 1, self.sequence)
 
     @cached_property
     def inverse_ratio(self) -> Mean:
-        """Mean of 1/ρ − 1: 0 when t is the distribution sampled from."""
+        """Mean of 1/ρ − 1, which is 0 if t belongs to the sampled distribution."""
         return clustered(exp_clamped(-self.d) - 1, self.sequence)
 
 
@@ -164,8 +163,8 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
     """Return the tokens of the rows of ``diagnosis_tokens`` [S] as arrays.
 
     Args:
-        table: sequences in their order, each with a token at least.
-        versions: what is known of weight versions.
+        table: sequences in order, each with at least one token.
+        versions: known weight versions.
     """
     sequence_M, mask_M, place_M = layout(table)
     lengths_S = ragged.lengths(table["token_ids"])
@@ -196,8 +195,11 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
 
 
 def layout(table: pa.Table) -> tuple[Codes, Bools, Codes]:
-    """Return of each token of the rows of ``diagnosis_tokens`` [M] the number of its sequence, whether it is under the
-    mask, and how many tokens under the mask stand before it in its sequence."""
+    """Return the layout of each token in the rows of ``diagnosis_tokens`` [M].
+
+    The arrays are the number of its sequence, whether it is under the mask, and the number of earlier tokens under the
+    mask in its sequence.
+    """
     lengths_S = ragged.lengths(table["token_ids"])
     sequence_M: Codes = np.repeat(np.arange(len(lengths_S)), lengths_S).astype(np.intp)
     mask_M = ragged.flat_mask(table["mask"], lengths_S)
@@ -207,8 +209,10 @@ def layout(table: pa.Table) -> tuple[Codes, Bools, Codes]:
 
 
 def _own_places(table: pa.Table, lengths_S: Codes, mask_M: Bools, place_M: Codes) -> Codes:
-    """Return the place of each token among those of its rollout record [M]: its own position, or its rank among those
-    under the mask; −1 where it has none. Past the record's end there may be nothing."""
+    """Return the index of each token in its rollout record [M], −1 without one.
+
+    It is the token's position, or its rank among those under the mask. An index may exceed the record.
+    """
     by_position_S = np.asarray(pc.equal(table["alignment"], "all").fill_null(False))
     by_mask_S = np.asarray(pc.is_in(table["alignment"], pa.array(["masked", "prefix"])))
     offsets_S1 = offsets_of(lengths_S)
@@ -218,7 +222,8 @@ def _own_places(table: pa.Table, lengths_S: Codes, mask_M: Bools, place_M: Codes
 
 
 def _rollout_side(table: pa.Table, lengths_S: Codes, own_M: Codes) -> tuple[Floats, Bools]:
-    """Return r as the trainer received it, or from the rollout record [M], and which tokens have it."""
+    """Return r as received by the trainer, or else from the rollout record [M], and a mask of the tokens that have
+    it."""
     r_M, has_M = _elements(table["received"], lengths_S)
     received_S, joined_S = (
         np.asarray(pc.equal(table["rollout_source"], name).fill_null(False)) for name in ("received", "joined")
@@ -236,7 +241,8 @@ def _rollout_side(table: pa.Table, lengths_S: Codes, own_M: Codes) -> tuple[Floa
 
 
 def _elements(column: pa.ChunkedArray, lengths_S: Codes) -> tuple[Floats, Bools]:
-    """Return the elements of lists [M], NaN for null, and which are not null. A null list has only such."""
+    """Return the elements of lists [M], NaN for null, and a mask of the non-null ones. A null list has only null
+    elements."""
     values_M, has_M = np.full(int(lengths_S.sum()), np.nan), np.zeros(int(lengths_S.sum()), np.bool_)
     if column.null_count < len(column):
         elements, there_M = ragged.one_array(column).flatten(), np.repeat(np.asarray(column.is_valid()), lengths_S)
@@ -245,7 +251,7 @@ def _elements(column: pa.ChunkedArray, lengths_S: Codes) -> tuple[Floats, Bools]
 
 
 def _broken(r_M: Floats, t_M: Floats) -> Bools:
-    """Return which tokens with both log-probs are left out of every mean, by the rules of `arithmetic`."""
+    """Return a mask of tokens with both log-probs that every mean excludes, by the rules of `arithmetic`."""
     nonfinite = ~(np.isfinite(r_M) & np.isfinite(t_M))
     with np.errstate(invalid="ignore"):
         found: Bools = nonfinite | is_sentinel(r_M) | is_sentinel(t_M) | (np.maximum(r_M, t_M) > MAX_LOGPROB)
@@ -254,8 +260,10 @@ def _broken(r_M: Floats, t_M: Floats) -> Bools:
 
 
 def _versions(table: pa.Table, lengths_S: Codes, own_M: Codes, mask_M: Bools) -> pa.ChunkedArray:
-    """Return the version of the weights that sampled each token [M], as engine or trainer recorded it; null where they
-    differ."""
+    """Return the version of the weights that sampled each token [M], according to engine or trainer.
+
+    It is null where the two differ.
+    """
     names: dict[str, int] = {}
     offsets_S1 = offsets_of(lengths_S)
     position_M = np.arange(offsets_S1[-1]) - np.repeat(offsets_S1[:-1], lengths_S)
@@ -269,7 +277,7 @@ def _versions(table: pa.Table, lengths_S: Codes, own_M: Codes, mask_M: Bools) ->
 
 
 def _of_spans(column: pa.ChunkedArray, offsets_S1: Codes, at_M: Codes, names: dict[str, int]) -> Codes:
-    """Return the code in `names` of the first span that each token lies in by its place `at_M` [M]; −1: in none."""
+    """Return the code in `names` of the first span that contains the place `at_M` of each token [M], −1 for none."""
     codes_M = np.full(len(at_M), -1, np.intp)
     for sequence, spans in enumerate(column.to_pylist()) if column.null_count < len(column) else ():
         codes, at = (each[offsets_S1[sequence] : offsets_S1[sequence + 1]] for each in (codes_M, at_M))
@@ -295,7 +303,7 @@ def _cached(column: pa.ChunkedArray) -> Codes:
 
 
 def _codes(column: pa.ChunkedArray) -> Codes:
-    """Place of each value among the column's, −1 for null."""
+    """Return the index of each value among the column's values, −1 for null."""
     values: Any = pc.unique(column).drop_null()
     if not len(values):
         return np.full(len(column), -1, np.intp)
@@ -304,8 +312,10 @@ def _codes(column: pa.ChunkedArray) -> Codes:
 
 
 def _contexts(tokens: Tokens) -> Codes:
-    """Return a code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or
-    no other token shares it."""
+    """Return a code of step, weights, prompt and all preceding tokens [N].
+
+    It is −1 if one of these is unavailable, or if no other token shares the context.
+    """
     codes = np.full(len(tokens.place), -1, np.intp)
     if not len(codes):
         return codes
@@ -327,14 +337,14 @@ def _contexts(tokens: Tokens) -> Codes:
 
 
 def _roots(tokens: Tokens, at: Codes) -> Codes:
-    """Return a code of the beginning of a sequence."""
+    """Return a code for the start of a sequence."""
     keys = np.stack([tokens.context[at], tokens.version[at], tokens.step[at]])
     _, root = np.unique(keys, axis=1, return_inverse=True)
     return root.reshape(-1).astype(np.intp)
 
 
 def _shared(at: Codes, parent: Codes) -> tuple[Codes, Codes]:
-    """Return the tokens that share a parent, with parents numbered from 0."""
+    """Return a mask of the tokens that share a parent, and consecutive numbers of these parents."""
     at, parent = at[parent >= 0], parent[parent >= 0]
     _, index, counts = np.unique(parent, return_inverse=True, return_counts=True)
     several = counts[index] > 1
@@ -347,9 +357,9 @@ class Siblings:
     """Tokens that share their context with a different token.
 
     Attributes:
-        tokens: the tokens [K].
-        r: their rollout log-probs less the mean of their context's [K].
-        t: the same for the trainer.
+        tokens: selected tokens [K].
+        r: rollout log-probs less the mean of their context [K].
+        t: trainer log-probs less the mean of their context [K].
     """
 
     tokens: Tokens
@@ -358,25 +368,27 @@ class Siblings:
 
     @property
     def slope(self) -> float:
-        """β of Δt = β·Δr, by total least squares through 0: neither side is the exact one."""
+        """Slope β of Δt = β·Δr by total least squares through 0, since both sides have errors."""
         rr, tt, rt = float(self.r @ self.r), float(self.t @ self.t), float(self.r @ self.t)
         if rt == 0:
             return math.nan
         return (tt - rr + math.sqrt((tt - rr) ** 2 + 4 * rt * rt)) / (2 * rt)
 
     def misfit(self, slope: float) -> float:
-        """Root mean square of Δt − slope·Δr over that of Δr; the worst 1 % left out: a few tokens of a second fault
-        decide nothing."""
+        """Return the root mean square of Δt − slope·Δr over that of Δr.
+
+        The worst 1 % is omitted, so that a few tokens with another fault do not decide.
+        """
         left, size = np.abs(self.t - slope * self.r), math.sqrt(float(np.mean(self.r**2)))
         kept = np.sort(left)[: max(int(len(left) * _OUTER), 1)]
         return math.sqrt(float(np.mean(kept**2))) / size if size > 0 else math.nan
 
     def where(self, keep_K: Bools) -> Siblings:
-        """Return some of them, all of a context."""
+        """Return the selected siblings. `keep_K` must select whole contexts."""
         return Siblings(self.tokens.where(keep_K), self.r[keep_K], self.t[keep_K])
 
     def scaled(self, slope: float | Floats) -> Tokens:
-        """Return the tokens with the log-ratio that remains after a common normaliser and this slope, of all or of each
+        """Return the tokens with the log-ratio that remains after a common normaliser and one slope, or one per token
         [K]."""
         return dataclasses.replace(self.tokens, d=self.t - slope * self.r)
 
@@ -394,7 +406,7 @@ def siblings_of(tokens: Tokens) -> Siblings | None:
 
 
 def on_grid(tokens: Tokens, values_N: Floats, temperatures: Iterable[float]) -> float:
-    """Return the share of siblings whose difference is one of bfloat16 logits, NaN for too few.
+    """Return the share of siblings whose difference is on the bfloat16 grid, NaN for too few.
 
     Args:
         tokens: tokens of the values.
@@ -417,9 +429,10 @@ def _grid_share(steps: Floats, scale: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Root mean square deviation of a token computed several times over that of its log-ratio.
+    """Root mean square deviation of repeated computations of a token, relative to that of its log-ratio.
 
-    Noise of one side affects most tokens, so the smaller value of all tokens and of those without the largest counts.
+    The values cover all tokens and those without the largest deviations. Noise of one side affects most tokens, so both
+    must show it.
 
     Attributes:
         engine: ratio for r.
@@ -433,7 +446,7 @@ class Spread:
 
     @property
     def alone(self) -> bool:
-        """True if the trainer varies by itself. Rounding that depends on the batch varies both sides."""
+        """True if the trainer alone is non-deterministic. Rounding that depends on the batch affects both sides."""
         return self.trainer > max(_VARIES, _ALONE * self.engine)
 
 
@@ -456,13 +469,13 @@ def spread_of(tokens: Tokens) -> Spread | None:
 
 
 def _size(values: Floats, most: float) -> float:
-    """Return the root mean square of the smallest values, of which these are a share."""
+    """Return the root mean square of the smallest values. `most`: share of the values to keep."""
     kept = np.sort(np.abs(values))[: max(int(len(values) * most), 1)]
     return math.sqrt(float(np.mean(kept**2)))
 
 
 def _parting(parent: Codes, token_id: Codes) -> Bools:
-    """Return which tokens have a context that was followed by different tokens [N]."""
+    """Return a mask of the tokens whose context was followed by different tokens [N]."""
     with_parent = np.flatnonzero(parent >= 0)
     result = np.zeros(len(parent), np.bool_)
     if len(with_parent):

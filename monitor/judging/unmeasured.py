@@ -17,7 +17,7 @@ _PLUGIN: Final = "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE
 
 
 def not_measured(frame: Frame, findings: Sequence[Finding] = ()) -> tuple[NotMeasuredDocument, ...]:
-    """Return everything that is missing from the frame, or hidden behind a finding."""
+    """Return all inputs that are missing from the frame or hidden by a finding."""
     rows = _MISSING if len(frame.series) else _NOTHING
     missing = [_item(what, reason, how) for what, why, how in rows if (reason := why(frame))]
     hidden = [

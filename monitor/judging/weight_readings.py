@@ -1,10 +1,9 @@
-"""What fingerprints prove of the weights in engines: same label and other weights, a label that moved on without its
-weights.
+"""Evidence from weight fingerprints: wrong weights under a label, and labels without new weights.
 
-Only like is compared with like: replicas by the same part of the model in the same layout, a trainer and an engine by
-tensors of the same name, dtype and shape that have agreed at least once (a kernel may keep a tensor in its own order).
-What is judged is the newest version that both have, and what comes again and again: what was wrong and was fixed is not
-a finding.
+Only comparable readings are compared. Replicas are compared by the same part of the model in the same layout. Trainer
+and engine are compared by tensors of the same name, dtype and shape that have agreed at least once, because a kernel
+may reorder a tensor. The newest common version and recurring faults are judged. A past fault that was fixed is not a
+finding.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ class Reading:
 
     @property
     def part(self) -> Part:
-        """Key of the readings that it can be compared with."""
+        """Key shared by the readings that can be compared with this one."""
         return self.worker, self.layout
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Replicas with different weights of one version. `wrong`: the deviating ones, if known. `why`: the difference."""
+    """Replicas with different weights of one version. `wrong`: deviating replicas, if known. `why`: the difference."""
 
     version: str
     step: int | None
@@ -58,8 +57,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """An engine has other weights than its label says. `held`: the version whose weights it has, where that is
-    known."""
+    """Engine whose weights differ from its label. `held`: version of the actual weights, or None if unknown."""
 
     version: str
     step: int | None
@@ -78,8 +76,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Reuse:
-    """A version that names several different weights. `source`: "trainer" or "worker". `versions`: number
-    of weights."""
+    """Version with several different weights. `source`: "trainer" or "worker". `versions`: number of weights."""
 
     version: str
     step: int | None
@@ -92,7 +89,7 @@ class Reuse:
 
 @dataclass(frozen=True)
 class Readings:
-    """The fingerprints of a run, oldest first. Those of adapters are compared with each other alone."""
+    """Fingerprints of a run, oldest first. Those of adapters are only compared with each other."""
 
     rows: tuple[Reading, ...] = ()
 
@@ -107,7 +104,7 @@ class Readings:
 
     @cached_property
     def _engines(self) -> dict[tuple[str | None, str | None], dict[str, Reading]]:
-        """Last reading of each version, the newest version last, by replica and worker."""
+        """Last reading of each version by replica and worker, the newest version last."""
         engines: dict[tuple[str | None, str | None], dict[str, Reading]] = {}
         for row in self.rows:
             if row.source == "worker" and row.adapter is None and row.version is not None:
@@ -118,12 +115,12 @@ class Readings:
 
     @property
     def unannounced(self) -> int:
-        """Changes of weights that came without a load, a label or a mark."""
+        """Weight changes without a load, a label or a mark."""
         return sum(row.unannounced for row in self.rows)
 
     @cached_property
     def divergence(self) -> Divergence | None:
-        """Replicas that differ at the newest version that several of them have."""
+        """Divergence of replicas at the newest version that several of them have, or None."""
         newest_first = [row for row in reversed(self.rows) if row.source == "worker" and row.adapter is None]
         for version in dict.fromkeys(row.version for row in newest_first if row.version is not None):
             parts: dict[Part, list[Reading]] = {}
@@ -138,7 +135,7 @@ class Readings:
         return None
 
     def _judged(self, version: str, rows: list[Reading]) -> Divergence:
-        """Say which replicas are wrong, by the trainer, by their own past, or by most others."""
+        """Identify the wrong replicas by the trainer, by their own past, or by the majority."""
         names = tuple(sorted({row.replica or "" for row in rows}))
         step = next((row.step for row in rows if row.step is not None), None)
         for wrong, why in (
@@ -163,7 +160,7 @@ class Readings:
 
     @cached_property
     def mismatch(self) -> Mismatch | None:
-        """An engine whose newest label is not that of its weights, by the trainer or by other replicas."""
+        """Engine whose weights contradict its newest label, by the trainer or by other replicas, or None."""
         for readings in self._engines.values():
             version = next(reversed(readings))
             found = self._against_trainer(readings, version) or self._against_versions(readings, version)
@@ -173,7 +170,7 @@ class Readings:
 
     @cached_property
     def recurring(self) -> tuple[str, ...]:
-        """Versions whose label an engine had without the weights, oldest first, where that comes again and again."""
+        """Versions whose label an engine had without the weights, oldest first, if that recurs."""
         return tuple(dict.fromkeys(v for readings in self._engines.values() for v in self._missed(readings)))
 
     def _missed(self, readings: Mapping[str, Reading]) -> list[str]:
@@ -189,10 +186,10 @@ class Readings:
 
     @cached_property
     def reuse(self) -> Reuse | None:
-        """The newest version that one engine or trainer had for different weights.
+        """Newest version with different weights at one engine or trainer, or None.
 
-        Ranks of a trainer that each have a part of the model under the same names give several fingerprints of every
-        version.
+        Ranks of a trainer may each have a part of the model under the same names. Every version then has several
+        fingerprints.
         """
         owners: dict[tuple[str | None, ...], dict[str, list[Reading]]] = {}
         for row in self.rows:
@@ -232,7 +229,8 @@ class Readings:
         return Mismatch(version, row.step, row.replica, held, len(compared), different, partial=partial)
 
     def _agreed(self, readings: Mapping[str, Reading]) -> set[str]:
-        """Return tensors that were the trainer's at some version, so that both sides keep them in the same order."""
+        """Return the tensors that matched the trainer's at some version and therefore have the same order on both
+        sides."""
         agreed: set[str] = set()
         for version, row in readings.items():
             truth = self._trainer.get(version, {})
@@ -246,7 +244,8 @@ class Readings:
         return at > 0 and self._trainer[versions[at - 1]].get(key) != self._trainer[version].get(key)
 
     def _against_versions(self, readings: Mapping[str, Reading], version: str) -> Mismatch | None:
-        """Return a mismatch if the newest label has the weights of an earlier one, and elsewhere these two differ."""
+        """Return a mismatch if the newest label has an earlier version's weights, although the two versions differ
+        elsewhere."""
         row = readings[version]
         for other, held in readings.items():
             same = held.fingerprint == row.fingerprint and held.layout == row.layout
@@ -275,7 +274,7 @@ def _minority(rows: list[Reading]) -> list[Reading]:
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]], layouts: Mapping[str, tuple[str, ...]]) -> Readings:
-    """Build it from rows of ``diagnosis_weight_readings`` and the tensors of each layout."""
+    """Build the readings from rows of ``diagnosis_weight_readings`` and the tensors of each layout."""
     readings = []
     for row in rows:
         keys, hashes = layouts.get(row["layout"], ()), row["tensor_hashes"] or ()

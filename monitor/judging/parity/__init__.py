@@ -1,4 +1,4 @@
-"""Parity with a reference: is a run set up like it, and does it behave like it?"""
+"""Parity of a run with a reference, in setup and in behaviour."""
 
 from logprobe.monitor.judging.parity.judging import Check, Parity, Setting, compare, differing, trends
 

@@ -1,16 +1,16 @@
-"""What is known of how a run was set up, as flat facts: the words that a parity recipe speaks in.
+"""Flat facts about the setup of a run, which parity recipes refer to.
 
-    engine.<setting>       of the engines, by names that all versions of vLLM share (`logprobe.collectors.vllm.config`)
-    effective.<setting>    what a worker chose: attention, dtypes, kernels (`logprobe.collectors.vllm.effective`)
-    arguments.<argument>   what someone set to another value than vLLM's default
+    engine.<setting>       engine setting, by names common to all versions of vLLM (`logprobe.collectors.vllm.config`)
+    effective.<setting>    choice of a worker: attention, dtypes, kernels (`logprobe.collectors.vllm.effective`)
+    arguments.<argument>   argument with another value than vLLM's default
     config.<section>.<…>   the rest of vLLM's own configuration
     versions.<package>, environment.<variable>
     sampling.<parameter>   effective sampling params of the requests
     trainer.<key>          as the trainer declared it, nested keys joined by dots
     updates.cache_cleared  "always" | "sometimes" | "never": the prefix cache at weight updates
-    updates.pause_mode     what happened to requests in flight
+    updates.pause_mode     treatment of requests in flight
 
-A fact has several values when engines, requests or updates differ. One that is missing is not known; null is a value.
+A fact has several values when engines, requests or updates differ. A missing fact is unknown, while null is a value.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ def facts_of(source: Source, run: str) -> Facts:
 
 
 def _recorded(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield the facts of configuration records; documents that no rollout names only where none of their kind is
-    named."""
+    """Yield the facts of configuration records. Include unused documents only if none of their kind is used."""
     rows = list(rows)
     named = {row["kind"] for row in rows if row["sequences"]}
     for row in rows:
@@ -76,12 +75,12 @@ def _placed(kind: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Dtypes have many names."""
+    """Return the canonical name of a dtype."""
     return _DTYPES.get(value.lower(), value.lower()) if "dtype" in name and isinstance(value, str) else value
 
 
 def _heads(facts: Facts) -> dict[str, tuple[Any, ...]]:
-    """Return the dtype of the output layer, on both sides: the model's unless set otherwise."""
+    """Return the dtype of the output layer on both sides, by default that of the model."""
     trainer = next((facts[name] for name in _TRAINER_HEAD if name in facts), facts.get("trainer.dtype"))
     engine = facts.get("engine.head_dtype")
     if engine in {None, (None,)} and facts.get("engine.dtype") == ("float32",):

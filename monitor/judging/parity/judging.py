@@ -1,10 +1,10 @@
-"""Parity: is a run set up as its reference, and does it behave like it?
+"""Comparison of a run with its reference, in setup and in behaviour.
 
     parity = compare(reader, "v1", reference="v0")             # against a run of the same home
     parity = compare(reader, "v1", recipe=parity_recipe.shipped())   # against a recipe alone
 
-Against a run, a requirement of the recipe that neither of them meets is no difference; what the reference does better
-is. Settings that parity does not depend on are listed where they differ, and decide nothing.
+In a comparison of two runs, a requirement counts only if the reference meets it. Other differing settings are listed
+but do not affect the verdict.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _PERSONAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One fact on both sides: whether it is known, its value, and whether the engine's arguments set it (None:
-    unknown)."""
+    """One fact on both sides: whether known, its value, and whether the engine's arguments set it."""
 
     fact: str
     known: bool
@@ -46,18 +45,18 @@ class Setting:
 
     @property
     def words(self) -> str:
-        """Value as text."""
+        """Return the value as text."""
         return _words(self.value, recorded=self.known)
 
     @property
     def reference_words(self) -> str:
-        """The reference's value as text."""
+        """Return the reference's value as text."""
         return _words(self.reference, recorded=self.reference_known)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One requirement of the recipe, or one fact that must be equal, with its expectation and the compared settings."""
+    """One requirement of the recipe, or one fact that must be equal, with the compared settings."""
 
     name: str
     layer: Layer | None
@@ -70,7 +69,7 @@ class Check:
 
     @property
     def verdict(self) -> Verdict:
-        """Meaning for parity."""
+        """Return the verdict for parity."""
         if self.outcome in {"met", self.reference}:
             return "at_parity"
         return "unknown" if self.outcome == "unknown" else "not_at_parity"
@@ -81,12 +80,12 @@ class Parity:
     """The comparison of a run with its reference.
 
     Attributes:
-        run: which run.
+        run: name of the run.
         reference: the reference run, or the name of the recipe.
-        verdict: not at parity when any check or trajectory says so; unknown when any is unknown and none says so.
-        reasons: why not, most relevant first; empty at parity.
-        checks: requirements, then facts that must be the same, in the recipe's order.
-        trajectories: of metrics; empty without a reference run.
+        verdict: not at parity if a check or trajectory fails, else unknown if one is unknown.
+        reasons: reasons for the verdict, most relevant first, empty at parity.
+        checks: requirements, then facts that must be equal, in the recipe's order.
+        trajectories: compared metrics, empty without a reference run.
         differences: other differing settings.
     """
 
@@ -99,7 +98,7 @@ class Parity:
     differences: tuple[Setting, ...]
 
     def document(self) -> dict[str, object]:
-        """Return the JSON-ready form: what ``logprobe compare --recipe --json`` prints."""
+        """Return the JSON-ready form, which ``logprobe compare --recipe --json`` prints."""
         checks = [{**asdict(check), "verdict": check.verdict} for check in self.checks]
         return {**asdict(self), "checks": checks}
 
@@ -180,7 +179,7 @@ def _provenance(fact: str, facts: Facts) -> str | None:
 
 
 def _values(fact: str, facts: Facts) -> Any:
-    """Return the one value, or an ordered list of several, or None if unknown or null."""
+    """Return the value, or an ordered list of several, or None if unknown or null."""
     values = facts.get(fact, (None,))
     return values[0] if len(values) == 1 else sorted(values, key=repr)
 
@@ -203,8 +202,7 @@ def trends(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Tre
 
 
 def differing(recipe: Recipe, ours: Facts, theirs: Facts) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
-    """Return the settings that are not the same on both sides: those that `recipe` looks at, in its order, and the
-    others."""
+    """Return the settings that differ between both sides: those of `recipe` in its order, and the others."""
     relevant = (_setting(fact, ours, theirs) for fact in recipe.relevant if ours.get(fact) != theirs.get(fact))
     return tuple(relevant), tuple(_differences(recipe, ours, theirs))
 
@@ -235,7 +233,7 @@ def _words(value: Any, *, recorded: bool) -> str:
 
 
 def _differences(recipe: Recipe, ours: Facts, theirs: Facts) -> Iterable[Setting]:
-    """Return what else differs; the engine's own name of a setting that parity looks at is left out with it."""
+    """Return the other differing settings. Omit the engine's own name of a setting that the recipe covers."""
     looked_at = {fact.rpartition(".")[2] for fact in recipe.relevant}
     for fact in sorted({*ours, *theirs} - {*recipe.relevant}):
         twice = fact.startswith("config.") and fact.rpartition(".")[2] in looked_at

@@ -26,7 +26,7 @@ class _Part(BaseModel):
 
 
 class Requirement(_Part):
-    """One requirement: one alternative of `any` must hold with all its facts."""
+    """One requirement. All facts of at least one alternative in `any` must hold."""
 
     name: str
     layer: Layer
@@ -36,7 +36,7 @@ class Requirement(_Part):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Names of all facts it looks at, in the order in which they are written."""
+        """Names of the required facts, in the order of the recipe."""
         names: dict[str, None] = {}
         for alternative in self.any:
             for name, wanted in alternative.items():
@@ -45,25 +45,25 @@ class Requirement(_Part):
 
     @property
     def words(self) -> str:
-        """Requirement as text."""
+        """Description of the requirement."""
         return "; or ".join(_words(alternative) for alternative in self.any)
 
     def outcome(self, facts: Facts) -> Outcome:
-        """Return whether it holds, unknown if a decisive fact is unknown."""
+        """Return whether the requirement is met, or unknown if a decisive fact is unknown."""
         outcomes = [_alternative(alternative, facts) for alternative in self.any]
         return next((outcome for outcome in ("met", "unknown") if outcome in outcomes), "violated")
 
 
 class Band(_Part):
-    """How far a metric may be from the reference's before it matters. Exactly one of `factor` and `fraction`.
+    """Tolerance around the reference's values of a metric. Exactly one of `factor` and `fraction` is set.
 
     Attributes:
         metric: key in the catalog.
-        label: what people call it.
-        factor: above 1; the comparison is one of logarithms.
-        fraction: of the largest level of the reference.
-        floor: for `factor`: smaller values count as this.
-        side: on which side of the reference a departure counts.
+        label: name of the metric for users.
+        factor: ratio above 1 for a comparison of logarithms.
+        fraction: fraction of the largest level of the reference.
+        floor: minimum for `factor`, to which smaller values are raised.
+        side: side of the reference on which a departure counts.
     """
 
     metric: str
@@ -83,7 +83,7 @@ class Recipe(_Part):
 
     @property
     def relevant(self) -> tuple[str, ...]:
-        """Facts that parity depends on, in the order in which to look at them."""
+        """Facts that parity depends on, in the order of the recipe."""
         names = [name for requirement in self.requirements for name in requirement.facts]
         return tuple(dict.fromkeys([*names, *self.same]))
 
@@ -97,8 +97,7 @@ def shipped() -> Recipe:
 
 
 def read(path: Path) -> Recipe:
-    """Read a user's own recipe. Raises `ConfigurationError` when it cannot be read or says something else than a
-    recipe."""
+    """Read a user's recipe. Raises `ConfigurationError` if it cannot be read or is invalid."""
     try:
         text = limits.read_text(path, limits.SETTINGS)
     except (OSError, UnicodeDecodeError) as error:
@@ -137,7 +136,7 @@ def _words(alternative: Mapping[str, Any]) -> str:
 
 
 def spoken(value: Any) -> str:
-    """Return a value as text, in YAML's words for null and booleans."""
+    """Return a value as text, with null and booleans in YAML notation."""
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,10 +1,10 @@
-"""Does a metric follow that of a reference run? Block by block, within what matters and what noise explains.
+"""Compare a metric with that of a reference run, block by block, within tolerance and noise.
 
-Two runs of one configuration never agree step by step. Compared are medians of blocks of steps; the band around the
-reference is the larger of the recipe's margin and three standard errors of the difference of two such medians.
-Consecutive steps are not independent: the standard error is the larger one of what the steps' autocorrelation inside of
-blocks makes it, and of how much neighbouring blocks differ. A run leaves the reference where two blocks in a row are
-outside on the same side.
+Two runs of one configuration never agree step by step. Medians of blocks of steps are therefore compared. The band
+around the reference is the larger of the recipe's margin and three standard errors of the difference of two such
+medians. Consecutive steps are not independent. The standard error is the larger of two estimates: from the
+autocorrelation of steps within blocks, and from the differences of neighbouring blocks. A run leaves the reference if
+two consecutive blocks are outside the band on the same side.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STRONGEST: Final = 0.95  # autocorrelation that is believed
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Medians of one block of steps, in the metric's unit; `low` and `high`: the band around the reference."""
+    """Medians of one block of steps, in the metric's unit. `low` and `high` bound the band around the reference."""
 
     first_step: int
     last_step: int
@@ -45,17 +45,17 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One metric against the reference.
+    """Comparison of one metric with the reference.
 
     Attributes:
         metric: key in the catalog.
-        label: what people call it.
-        verdict: whether it tracks the reference; unknown with too few common steps.
-        leaves_step: first step of the block with which it leaves; None unless it does.
-        back_step: first step of the block with which it is back for good; None while it is not.
-        side: where it is then, "above" or "below".
-        reason: the verdict in words.
-        blocks: what was compared.
+        label: name of the metric for users.
+        verdict: result of the comparison, unknown with too few common steps.
+        leaves_step: first step of the block in which the metric leaves the band, or None.
+        back_step: first step of the block from which it stays in the band again, or None.
+        side: side of the departure, "above" or "below".
+        reason: verdict in words.
+        blocks: compared blocks.
     """
 
     metric: str
@@ -89,8 +89,8 @@ def follow(band: Band, run: Trend, reference: Trend) -> Trajectory:
 
 
 def in_blocks(run: Trend, reference: Trend) -> tuple[NDArray[np.int64], Floats, Floats] | None:
-    """Return the common steps in blocks [B, T] and both runs' values, or None for too few. A partial last block is
-    omitted."""
+    """Return the common steps in blocks [B, T] with both runs' values, or None for too few. Omit a partial last
+    block."""
     steps = np.array(sorted(run.keys() & reference.keys()), np.int64)
     length = max(_SHORTEST, len(steps) // _BLOCKS)
     count = len(steps) // length
@@ -121,7 +121,7 @@ def _judged(band: Band, outside_B: NDArray[np.int64], blocks: tuple[Block, ...])
 
 
 def scaled(band: Band, values: Floats) -> Floats:
-    """Return the values on the scale on which `band` compares: logarithms where it is a factor."""
+    """Return the values on the scale of `band`, which is logarithmic for a factor."""
     return values if band.factor is None else np.log(np.maximum(values, band.floor))
 
 
@@ -130,7 +130,7 @@ def _unscaled(band: Band, values: Floats) -> Floats:
 
 
 def margin(band: Band, levels_B: Floats) -> float:
-    """Return what matters by `band` against a reference of these levels, on the scale of `scaled`."""
+    """Return the tolerance of `band` at these reference levels, on the scale of `scaled`."""
     return (
         float(np.log(band.factor)) if band.factor is not None else float((band.fraction or 0) * np.abs(levels_B).max())
     )
