@@ -14,7 +14,7 @@ from logprobe.monitor.queries import Source
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The K3 that another run suggests.
+    """Expected K3 according to another run.
 
     Attributes:
         run: the other run.

@@ -83,7 +83,7 @@ class _Cost:
 
 
 class _Fit:
-    """Fits of one series; arrays are [starts, steps]."""
+    """Fits of one series as arrays [starts, steps]."""
 
     def __init__(self, log_G: Floats, starts: NDArray[np.int64]) -> None:
         """Prepare the series for every step at which a shape may start."""

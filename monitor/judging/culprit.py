@@ -26,12 +26,11 @@ class Picture:
 
     Attributes:
         cause: cause of the finding.
-        lines: name → points. The tokens concerned come first, then the others. There is one line if all tokens are
-            concerned.
+        lines: name → points, with the affected tokens first and the others second. One line if all are affected.
         limit: reference level of K3, or None.
         limit_name: name of that level.
         since: first step concerned, or None if unknown.
-        sampled: true if steps were left out.
+        sampled: true if steps were omitted.
     """
 
     cause: str
@@ -60,7 +59,7 @@ def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[
         The figure, or None if no finding alarms or the means exclude the leading one.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the read failed, see `Reader.read`.
     """
     finding = leading(document)
     cause = None if finding is None else SIGNATURES.get(finding["cause"])

@@ -77,7 +77,7 @@ class Decomposition:
 
     @property
     def grew(self) -> bool:
-        """Return whether K3 rose enough to ask why."""
+        """Return whether K3 rose enough for a decomposition."""
         return self.k3[1] > _GREW * self.k3[0]
 
     @property

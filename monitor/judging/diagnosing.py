@@ -1,4 +1,4 @@
-"""Diagnose a run: read a frame, judge it, and name what experiments proved and the framework's own settings."""
+"""Diagnose a run: read a frame, judge it, and add proven causes and the framework's setting names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def diagnose(
         accepted: causes that the operator accepts.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the read failed, see `Reader.read`.
     """
     return look(source, run, steps=steps, accepted=accepted)[1]
 
@@ -39,7 +39,7 @@ def diagnosis_of(source: Source, run: str) -> tuple[DiagnosisDocument, bool]:
     """Return the stored diagnosis of a run and True, or a new one and False.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the read failed, see `Reader.read`.
     """
     for row in queries.diagnosis_latest(source, run=run).to_pylist():
         stored: DiagnosisDocument = json.loads(row["document"])

@@ -186,7 +186,7 @@ class PartDocument(TypedDict):
 
 
 class ExplainedDocument(TypedDict):
-    """Growth of K3 in parts, see `decomposition.Decomposition`, with its words."""
+    """Growth of K3 in parts with its description, see `decomposition.Decomposition`."""
 
     first: list[int]
     now: list[int]

@@ -102,11 +102,11 @@ _SUMS: Final = ("sequences", "tokens", "sum_k3", "sum_abs_d", "c_nn", "c_aa", "c
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Sums of the mismatch by step, weight lag and some group columns; arrays [R].
+    """Sums of the mismatch by step, weight lag and some group columns, as arrays [R].
 
     Attributes:
         step: optimizer step.
-        lag: weight lag in versions; NaN where unknown.
+        lag: weight lag in versions, NaN where unknown.
         groups: group columns by name.
         sequences: number of sequences.
         tokens: number of compared tokens.

@@ -102,7 +102,7 @@ class Frames:
             looks: requests for different runs, whose news are read together.
 
         Raises:
-            QueryError: the store refused; see `Reader.read`.
+            QueryError: the read failed, see `Reader.read`.
         """
         runs = [look.run for look in looks]
         known = {look.run: kept for look in looks if not look.whole and (kept := self._kept.get(look.run)) is not None}

@@ -71,7 +71,7 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
         steps: first and last step, both included, or None for no bound.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the read failed, see `Reader.read`.
     """
     return with_tokens(source, gather_sums(source, run, steps=steps))
 
@@ -125,7 +125,7 @@ def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
 
 
 def series_of(source: Source, run: str, first: int | None = None, last: int | None = None) -> Series:
-    """Read sums by step, both ends included, None for no bound."""
+    """Return sums by step. Both ends are included, and None means no bound."""
     return series_of_runs(source, {run: (first, last)})[run]
 
 
@@ -153,7 +153,7 @@ def _by_run(table: pa.Table, runs: Iterable[str]) -> Iterator[tuple[str, pa.Tabl
 
 
 def _setups(source: Source, run: str, configs: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
-    """Read the first step of each setup of the engines, empty if they have one."""
+    """Return the first step of each setup of the engines, or nothing if there is only one."""
     if sum(row["kind"] == "engine_config" for row in configs) < 2:  # noqa: PLR2004 - reading them looks at every sequence
         return ()
     rows = queries.diagnosis_config_changes(source, run=run).to_pylist()

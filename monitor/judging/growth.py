@@ -4,7 +4,7 @@ The baseline is the 90th percentile of block medians of log K3 in the first step
 median that stays above multiples of it (see `GrowthRule`). The baseline follows a slow rise, as entropy or a curriculum
 causes. Within the reported band of the setup, only a fast doubling is growth. All windows count measured steps and skip
 steps without a value. The rule detects only change. A run that is wrong from its first step on is healthy by its own
-standard. The causes and the absolute bands of the judgement detect such a run.
+standard. The causes and the absolute bands of the judgement detect that.
 
 Theil–Sen lines through the noisy series give the slope and the onset of the rise.
 """

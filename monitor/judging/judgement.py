@@ -120,7 +120,7 @@ class Remembered:
 
     @property
     def settles(self) -> bool:
-        """True if it is the same setup, in enough runs to define what is normal."""
+        """True if there are enough runs of the same setup to define its normal level."""
         return not self.differs and self.runs >= REMEMBERED_RUNS
 
     @property
@@ -242,7 +242,7 @@ class Finding:
     """A cause with its evidence.
 
     Attributes:
-        cause: row of the table of signatures; "unknown" if no test names one.
+        cause: row of the table of signatures, or "unknown" if no test names one.
         confidence: strength of the evidence.
         since: first step concerned, or None if unknown.
         until: last step concerned, or None if the fault continues.

@@ -149,7 +149,7 @@ def _status(k3: float | None, high: float, *, nothing: bool) -> LevelStatus:
 def _remembered(level: Level, memory: Remembered) -> Level:
     """Judge a level against known-good runs, for a run without a baseline.
 
-    Entropy and tasks move the level of a setup, so within the table's range it is at most "above".
+    Entropy and tasks change the level of a setup. Within the table's range, the result is therefore at most "above".
     """
     k3, most = level.k3, max(memory.high, number("slight"))
     if k3 is None:

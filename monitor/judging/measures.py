@@ -1,4 +1,4 @@
-"""Small pure statistics that the rules of diagnosis share.
+"""Pure statistics shared by the rules of diagnosis.
 
 Dimensions: ``_N`` tokens, ``_S`` sequences.
 """

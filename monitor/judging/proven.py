@@ -63,7 +63,7 @@ def with_experiment(diagnosis: DiagnosisDocument, bisection: Mapping[str, Any] |
 
 
 def _proving(bisection: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the arm that proves each cause, the largest share first."""
+    """Return the arm that proves each cause, by cause, with the largest share first."""
     arms: dict[str, Mapping[str, Any]] = {}
     for arm in bisection["arms"]:
         works = arm["knob"] in bisection["smallest_set"] and arm["verdict"] in ("this is it", "contributes")

@@ -53,7 +53,7 @@ class Older:
 
 
 def rank_of(details: str | None) -> int | None:
-    """Return the rank that a health record names, or None."""
+    """Return the rank that a health record names, or None if it names none."""
     try:
         rank = json.loads(details or "null")["rank"]
         return None if rank is None or isinstance(rank, bool) else int(rank)

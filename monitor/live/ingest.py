@@ -103,8 +103,8 @@ class Ingester:
         `beat` is called after every batch.
 
         Raises:
-            StoreError: the store or the disk refused, or the archive belongs to another data directory. Committed
-                segments stay; the others remain in the spool.
+            StoreError: a write failed, or the archive belongs to another data directory. Committed segments stay. The
+                others remain in the spool.
         """
         started = time.perf_counter()
         report = IngestReport()

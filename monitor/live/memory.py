@@ -273,7 +273,7 @@ class Memory:
     def fetch(
         self, trained: Iterable[tuple[Step, Sequence[int]]], sampled: Iterable[tuple[Run, Sequence[int]]]
     ) -> None:
-        """Read lists back that are only on the disk. Records whose lists are gone are marked."""
+        """Read lists back that are only on the disk. Mark records whose lists no longer exist."""
         self._fetch("training", self.training_lists, [(step.run, step.trained, rows) for step, rows in trained])
         self._fetch("rollout", self.rollout_lists, [(run, run.sampled, rows) for run, rows in sampled])
 

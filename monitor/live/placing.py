@@ -84,7 +84,7 @@ class Trajectory:
         return self.placed is not None and sum(len(place.theirs_P) for place in self.placed) == len(self.token_ids_K)
 
     def logprobs_K(self) -> NDArray[np.float32]:
-        """[K] r at the source; NaN where no part sampled the token."""
+        """Return r at the source for each token under the mask [K], NaN where no part sampled the token."""
         found_K = np.full(len(self.token_ids_K), np.nan, np.float32)
         for place in self.placed or ():
             found_K[place.start : place.end] = place.part.logprobs[place.theirs_P]

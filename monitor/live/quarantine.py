@@ -1,7 +1,8 @@
 """Move untrusted files from the spool to the quarantine and record the reason in the store.
 
 The row is written before the move, and the target path depends only on the source path. A service killed between the
-two steps completes the move at its next start and counts the file once. No file is opened; the move uses only its name.
+two steps completes the move at its next start and counts the file once. No file is opened, because the move needs only
+its name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decoded rows of segments → columns of facts about records.
+"""Conversion of decoded rows of segments to columns of facts about records.
 
 Dimensions: ``_S`` records.
 """
@@ -57,7 +57,7 @@ class Arrived:
 
     @classmethod
     def of(cls, kind: str, raw: pa.Table) -> Arrived:
-        """Reduce rows with ``writer`` to what the store keeps."""
+        """Reduce rows with ``writer`` to their stored form."""
         return cls(raw, reduced(kind, raw.drop_columns("writer")).append_column("writer", raw["writer"]))
 
 

@@ -64,7 +64,7 @@ _FOOTER_END: Final = 8  # the length of the footer and "PAR1"
 class Changes:
     """Changes that the index must record.
 
-    `new`: whole files, highest tier first; a segment in several files must be added once. `gone`: paths of removed,
+    `new`: whole files, highest tier first. A segment in several files must be added once. `gone`: paths of removed,
     damaged or superseded files. `waiting`: run → reason, for runs whose files cannot be read now.
     """
 
@@ -224,7 +224,7 @@ class Archive:
         self._changed.add(run)
 
     def changes(self) -> Changes:
-        """Return the changes that the index must record in one transaction, after which `noted` is called."""
+        """Return the changes that the index must record in one transaction. Call `noted` afterwards."""
         new, gone, waiting = list[Merged](), set(self._gone), dict[str, str]()
         for run in sorted(run for run in self._changed if not self._deleted(run)):
             try:
@@ -303,15 +303,15 @@ class Archive:
         segments: Collection[str],
         counts: Mapping[str, Counts] | None = None,
     ) -> Merged:
-        """Write rows that replace `segments`, durably. `counts`: their counts, if the rows lack them.
+        """Write rows durably that replace `segments`.
 
-        Raises `RunDeletedError`, `StoreError` if the folder is missing, or `OSError`, after which the file may still
-        exist.
+        `counts`: counts of the segments, if the rows lack them. Raises `RunDeletedError`, `StoreError` if the folder is
+        missing, or `OSError`. After an `OSError`, the file may exist.
         """
         return self._place(self._encoded(run, kind, table, segments, counts=counts), self._of(run))
 
     def counts(self, file: Merged) -> dict[str, Counts]:
-        """Return the `counts` that were put with a file. Raises as `table`."""
+        """Return the counts that `put` wrote with a file. Raises as `table`."""
         stated = self._read(file.path)[1]
         return dict(zip(unpacked(file.path.partition("/")[0], stated), map(tuple, stated["counts"]), strict=True))
 

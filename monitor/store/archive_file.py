@@ -40,12 +40,12 @@ class Merged:
 
     @property
     def tier(self) -> int:
-        """Number of times that records of the file were reduced: 0 as recorded, 1 sequences, 2 metrics of steps."""
+        """Number of reductions of the file's records: 0 as recorded, 1 sequences, 2 metrics of steps."""
         return TIERS.get(self.kind, 0)
 
 
 def with_rows(segment: Segment) -> pa.Table:
-    """Return the rows of a segment, with its id and their numbers in front."""
+    """Return the rows of a segment after columns for its id and the row numbers."""
     table = _with_few_masks(segment.table.replace_schema_metadata())
     rows = pa.table([pa.repeat(segment.segment_id, table.num_rows), pa.array(range(table.num_rows), pa.int32())], _ROWS)
     for name in reversed(rows.column_names):

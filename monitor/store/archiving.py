@@ -315,9 +315,9 @@ class Archiving:
         return count
 
     def reduce(self, run: str, kind: str, paths: Collection[str]) -> None:
-        """Replace files with tokens by the indexed statistics of their sequences. Raises `StoreError`.
+        """Replace token files by the indexed statistics of their sequences. Raises `StoreError`.
 
-        `paths`: files of one run and kind, relative to the home.
+        `paths`: files of one run and kind, relative to the data directory.
         """
         self.open()
         wanted = {path.removeprefix(FOLDER) for path in paths}
@@ -368,8 +368,8 @@ class Archiving:
     def delete(self, run: str, author: str, forget: Forget, others: Others) -> tuple[Tombstone, int]:
         """Delete a run. Return its tombstone and the number of removed files.
 
-        `forget` removes its rows from the index, `others` returns its other files. Raises `StoreError` if nothing was
-        deleted, and `OSError` if `finish_deletions` has to remove the rest.
+        `forget`: removes the run's rows from the index. `others`: returns its other files. Raises `StoreError` if
+        nothing was deleted. Raises `OSError` if `finish_deletions` must remove the rest.
         """
         self.open()
         with self._store.standing_still(), self._turn:
@@ -384,10 +384,9 @@ class Archiving:
             return self.tombstones.find(run) or Tombstone(run, "", author), count
 
     def finish_deletions(self, forget: Forget, others: Others) -> dict[str, str]:
-        """Remove the remains of deleted runs and return run → reason for the files that cannot be removed now. Raises
-        `StoreError`.
+        """Remove the remains of deleted runs and return run → reason for the files that cannot be removed now.
 
-        Pass the same functions each time.
+        Each call must pass the same functions. Raises `StoreError`.
         """
         self.open()
         if self._deletion is None:

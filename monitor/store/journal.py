@@ -55,7 +55,7 @@ class Journal:
         self._torn = False  # more may be in the file than `_size`
 
     def open(self) -> list[Entry]:
-        """Return all entries, oldest first. Raises `StoreError` if they cannot be read; the caller must then not
+        """Return all entries, oldest first. Raises `StoreError` if they cannot be read. The caller must then not
         act."""
         try:
             content = self._content()
@@ -78,7 +78,7 @@ class Journal:
         return [entry for entry in entries if entry is not None]
 
     def append(self, kind: str, what: Mapping[str, Any]) -> Entry:
-        """Add an entry durably. Raises `StoreError` if that fails; the caller must then not act."""
+        """Add an entry durably. Raises `StoreError` if that fails. The caller must then not act."""
         entry = Entry(self._lines + 1, self._time.stamp(), kind, what)
         line = _line(entry)
         try:

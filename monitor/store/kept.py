@@ -1,7 +1,6 @@
 """Cache of the answers of stored statements, valid until the next write to the tables that they read.
 
-A service polls for work every second and mostly finds none. Planning such a statement takes longer than reading its
-rows.
+A service polls for work every second and mostly finds none. Planning the statement takes longer than reading its rows.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Merger:
         return report, refused
 
     def _merge(self, part: Sequence[TakenIn], report: MergeReport, refused: list[Refused]) -> None:
-        """Merge segments of one run and kind."""
+        """Merge segments of one run and kind, and record the results in `report` and `refused`."""
         done, segments = list[str](), list[Segment]()
         for one in part:
             path = str(one.where.path)

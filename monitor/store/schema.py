@@ -67,7 +67,7 @@ def check_file(home: Home) -> None:
 
 
 def check_version(version: int, place: str) -> None:
-    """Raise `StoreError` if `version`, the schema of the store at `place`, is not this code's."""
+    """Raise `StoreError` if the store at `place` has another schema `version` than this code."""
     if version > VERSION:
         raise StoreError(
             f"{place} has schema {version}, this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new "
@@ -89,7 +89,7 @@ def rollback(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _has_schema(connection: duckdb.DuckDBPyConnection, home: Home) -> bool:
-    """Return True for this code's schema, False for an empty store; raise `StoreError` for any other."""
+    """Return True for this code's schema and False for an empty store. Raise `StoreError` for any other schema."""
     tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
     if not tables:
         return False

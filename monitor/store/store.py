@@ -111,7 +111,7 @@ class Store:
         Args:
             home: data directory, whose lock the caller holds.
             read_only: true to create and change nothing. No service may be running.
-            time: clocks. Waits for other threads or processes use the machine's own clock.
+            time: clocks, except for waits on threads or processes, which use the machine's clock.
 
         Raises:
             StoreError: the file is missing (`read_only`), in use, damaged, or has another schema; or (`read_only`) its

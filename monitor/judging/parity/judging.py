@@ -1,6 +1,6 @@
 """Comparison of a run with its reference, in setup and in behaviour.
 
-    parity = compare(reader, "v1", reference="v0")             # against a run of the same home
+    parity = compare(reader, "v1", reference="v0")             # against a run of the same data directory
     parity = compare(reader, "v1", recipe=parity_recipe.shipped())   # against a recipe alone
 
 In a comparison of two runs, a requirement counts only if the reference meets it. Other differing settings are listed
@@ -116,7 +116,7 @@ def compare(
         name: name of the recipe in the result.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the read failed, see `Reader.read`.
     """
     recipe = recipe or parity_recipe.shipped()
     ours = facts_of(source, run)
