@@ -1,4 +1,4 @@
-"""Audit of the actions of users, written in the transaction of each."""
+"""Audit of users' actions, written in the transaction of the action."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ UNKNOWN_AUTHOR = "somebody"
 
 
 def note(store: Store, cursor: Any, now: datetime, *, author: str, action: str, subject: str, words: str) -> None:
-    """Note an action inside a `Store.transaction`.
+    """Record a user's action inside a `Store.transaction`.
 
     Args:
         store: the store of the transaction.
-        cursor: its cursor.
+        cursor: cursor of the transaction.
         now: time of the action.
-        author: the user's own name for themselves.
+        author: name that the user gave.
         action: past participle of the action.
         subject: an episode, a rule, a silence, or a channel.
         words: change or reason.

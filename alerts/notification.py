@@ -1,4 +1,4 @@
-"""Notification: one transition of one alert, as plain data that outlives the process as JSON."""
+"""Notification of one transition of one alert, serializable as JSON."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ class Notification:
     """One transition of one episode of an alert. Unknown is None.
 
     Attributes:
-        key: idempotency key, unique per transition of an episode; the same transition evaluated again has the same key.
-        run: the run that the alert is about.
+        key: idempotency key, unique per transition of an episode and stable when it is evaluated again.
+        run: name of the run.
         rule: name of the rule.
-        episode: one firing of the rule, from its first to its last transition; messages of an episode that belongs to
-            no incident share a thread.
+        episode: one firing of the rule, from its first to its last transition. Messages of an episode without an
+            incident share a thread.
         state: ``firing``, ``changed``, ``acknowledged``, ``still_firing``, ``resolved``, ``closed`` (of an incident),
             or an action of the controller.
-        severity: ``info``, ``warning`` or ``critical``, the worst of the episode; decides which channels hear of it.
-        level: severity now; empty once it is resolved.
+        severity: ``info``, ``warning`` or ``critical``, the worst of the episode. It selects the channels.
+        level: present severity, or "" once resolved.
         step: training step of the transition.
         at: time of the transition, with a time zone.
-        metric: catalog key of the metric that was judged.
-        value: of the metric at `step`, in `unit`.
-        unit: as the catalog writes it.
+        metric: catalog key of the judged metric.
+        value: value of the metric at `step`, in `unit`.
+        unit: unit of `value` in the notation of the catalog.
         since_step: first step at which the condition held.
-        summary: what happened, in one or two sentences.
+        summary: description of the event in one or two sentences.
         layer: ``semantic``, ``inference_path``, ``objective`` or ``unknown``.
         cause: name of the diagnosis.
-        fix: what to do about it.
-        more: where to read more: a command.
-        changes: what changed shortly before: weight sync, configuration, restart.
-        link: page of that step or incident.
-        run_severity: of the run as a whole after this transition, see `logprobe.monitor.judgement`.
-        incident: that it belongs to, whose messages share a thread; None: to none.
-        grouped: alerts that fire in the run after this transition, one line each.
-        undelivered: channel that gave a message up, if it tells that.
+        fix: recommended remedy.
+        more: command that shows details.
+        changes: preceding changes, such as a weight sync, a new configuration or a restart.
+        link: URL of the page of that step or incident.
+        run_severity: severity of the whole run after this transition, see `logprobe.monitor.judgement`.
+        incident: incident of the alert, whose messages share a thread, or None.
+        grouped: firing alerts of the run after this transition, one line each.
+        undelivered: channel that abandoned a message, in a notification of that event.
     """
 
     key: str
@@ -72,21 +72,21 @@ class Notification:
     undelivered: str | None = None
 
     def document(self) -> dict[str, object]:
-        """Return values that JSON can hold: times in ISO 8601, non-finite numbers as "nan", "inf" or "-inf"."""
+        """Return JSON-compatible values, with times in ISO 8601 and non-finite numbers as "nan", "inf" or "-inf"."""
         value = self.value if self.value is None or math.isfinite(self.value) else str(float(self.value))
         changed = {"at": self.at.isoformat(), "value": value}
         return asdict(self) | changed | {"changes": list(self.changes), "grouped": list(self.grouped)}
 
     def to_json(self) -> str:
-        """Return one line of JSON; `from_json` gives an equal notification back."""
+        """Return one line of JSON, from which `from_json` restores an equal notification."""
         return json.dumps(self.document(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the notification that `to_json` wrote, without fields of a newer logprobe.
+        """Return the notification that `to_json` wrote. Ignore fields of a newer logprobe.
 
         Raises:
-            KeyError, ValueError: it is none.
+            KeyError, ValueError: the text is not a notification.
         """
         names = {f.name for f in fields(cls)}
         given = {name: value for name, value in json.loads(text).items() if name in names}

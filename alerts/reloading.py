@@ -1,4 +1,4 @@
-"""Settings of the home that the service goes by, read again when one changes."""
+"""Settings of the data directory, reloaded by the service after each change."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LOGGER: Final = logging.getLogger("logprobe.alerts")
 
 
 class Reloaded(Generic[T]):
-    """Content of a section: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe
-    from any thread."""
+    """Latest valid content of a settings section. Safe from any thread."""
 
     def __init__(
         self, home: Path, section: str, read: Callable[[], T], others: Callable[[], Iterable[Path]] = tuple
     ) -> None:
-        """Read the content. Raise the errors of `read`, since there is no earlier content. `others`: files read with
-        it."""
+        """Read the content. Raise the errors of `read`, since no earlier content exists. `others`: further files that
+        `read` reads.
+        """
         self._section = section
         self._files = [home / settings_file.FILE]
         self._others = others
@@ -36,7 +36,9 @@ class Reloaded(Generic[T]):
         self.problem: str | None = None
 
     def current(self) -> T:
-        """Return the content now. Looking costs one `stat` per file. Never raises for a bad file: see `problem`."""
+        """Return the latest valid content, at the cost of one `stat` per file. Report an invalid file only in
+        `problem`.
+        """
         with self._lock:
             mark = self._look()
             if mark != self._mark:
@@ -45,11 +47,11 @@ class Reloaded(Generic[T]):
             return self._value
 
     def report(self) -> dict[str, str]:
-        """Return a job's progress with the reason why the file is not in effect, or {} if it is."""
+        """Return a job's progress with the reason why the file is not in effect, or {} if the file is in effect."""
         return {} if self.problem is None else {"problem": self.problem}
 
     def _look(self) -> object:
-        """Return another value whenever one of the files was written, replaced, added or removed."""
+        """Return a value that changes whenever one of the files is written, replaced, added or removed."""
         try:
             return [(file, stamp_of(file)) for file in (*self._files, *self._others())]
         except LogprobeError:

@@ -1,1 +1,1 @@
-"""The record of events: store, ingest, join, metric jobs and the service that runs them."""
+"""Record of events: store, ingest, join, metric jobs, and the service that runs them."""

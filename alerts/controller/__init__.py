@@ -1,1 +1,1 @@
-"""The correction controller: when to switch masked importance sampling on, and when to refuse."""
+"""Correction controller: decides when to enable masked importance sampling and when to refuse."""

@@ -1,27 +1,27 @@
-"""Decision about one run's correction: a pure function of what is known and what was done before.
+"""Decision about one run's correction, a pure function of the known facts and the earlier actions.
 
 | control | situation | action / reason |
 |---|---|---|
 | any | the kill switch was set or released | stopped, released / kill_switch |
-| any | it went back to before the last switch; one applied there, and no user switched off | switched_on / returned |
-| on, or one applied there | likewise, and none applies | switched_off / returned |
+| any | the run returned to before the last switch; corrected there, not disabled by a user | switched_on / returned |
+| on, or one applied there | the same return, and no correction applies now | switched_off / returned |
 | off | a trigger, and a refusal | refused / its reason |
 | off | a trigger; armed | switched_on / critical_growth, fast_growth, staleness |
-| off | a trigger; suggest | suggested / likewise |
-| issued | the trainer names it | acknowledged / applied |
-| issued | it does not within `ack_steps`, and it has heard | not_acknowledged / other_config, no_record |
-| issued | the trainer cannot; armed, and another one keeps to the limits | switched_on / impossible |
-| issued | the trainer cannot, and there is no other | rolled_back / impossible |
+| off | a trigger; suggest | suggested / the same triggers |
+| issued | the trainer acknowledges the directive | acknowledged / applied |
+| issued | no acknowledgement within `ack_steps` of a received directive | not_acknowledged / other_config, no_record |
+| issued | the trainer cannot apply it; armed, and another correction is within the limits | switched_on / impossible |
+| issued | the trainer cannot apply it, and no other correction is available | rolled_back / impossible |
 | on | ranks differ in one step | ranks_disagree / other_config |
-| on | it masks more than its preview, and the records agree | nothing: the preview is brought up to date |
+| on | it masks more than its preview, and the records agree | nothing; the preview is updated |
 | on | it masks more than its records give | rolled_back / masked_share |
 | on | it masks more than allowed, and the records agree; armed, and another one is within | switched_on / outgrown |
-| on | it masks more than allowed: no other, or the records cannot tell | kept / outgrown, not_recomputed |
+| on | it masks more than allowed; no other is within, or no recomputation exists | kept / outgrown, not_recomputed |
 | applied | `effect_steps` later | effect / helped, no_effect_shown, harmed |
 | on | a finding that vetoes lasts | hides_fault / its cause |
 
-A trigger is critical growth, growth that doubles fast, or growth by staleness. A correction, once on, stays on (a
-one-way ratchet): switching with the gap would make the objective oscillate. What is not known switches nothing.
+A trigger is critical growth, growth that doubles fast, or growth by staleness. An enabled correction stays enabled (a
+one-way ratchet). Switching with the mismatch would make the objective oscillate. Unknown facts cause no switch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _ONLY_SUGGESTS: Final = (
 
 
 def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """Return the next state and the actions taken, in order. The same situation gives no second action."""
+    """Return the next state and the actions taken, in order. An unchanged situation causes no second action."""
     control, actions = _kill_switch(control, situation)
     if situation.returned is not None:  # judged from the next look on: this one has gathered for what was on before
         control, more = _went_back(control, situation, situation.returned)
@@ -81,8 +81,7 @@ def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
 
 
 def wanted_trials(control: Control, situation: Situation, policy: Policy) -> tuple[CorrectionConfig, ...]:
-    """Return the corrections on whose trial it depends what `advance` does, in order; reading raw tokens is what
-    costs."""
+    """Return the corrections whose trial `advance` needs, in order. Each trial reads raw tokens, which is expensive."""
     armed = _mode(control, policy) is Mode.ARMED
     if control.on:
         gives_way = _is_impossible(control, situation) or _masking(control, situation, policy) == "outgrown"
@@ -111,7 +110,7 @@ def switch_on(control: Control, situation: Situation, policy: Policy, *, by: str
 
 
 def switch_off(control: Control, step: int, *, by: str) -> Decision:
-    """Switch it off for a user; it comes back only by a user."""
+    """Switch the correction off for a user. Only a user can switch it on again."""
     if control.mode is Mode.OFF and not control.on:
         return control, ()
     done = replace(control, mode=Mode.OFF, said=(*control.said, _key(MODE_OFF)))  # by this very action
@@ -121,7 +120,7 @@ def switch_off(control: Control, step: int, *, by: str) -> Decision:
 
 
 def set_mode(control: Control, mode: Mode, *, by: str) -> Decision:
-    """Set the mode of this run for a user. What is on stays on."""
+    """Set the mode of this run for a user. An active correction stays active."""
     said = tuple(key for key in control.said if not key.startswith(_key()))
     done = replace(control, mode=mode, said=said, impossible=(), waiting=None, objection=None)
     return done, (Action("mode", mode.value, f"mode {mode.value} chosen by {by}", details={"by": by}),)
@@ -144,7 +143,9 @@ def _kill_switch(control: Control, situation: Situation) -> Decision:
 
 
 def _went_back(control: Control, situation: Situation, before: Returned) -> Decision:
-    """Return the run to its state at that step. The abandoned attempt neither corrects nor refuses anything."""
+    """Restore the control's state as of the step returned to. Discard corrections and refusals of the abandoned
+    attempt.
+    """
     off = Control(
         mode=control.mode,
         switches=control.switches,
@@ -176,13 +177,13 @@ def _is_fast(situation: Situation) -> bool:
 
 
 def _trigger(situation: Situation) -> bool:
-    """Return whether a correction is considered. Faults decide over refusal, not over looking."""
+    """Return whether a correction is considered. Faults cause a refusal later, not here."""
     growing = situation.verdict == "growing" and (situation.stale or _is_fast(situation))
     return situation.verdict == "critical" or growing
 
 
 def _because(situation: Situation) -> tuple[str, str]:
-    """Return the reason of a trigger, and its words."""
+    """Return the reason of a trigger and its description."""
     if situation.verdict == "critical":
         return "critical_growth", "mismatch grows critically"
     if _is_fast(situation):
@@ -191,7 +192,9 @@ def _because(situation: Situation) -> tuple[str, str]:
 
 
 def _off(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """Switch on, suggest, or record the obstacle: in `Control.waiting` always, as an action once."""
+    """Switch on, suggest, or record the obstacle. `Control.waiting` always holds the obstacle; the action is taken
+    once.
+    """
     if not _trigger(situation):
         growing = situation.verdict == "growing"
         return (replace(control, waiting=_NOT_YET, objection=NOT_YET) if growing else control), ()
@@ -213,7 +216,9 @@ def _off(control: Control, situation: Situation, policy: Policy) -> Decision:
 
 
 def _waiting(control: Control, refused: Refusal, otherwise: Refusal | None) -> Control:
-    """Record why nothing is done. `otherwise`: objection in another mode, as far as known without reading tokens."""
+    """Record the reason for inaction. `otherwise`: objection in another mode, as far as known without reading
+    tokens.
+    """
     if refused.reason != MODE_OFF:
         return replace(control, waiting=refused.words, objection=refused.reason)
     if otherwise is None or otherwise.reason == NO_PREVIEW:
@@ -222,7 +227,7 @@ def _waiting(control: Control, refused: Refusal, otherwise: Refusal | None) -> C
 
 
 def _key(*about: str) -> str:
-    """Return how `Control.said` names a refusal."""
+    """Return the key of a refusal in `Control.said`."""
     return "/".join(("refused", *filter(None, about)))
 
 
@@ -234,7 +239,7 @@ def _once(control: Control, action: Action, key: str) -> Decision:
 def _switch(
     control: Control, situation: Situation, policy: Policy, trial: Trial, *, reason: str, words: str, told: Any
 ) -> Decision:
-    """Switch a correction on where none is."""
+    """Switch a correction on when none is active."""
     begun = replace(
         control,
         switches=control.switches + 1,
@@ -252,7 +257,7 @@ def _switch(
 def _issue(
     control: Control, situation: Situation, policy: Policy, trial: Trial, *, reason: str, words: str, told: Any
 ) -> Decision:
-    """Tell the trainer of a correction: the first one, or one in place of another. `told`: details of the action."""
+    """Issue a directive for the first correction or a replacement. `told`: details of the action."""
     from_step = situation.step + policy.notice_steps
     done = replace(
         control,
@@ -273,17 +278,17 @@ def _issue(
 
 
 def since(control: Control) -> int:
-    """Return the first corrected step of a control that is on."""
+    """Return the first corrected step. The control must be on."""
     return 0 if control.from_step is None else control.from_step
 
 
 def applied(control: Control) -> int:
-    """Return the first step that the trainer corrected with the newest configuration. The control is on."""
+    """Return the first step that the trainer corrected with the newest configuration. The control must be on."""
     return since(control) if control.applied_from is None else control.applied_from
 
 
 def _acks(control: Control, situation: Situation, *, others: bool = False) -> list[Acknowledgement]:
-    """Return acknowledgements of the current directive, oldest first, or those of other configurations."""
+    """Return acknowledgements of the current directive or of other configurations, oldest first."""
     wanted = None if control.config is None else control.config.fingerprint()
     counts = [a for a in situation.acknowledgements if a.step >= since(control)]
     return [a for a in counts if (a.fingerprint not in {None, wanted} if others else a.fingerprint == wanted)]
@@ -314,12 +319,12 @@ def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Dec
 
 
 def _is_impossible(control: Control, situation: Situation) -> bool:
-    """Return whether the trainer cannot apply the directive and no rank does."""
+    """Return whether the trainer reports that it cannot apply the directive while no rank applies it."""
     return control.phase is Phase.ISSUED and bool(situation.impossible) and not _acks(control, situation)
 
 
 def _cannot(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """Replace a correction that cannot be applied by the next one, or raise the alarm."""
+    """Replace an inapplicable correction with the next one, or raise an alarm."""
     if not _is_impossible(control, situation) or control.config is None:
         return control, ()
     updated = replace(control, impossible=(*control.impossible, control.config.fingerprint()))
@@ -332,7 +337,7 @@ def _cannot(control: Control, situation: Situation, policy: Policy) -> Decision:
 
 
 def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision:
-    """Say that ranks apply different corrections in one step: they train on different objectives."""
+    """Report ranks that apply different corrections in one step. Such ranks train on different objectives."""
     applied = {ack.step for ack in _acks(control, situation)}
     other = next((ack for ack in _acks(control, situation, others=True) if ack.step in applied), None)
     if other is None:
@@ -352,7 +357,7 @@ def _newest(control: Control, situation: Situation) -> list[Acknowledgement]:
 
 
 def recount_step(control: Control, situation: Situation, policy: Policy) -> int | None:
-    """Return the newest step whose masked share so exceeds the preview that it must be recomputed, or None."""
+    """Return the newest step whose masked share exceeds the preview enough to require a recomputation, or None."""
     measured = _measured(control, situation)
     if measured is None:
         return None
@@ -361,7 +366,7 @@ def recount_step(control: Control, situation: Situation, policy: Policy) -> int 
 
 
 def _measured(control: Control, situation: Situation) -> float | None:
-    """Return the share that the trainer masked in the newest steps, or None if it said so of too few."""
+    """Return the share that the trainer masked in the newest steps, or None if too few steps reported it."""
     acks = _newest(control, situation)
     return sum(ack.masked or 0.0 for ack in acks) / len(acks) if len(acks) == _ENOUGH_ACKS else None
 
@@ -370,8 +375,9 @@ def _masking(control: Control, situation: Situation, policy: Policy) -> str:
     """Compare the trainer's masked share with a recomputation from its records.
 
     Returns:
-        "" if it is as previewed, or neither above the limit nor recomputed. "not_recomputed" above the limit without a
-        recomputation. "masked_share" if both differ. "grown", or above the limit "outgrown", if both agree.
+        "" if the share matches the preview, or is within the limit and not recomputed. "not_recomputed" if it exceeds
+        the limit without a recomputation. "masked_share" if both differ. If both agree, "outgrown" above the limit,
+        else "grown".
     """
     measured, counted = _measured(control, situation), situation.recount
     if measured is None or recount_step(control, situation, policy) is None:
@@ -385,21 +391,24 @@ def _masking(control: Control, situation: Situation, policy: Policy) -> str:
 
 
 def _above_limit(measured: float, control: Control, policy: Policy) -> bool:
-    """Return whether the share exceeds the limit and the share known at the switch, which a user may have forced."""
+    """Return whether the share exceeds both the limit and the share known at the switch. A user may have forced the
+    latter.
+    """
     return measured > max(policy.max_masked_share, (control.previewed or 0.0) + _MARGIN)
 
 
 def _limit(share: float | None, policy: Policy) -> float:
-    """Return the share above which a measured one deviates from `share`. Without a preview it is the largest one
-    allowed."""
+    """Return the highest measured share that is consistent with `share`, or the largest allowed one without a
+    preview.
+    """
     return policy.max_masked_share if share is None else max(_TIMES * share, share + _MARGIN)
 
 
 def _masks_more(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """Act where the trainer masks far more than was previewed.
+    """Respond to a trainer that masks far more than previewed.
 
-    Roll back only where its numbers are not those of the records. What is not known is no ground to withdraw a
-    correction that works.
+    Roll back only if its numbers contradict the records. Unknown numbers do not justify withdrawing a working
+    correction.
     """
     found, counted = _masking(control, situation, policy), situation.recount
     if not found:
@@ -429,7 +438,7 @@ def _masks_more(control: Control, situation: Situation, policy: Policy) -> Decis
 
 
 def effect_due(control: Control, step: int, policy: Policy) -> bool:
-    """Return whether the effect of the correction is due to be judged."""
+    """Return whether the effect of the correction is due for judgement."""
     due = step >= applied(control) + policy.effect_steps
     return control.phase is Phase.APPLIED and due and "effect" not in control.said
 
@@ -445,7 +454,7 @@ def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
 
 
 def _found_upstream(control: Control, situation: Situation, _: Policy) -> Decision:
-    """Report a fault that a correction hides after some steps. A momentary finding may miss records still to arrive."""
+    """Report a fault that a correction has hidden for several steps. A momentary finding may lack late records."""
     fault = situation.fault
     cause = None if fault is None else fault["cause"]
     if cause != control.suspect:
@@ -465,7 +474,7 @@ def _name(control: Control) -> str:
 
 
 def _would_mask(trial: Trial, situation: Situation, policy: Policy) -> str:
-    """Return the masked shares of a correction, or its objection, in words."""
+    """Return a text with the masked shares of a correction, or with the objection to it."""
     if trial.preview is None:
         return "it would mask an unknown share"
     passed_over = [

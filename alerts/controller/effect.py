@@ -1,18 +1,18 @@
-"""Effect of a correction: one judgement of a run before and after its trainer began to correct, read by audit, banner,
-pages and command line.
+"""Effect of a correction: one judgement of a run before and after its trainer began to correct. Audit, banner,
+pages and command line share it.
 
-A correction repairs the objective, not the engine: it does not lower K3. What it should change is the reward and the
-gradient norm. Each is compared with its own past as in an interrupted time series: better than at the switch, and
-better than the trend before would have led to. A reward that was rising anyway, or that has nowhere left to fall, shows
-no effect; where it surely is what it was before the growth, the words say that it was kept.
+A correction repairs the objective, not the engine, so it does not lower K3. It should change the reward and the
+gradient norm. Each is compared with its own past, as in an interrupted time series. An improvement exceeds both the
+level at the switch and the extrapolated earlier trend. A reward that was already rising, or is at its minimum, shows no
+effect. If the reward certainly equals its level before the growth, the text states that the reward was kept.
 
 | first that holds | judgement |
 |---|---|
 | fewer than `window` steps since | too_early |
 | fewer than `FEWEST` uncorrected steps before | no_effect_shown |
-| the reward is above both, or below both, for sure | helped, harmed |
-| the gradient norm is above both, and twice what it was | harmed |
-| the gradient norm was rising, and is below both | helped: masks make it smaller by themselves |
+| the interval of the reward is above both, or below both | helped, harmed |
+| the gradient norm is above both, and at least doubled | harmed |
+| the gradient norm was rising, and is below both | helped, although masks alone make it smaller |
 | else | no_effect_shown |
 """
 
@@ -107,8 +107,7 @@ class Effect(TypedDict):
 
 
 def remedy(*, stale: bool) -> str:
-    """Return the remedy of growth that a correction does not stop; first the remedy of tokens that come from old
-    weights."""
+    """Return the remedy for growth that a correction does not stop. The remedy for stale tokens comes first."""
     return f"bound the weight lag, {ADVICE}" if stale else ADVICE
 
 
@@ -121,18 +120,19 @@ def judge(
     stale: bool = False,
     grown_since: int | None = None,
 ) -> Effect:
-    """Judge what came of a correction.
+    """Judge the effect of a correction.
 
-    The word compares with the steps before the switch, the figures with those before the growth: a window that holds
-    growth of 64× has no level to compare with.
+    The judgement compares with the steps before the switch, the figures with the steps before the growth. A window that
+    contains growth of 64× has no level for comparison.
 
     Args:
-        trend: rows of `controller_trend`, from `REACH` windows before the first of the steps below on.
-        masked_from: first step that the trainer corrected, since it last did not.
-        applied_from: first step that it corrected with the configuration in question.
-        window: steps looked at on each side.
-        stale: whether old weights explain growth, for the remedy.
-        grown_since: first step of the growth for which it was switched on; None: not known.
+        trend: rows of `controller_trend`, beginning `REACH` windows before the earliest step of the following
+            arguments.
+        masked_from: first step of the newest uninterrupted series of corrected steps.
+        applied_from: first step that the trainer corrected with the configuration in question.
+        window: number of steps compared on each side.
+        stale: true if old weights explain the growth, which selects the remedy.
+        grown_since: first step of the growth that triggered the correction, or None if unknown.
     """
     step = trend["step"]
     after = trend.filter(pc.and_(pc.greater_equal(step, applied_from), pc.less(step, applied_from + window)))
@@ -234,9 +234,11 @@ def _usable(table: pa.Table, name: str, *, positive: bool) -> tuple[Floats, Floa
 
 
 class _Break(NamedTuple):
-    """Change of a quantity at the switch, in its own unit (logarithms where changes are factors), with half an
-    interval each: the slope before for each step; after against the level at the switch; after against where the trend
-    before would have led."""
+    """Change of a quantity at the switch, in its unit (logarithms where changes are factors).
+
+    Each value has half the width of its interval: the earlier slope per step, the later level against the level at the
+    switch, and the later level against the extrapolated earlier trend.
+    """
 
     slope: tuple[float, float]
     step: tuple[float, float]
@@ -244,12 +246,12 @@ class _Break(NamedTuple):
 
     @property
     def is_up(self) -> bool:
-        """Return whether it is above both for sure."""
+        """Return whether the intervals of both comparisons lie above 0."""
         return all(value > half for value, half in (self.step, self.beyond))
 
     @property
     def is_down(self) -> bool:
-        """Return whether it is below both for sure."""
+        """Return whether the intervals of both comparisons lie below 0."""
         return all(value < -half for value, half in (self.step, self.beyond))
 
 
@@ -272,7 +274,7 @@ def _break(before: pa.Table, after: pa.Table, name: str, *, factor: bool) -> _Br
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
-    """Return slope, level at the mean of `x` and standard deviation around the line, by least squares."""
+    """Return slope, level at the mean of `x`, and standard deviation of the residuals, by least squares."""
     centred = x - x.mean()
     slope = float((centred * y).sum() / (centred**2).sum())
     rest = y - y.mean() - slope * centred
@@ -290,8 +292,9 @@ def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None,
 
 
 def _doubling(table: pa.Table, window: int) -> float | None:
-    """Return the doubling time of K3 in steps, 1 / Theil–Sen slope of log2 K3, or None unless its interval
-    is above 0."""
+    """Return the doubling time of K3 in steps (1 / Theil–Sen slope of log2 K3), or None unless the interval is above
+    0.
+    """
     steps, values = _usable(table, "k3", positive=True)
     if len(values) < FEWEST:
         return None
@@ -300,7 +303,7 @@ def _doubling(table: pa.Table, window: int) -> float | None:
 
 
 def _changes(levels: dict[str, tuple[Estimate | None, Estimate | None]], of: str) -> list[str]:
-    """Return known values of reward and gradient norm before `of` and now."""
+    """Return the known values of reward and gradient norm before `of` and now."""
     words = {name: words for name, words, *_ in QUANTITIES}
     changes = [
         f"{words[name]} {before['value']:.3g} → {after['value']:.3g}"
@@ -311,7 +314,7 @@ def _changes(levels: dict[str, tuple[Estimate | None, Estimate | None]], of: str
 
 
 def compared(before: pa.Table, after: pa.Table) -> list[Figure]:
-    """Compare rows of `controller_trend` before and after; quantities that were never measured are left out."""
+    """Compare rows of `controller_trend` before and after. Omit quantities that were never measured."""
     return [
         figure
         for name, words, unit, factor in QUANTITIES

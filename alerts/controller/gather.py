@@ -1,5 +1,4 @@
-"""Facts about a run for the controller: read from the store, and previewed with the very code that the trainer would
-run."""
+"""Facts about a run for the controller, read from the store and previewed with the trainer's own code."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ Reading: TypeAlias = Store | Reader
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts read of every run: its latest diagnosis, the newest step that this has seen, and the least coverage
-    of late."""
+    """Latest diagnosis, newest seen step and lowest recent coverage of each run."""
 
     diagnosis: Mapping[str, Any]  # as `DiagnosisDocument`; only verdict and findings where there is none
     diagnosed_step: int | None
@@ -82,10 +80,10 @@ def gather(
     seen: Known | None = None,
     directives: Directives | None = None,
 ) -> Situation:
-    """Return the situation of `run` at `step`, the newest with metrics. Raise `QueryError`.
+    """Return the situation of `run` at `step`, the newest step with metrics. Raise `QueryError`.
 
-    `previewing`: read raw tokens in any case. `seen`: result of `look`, or None to read it. `directives`: directives of
-    the trainer, or None to ignore returns to a checkpoint.
+    `previewing`: true to read raw tokens in any case. `seen`: result of `look`, or None to read it. `directives`:
+    directives of the trainer, or None to ignore returns to a checkpoint.
     """
     seen = seen or look(store, {run: step})[run]
     ahead = [known for known in (control.last_switch, seen.diagnosed_step) if known is not None and known > step]
@@ -120,7 +118,7 @@ def gather(
 
 
 def _told_for(step: int, directives: Directives) -> Returned:
-    """Return what applies in `step`, but for the kill switch."""
+    """Return the directive that applies in `step`, ignoring the kill switch."""
     entry = replace(directives, stopped=False).at(step)
     return Returned() if entry is None else Returned(entry.config, entry.from_step)
 
@@ -153,7 +151,7 @@ def trials(
 
 
 def _first_previewed(store: Reading, run: str, step: int) -> int:
-    """Return the step that a preview begins with: a few back, fewer where these have very many tokens."""
+    """Return the first step of a preview, a few steps back, or fewer for steps with very many tokens."""
     rows = queries.cli_steps(store, run=run, first=step - _PREVIEW_STEPS + 1, last=step).to_pylist()
     newest_first = sorted(rows, key=lambda row: -row["step"])
     before = accumulate((row["tokens"] for row in newest_first), initial=0)
@@ -165,8 +163,7 @@ def _first_previewed(store: Reading, run: str, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The tokens of one step, a list of arrays for each. `complete`: true if every token under the mask has an
-    advantage."""
+    """Tokens of one step, as lists of arrays. `complete`: true if every token under the mask has an advantage."""
 
     rollout: list[Any]
     trainer: list[Any]
@@ -201,10 +198,10 @@ def _preview(steps: Mapping[int, _Columns], config: CorrectionConfig) -> Preview
 
 
 def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
-    """Return the trainer's expected report for one step's tokens, or None if it needs unknown advantages.
+    """Return the trainer's expected report for one step's tokens, or None if an advantage that it needs is unknown.
 
-    Sequences of like length are batched, a bounded number of tokens at a time, to limit padding. The normalizer of
-    weights changes neither masks nor effective sample size.
+    Sequences of similar length are batched to limit padding, with a bounded number of tokens per batch. The normalizer
+    of weights changes neither masks nor effective sample size.
     """
     if config.needs_advantages and not columns.complete:
         return None
@@ -233,7 +230,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 def _trainer_reports(
     store: Reading, run: str, control: Control, policy: Policy, situation: Situation
 ) -> dict[str, Any]:
-    """Return the trainer's recent reports, and the effect if it is due."""
+    """Return the trainer's recent reports, and the effect of the correction if its judgement is due."""
     first, step = decide.since(control), situation.step
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
     reports: dict[str, Any] = {"acknowledgements": recent}
@@ -251,7 +248,7 @@ def _has_heard(store: Reading, run: str, first: int) -> bool:
 
 
 def _impossible(store: Reading, run: str, first: int) -> str:
-    """Return why the trainer cannot apply its directive from step `first` on, or ""."""
+    """Return the reason why the trainer cannot apply its directive from step `first` on, or ""."""
     rows = queries.controller_impossible(store, run=run, first=first).to_pylist()
     return str(rows[0]["message"]) if rows else ""
 
@@ -262,7 +259,7 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
 
 
 def judged(store: Source, run: str, control: Control, window: int, *, stale: bool = False) -> effect.Effect:
-    """Judge the newest correction of `run` as of now: see `effect.judge`. Raise `QueryError`."""
+    """Judge the newest correction of `run` at the present time with `effect.judge`. Raise `QueryError`."""
     applied = decide.applied(control)
     masked = applied if control.masked_from is None else control.masked_from
     grown = control.grown_since

@@ -1,7 +1,7 @@
-"""The controller stage: examines each run with news, decides, and informs trainer and users.
+"""Controller stage: examines each changed run, decides, and informs trainer and users.
 
-State, audit and messages are written in one transaction. The directive file derives from the stored state and is
-rewritten after a restart, so a crash loses nothing.
+State, audit and messages are written in one transaction. The directive file derives from the stored state. It is
+rewritten after a restart, so a crash loses no state.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from logprobe.monitor.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Stored state of one run: its control, the directives issued so far, the number of the last action."""
+    """Stored state of one run: control, issued directives and number of the last action."""
 
     control: Control
     directives: Directives
@@ -47,26 +47,26 @@ class Memory:
 
 
 def recall(store: Store, run: str) -> Memory:
-    """Return the memory of `run`. Raise `StoreError` if it cannot be understood."""
+    """Return the memory of `run`. Raise `StoreError` if the stored state cannot be read."""
     return understood(store.home, run, records(store, [run]).get(run))
 
 
 def records(store: Store, runs: Sequence[str]) -> dict[str, queries.ControllerRead]:
-    """Return the stored memory of runs, without those that have none."""
+    """Return the stored memory of runs. Omit runs without one."""
     return {row["run"]: row for row in queries.controller_read(store, runs=list(runs)).to_pylist()}
 
 
 def understood(home: Home, run: str, row: Mapping[str, Any] | None) -> Memory:
-    """Return the memory of a run. Raise `StoreError` if it cannot be understood.
+    """Return the memory of a run. Raise `StoreError` if the stored state cannot be read.
 
-    One that is older than what trainers of the run were told goes on from that: a correction that they apply is on, and
-    they would refuse directives that begin again with a former number. A store that was lost is fresh, or as old as the
-    journal that it was made from.
+    A memory older than the published directives resumes from these directives. A correction that the trainers apply is
+    then on, and directive numbers continue. Trainers would refuse a reused number. A lost store is empty, or as old as
+    the journal that it was rebuilt from.
 
     Args:
-        home: where trainers were told.
-        run: its name.
-        row: one of `records`, or None if nothing is remembered.
+        home: data directory with the published directives.
+        run: name of the run.
+        row: one of `records`, or None without a stored memory.
     """
     try:
         told = DirectiveFile(home.path, run).issued(directive_key(home.path))
@@ -107,7 +107,8 @@ def remember(
     now: datetime,
 ) -> None:
     """Store the state and append `actions` to the audit, inside a transaction. `memory.actions`: number of the last
-    one before."""
+    earlier action.
+    """
     run = memory.directives.run
     store.execute(
         cursor,
@@ -144,7 +145,7 @@ COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
 
 
 class Told(TypedDict):
-    """An `Action`, as a person who asked for it is told."""
+    """An `Action` as shown to the user who requested it."""
 
     name: str
     reason: str
@@ -171,8 +172,9 @@ Decide = Callable[[Control, Situation, Policy], decide.Decision]
 
 
 class Controller:
-    """The controller of a data directory, a stage. One thread at a time calls `run_once`. Actions may come from any
-    thread."""
+    """Controller of a data directory, a stage. Only one thread at a time may call `run_once`; commands may come from
+    any thread.
+    """
 
     name = "controller"
     reads = ("step_summaries", "diagnoses", "controllers", "step_metrics", "step_records")
@@ -188,8 +190,9 @@ class Controller:
         stopping: threading.Event | None = None,
         paces: Mapping[Priority, Pace] | None = None,
     ) -> None:
-        """Set up the controller. `policies`: returns the present policy of a run. `clock`: time source, or None for the
-        store's. `stopping`, `paces`: see `Turns`."""
+        """Set up the controller. `policies`: source of the present policy of a run. `clock`: time source, or None for
+        the store's. `stopping`, `paces`: see `Turns`.
+        """
         self._store = store
         self._policies = policies
         self._clock = clock or store.time.now
@@ -201,25 +204,27 @@ class Controller:
         self._records: dict[str, queries.ControllerRead | None] = {}
 
     def run_once(self) -> Progress:
-        """Give the runs that moved on their turns; see `Turns.run_once`."""
+        """Process the runs with new steps, each in its turn; see `Turns.run_once`."""
         return self._turns.run_once()
 
     def rows(self) -> Sequence[Row]:
-        """Return runs with steps, each with a `mark` that changes with its news."""
+        """Return runs with steps, each with a `mark` that changes when its data change."""
         rows = as_of(queries.controller_runs(self._store.kept), self._clock())
         return [{**row, "mark": self._mark(row)} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
-        """Return the priority of a run that moved on since the last look, or None. A run that ended so long ago that no
-        trainer is there to tell has none."""
+        """Return the priority of a run with new steps, or None. A run that ended long ago has no trainer to inform, so
+        no priority.
+        """
         ended = self._clock() - row["made_at"] > _LIVE
         if ended or self._seen.get(row["run"]) == row["mark"]:
             return None
         return priority(live=row["live"], armed=self.armed(row["run"]), first=row["run"] not in self._seen)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Examine, decide and inform. Return the number of actions. Raise `LogprobeError` or `OSError`, after which it
-        is retried."""
+        """Examine, decide and inform. Return the number of actions. Raise `LogprobeError` or `OSError`; the caller
+        retries.
+        """
         seen = self._look({row["run"]: row["step"] for row in rows})
         done = 0
         for row in rows:
@@ -228,7 +233,7 @@ class Controller:
         return {"actions": done}
 
     def armed(self, run: str) -> bool:
-        """Return whether a correction of `run` may be switched without a person."""
+        """Return whether a correction of `run` may be switched without a user's command."""
         return self._armed.get(run, self._policies(run).mode is Mode.ARMED)
 
     def _mark(self, row: Mapping[str, Any]) -> Mark:
@@ -236,7 +241,7 @@ class Controller:
         return (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists(), self._policies(run))
 
     def _look(self, steps: Mapping[str, int]) -> dict[str, Known]:
-        """Look at runs and their newest steps, all at once: a small statement takes milliseconds, whatever it reads."""
+        """Read runs and their newest steps in one statement, since each statement costs milliseconds."""
         if not steps:
             return {}
         with self._lock:
@@ -310,7 +315,7 @@ class Controller:
         ]
 
     def _publish(self, directives: Directives) -> None:
-        """Write the file unless it has this content already; replace one that was lost or changed."""
+        """Write the file unless it already has this content. Replace a lost or changed file."""
         if not directives.entries:
             return
         file, key = self._file(directives.run), directive_key(self._store.home.path)
@@ -322,8 +327,9 @@ class Controller:
 
 
 def _says(file: DirectiveFile, content: bytes) -> bool:
-    """Return whether a file has this content; one that cannot be read, such as a link, is replaced like one that says
-    something else."""
+    """Return whether a readable file has this content. The caller replaces a file that is unreadable, such as a
+    link.
+    """
     try:
         return file.content() == content
     except OSError:
@@ -331,9 +337,9 @@ def _says(file: DirectiveFile, content: bytes) -> bool:
 
 
 def controller_part(store: Store, stopping: threading.Event) -> Part:
-    """Return the controller as a part of the service. Raise `ConfigurationError` when the home's `correction` is wrong.
+    """Return the controller as a part of the service. Raise `ConfigurationError` for an invalid section `correction`.
 
-    The settings are read again when they change; wrong, they are not taken over, and the job says so.
+    Changed settings are read again. Invalid settings are not applied, and the job reports them.
     """
     home = store.home.path
     policies = Reloaded(home, SECTION, lambda: load(home))
@@ -385,7 +391,7 @@ def notification(
 
 
 def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, off_from: int) -> Directives:
-    """Return the directives after `actions`, one entry per change. Switching off has a notice, too."""
+    """Return the directives after `actions`, one entry per change. Switching off also adds an entry."""
     directives = memory.directives
     for action in actions:
         if action.name == "switched_on" and control.from_step is not None:
@@ -396,8 +402,7 @@ def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, 
 
 
 def _decision(command: str, by: str, *, force: bool) -> Decide:
-    """Return the decision of a command; stop and release only make the controller look again, and note who asked for
-    it."""
+    """Return the decision of a command. Stop and release only record the user and trigger another look."""
 
     def decision(control: Control, situation: Situation, policy: Policy) -> decide.Decision:
         if command == "on":
@@ -414,7 +419,7 @@ def _decision(command: str, by: str, *, force: bool) -> Decide:
 
 
 def _naming(run: str, control: Control, actions: Sequence[Action]) -> decide.Decision:
-    """Replace RUN by the run's name, so that commands in sentences can be pasted."""
+    """Replace RUN with the run's name, so that users can paste the commands in sentences."""
     waiting = None if control.waiting is None else _RUN.sub(lambda _: run, control.waiting)
     named = tuple(replace(action, words=_RUN.sub(lambda _: run, action.words)) for action in actions)
     return replace(control, waiting=waiting), named
@@ -429,9 +434,9 @@ def _by(action: Action, by: str) -> Action:
 
 
 def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
-    """Perform `Controller.command`, through the service or, without one, as owner of the data directory.
+    """Perform `Controller.command` through the service, or without a service as owner of the data directory.
 
-    The kill switch is set first, so it works in any state of service and store.
+    The kill switch is set first, so that it works in any state of service and store.
 
     Raises `ConfigurationError` for an invalid command, and `HomeBusyError` or `StoreError` if the data directory is
     unavailable.

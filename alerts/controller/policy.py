@@ -1,4 +1,4 @@
-"""The policy: what the controller may do, and the limits it keeps to; the section ``correction`` of the settings.
+"""Policy of the controller: permitted actions and limits, from the section ``correction`` of the settings.
 
 correction:
   mode: suggest            # off | suggest | armed
@@ -108,7 +108,7 @@ class InForce(Stated):
 
 
 def stated(policy: Policy) -> Stated:
-    """See `Stated`."""
+    """Return the facts about a policy; see `Stated`."""
     return {"mode": policy.mode.value, "config": policy.correction.to_dict(), "effect_steps": policy.effect_steps}
 
 
@@ -130,13 +130,13 @@ class Policies:
 
 
 def load(home: Path) -> Policies:
-    """Return the policies of a home. Raise `ConfigurationError` that names file and line."""
+    """Return the policies of a data directory. Raise `ConfigurationError` with file and line."""
     section = settings_file.section(home, SECTION)
     return Policies() if section is None else of_section(section)
 
 
 def of_section(section: Table | Entries) -> Policies:
-    """Return the policies that a section states. Raise `ConfigurationError`."""
+    """Return the policies of a settings section. Raise `ConfigurationError`."""
     if isinstance(section, Entries):
         raise ConfigurationError(f"{section.place}: `{SECTION}` must be a mapping, such as `mode: suggest`")
     common = _without(section, "runs")

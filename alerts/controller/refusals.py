@@ -1,17 +1,17 @@
-"""Reasons against switching a correction on, in this order; the first one counts.
+"""Reasons against switching a correction on. The first applicable reason in this order counts.
 
 | reason | when |
 |---|---|
-| mode_off | the mode is off; not asked when a user switches it on |
+| mode_off | the mode is off, unless a user requests the switch |
 | stopped | the kill switch is set |
-| not_advised | a finding vetoes it, the diagnosis advises against it, or growth has no advice in its favour |
+| not_advised | a finding vetoes it, the diagnosis advises against it, or no advice for growth recommends it |
 | diagnosis_old | the diagnosis is far behind the run |
-| coverage_unknown, low_coverage | tokens are broken or missing, or that is not known |
+| coverage_unknown, low_coverage | the coverage is unknown, or tokens are broken or missing |
 | impossible | the trainer can apply none of the corrections |
 | cool_down, rate_limit | it was switched a short time ago, or too often |
 | no_preview, masks_too_much, weights_degenerate | no correction that was tried keeps to the limits |
 
-What needs a preview stands last: tokens are only read when nothing else speaks against the correction.
+Reasons that need a preview come last. Tokens are read only if no other reason applies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _TRUNCATED: Final = CorrectionConfig(is_level="token", is_upper=2.0)  # TIS: bou
 
 
 class Refusal(NamedTuple):
-    """Reason: an identifier, and a sentence for users. `about`: its ground, where one reason can have several."""
+    """Identifier of a reason and a sentence for users. `about`: the specific ground of a reason with several
+    grounds.
+    """
 
     reason: str
     words: str
@@ -43,13 +45,14 @@ class Refusal(NamedTuple):
 
 
 def candidates(config: CorrectionConfig) -> tuple[CorrectionConfig, ...]:
-    """Return `config` and, unless it is that itself, truncation."""
+    """Return `config`, followed by truncation unless `config` is truncation."""
     return (config,) if config == _TRUNCATED else (config, _TRUNCATED)
 
 
 def tries(control: Control, policy: Policy) -> tuple[CorrectionConfig, ...]:
-    """Return the corrections to try, in order, without those that the trainer could not apply; while one is on, those
-    that come after it."""
+    """Return the corrections to try, in order. Omit those that the trainer could not apply, and those up to an active
+    one.
+    """
     remaining = candidates(policy.correction)
     if control.on and control.config in remaining:
         remaining = remaining[remaining.index(control.config) + 1 :]
@@ -58,12 +61,12 @@ def tries(control: Control, policy: Policy) -> tuple[CorrectionConfig, ...]:
 
 
 def chosen(situation: Situation, policy: Policy) -> Trial | None:
-    """Return the first correction that keeps to the limits, or None if none of those tried does."""
+    """Return the first correction within the limits, or None if no tried correction is."""
     return next((trial for trial in situation.trials if objection(trial, policy) is None), None)
 
 
 def refusal(situation: Situation, control: Control, policy: Policy, mode: Mode | None = None) -> Refusal | None:
-    """Return the first reason against switching any of `tries` on now, or None. `mode`: None when a user asks."""
+    """Return the first reason against switching any of `tries` on now, or None. `mode`: None for a user's request."""
     return next(_against(situation, control, policy, mode), None)
 
 
@@ -112,7 +115,7 @@ def _by_diagnosis(situation: Situation, policy: Policy) -> Iterator[Refusal]:
 
 
 def _tried(situation: Situation, policy: Policy) -> Refusal:
-    """Return what speaks against each correction that was tried."""
+    """Return the objections to each tried correction."""
     against = [(trial.config, objection(trial, policy)) for trial in situation.trials]
     seen = [(config, refused) for config, refused in against if refused is not None and refused.reason != NO_PREVIEW]
     if not seen:
@@ -132,7 +135,7 @@ _UNSEEN: Final = Refusal(
 
 
 def objection(trial: Trial, policy: Policy) -> Refusal | None:
-    """Return what speaks against one correction, by its preview, or None."""
+    """Return the objection to one correction according to its preview, or None."""
     preview = trial.preview
     if preview is None or not preview.tokens:
         return _UNSEEN

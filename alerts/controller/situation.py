@@ -34,7 +34,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Reports of ranks about one step with the same configuration: its fingerprint or None, and its masked shares."""
+    """Reports of ranks about one step with the same configuration: fingerprint, or None, and masked shares."""
 
     step: int
     fingerprint: str | None
@@ -43,8 +43,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A run has gone back to a checkpoint from before its last switch: what its trainer had been told for the step
-    that it is at."""
+    """Directive for the present step of a run that returned to a checkpoint before its last switch."""
 
     config: CorrectionConfig | None = None  # None: no correction
     from_step: int | None = None  # first step with it; None: it was told nothing
@@ -52,7 +51,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """State of one run at one moment, as the controller decides on it."""
+    """State of one run at one moment, the input of the controller's decision."""
 
     step: int  # newest one with metrics
     verdict: (
@@ -78,7 +77,7 @@ class Situation:
 
     @property
     def fault(self) -> FindingDocument | None:
-        """The finding that forbids a correction, semantic ones before others, or None."""
+        """Finding that forbids a correction, or None. Semantic findings take precedence."""
         vetoing = [finding for finding in self.findings if finding["vetoes"]]
         return min(vetoing, key=lambda finding: finding["layer"] != "semantic", default=None)
 
@@ -100,7 +99,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Memory of the controller about one run. Immutable; JSON-like through `document` and `parse`."""
+    """Memory of the controller about one run. Immutable, with conversion to JSON by `document` and from JSON by
+    `parse`.
+    """
 
     phase: Phase = Phase.IDLE
     mode: Mode | None = None  # what a person chose for this run; None: the policy's
@@ -129,7 +130,7 @@ class Control:
 
     @property
     def on(self) -> bool:
-        """Return whether a correction is in effect, as far as the controller has decided."""
+        """Return whether a correction is in effect according to the controller's decisions."""
         return self.phase in {Phase.ISSUED, Phase.APPLIED}
 
     def document(self) -> dict[str, object]:
@@ -138,7 +139,7 @@ class Control:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Return the control that `document` described. Raise `KeyError`, `TypeError` or `ValueError`."""
+        """Return the control that `document` serialized. Raise `KeyError`, `TypeError` or `ValueError`."""
         config, mode = document["config"], document["mode"]
         control = cls(**{name: value for name, value in document.items() if name not in {"config", "mode", "phase"}})
         return replace(
@@ -154,7 +155,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action of the controller, or a refusal: a line of the audit and usually a message."""
+    """Action or refusal of the controller, a line of the audit and usually a message."""
 
     name: str  # "suggested" | "switched_on" | "refused" | "acknowledged" | "not_acknowledged" | "rolled_back" | …
     reason: str  # identifier

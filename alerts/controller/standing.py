@@ -1,4 +1,4 @@
-"""Standing of a run's correction: on or off, since which step, and its effect."""
+"""State of a run's correction: phase, first step and effect."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ _ENDS: Final = frozenset({"rolled_back", "switched_off"})
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Statements of the controller about one run.
+    """State of the correction of one run, as reported by the controller.
 
     Attributes:
-        phase: as `logprobe.alerts.controller.situation.Phase` names it.
-        from_step: first corrected step of the newest directive; None: there was none.
-        config: of that directive, as `CorrectionConfig.to_dict` gives it.
-        stopped: whether the kill switch is set.
-        effect: what `effect.judge` found since `from_step`; None: not judged yet.
-        judged_at: step as of which it was judged.
-        waiting: why a bad verdict has led to no correction, as of the controller's last look; None: it has, or calls
-            for none.
-        objection: `Refusal.reason` behind that; None: nothing speaks against a correction.
-        ended: how the newest correction ended, as the audit says it; None: it is on, or there was none.
-        applied_from: first step that the trainer corrected with that configuration; None: not acknowledged.
+        phase: a value of `logprobe.alerts.controller.situation.Phase`.
+        from_step: first corrected step of the newest directive, or None without a directive.
+        config: configuration of that directive, in the form of `CorrectionConfig.to_dict`.
+        stopped: true if the kill switch is set.
+        effect: result of `effect.judge` since `from_step`, or None before a judgement.
+        judged_at: step of the judgement.
+        waiting: reason why a bad verdict led to no correction at the controller's last look, or None.
+        objection: `Refusal.reason` of `waiting`, or None if no reason opposes a correction.
+        ended: end of the newest correction according to the audit, or None if it is on or absent.
+        applied_from: first step that the trainer corrected with that configuration, or None before an acknowledgement.
     """
 
     phase: str = "idle"
@@ -45,17 +44,17 @@ class Standing:
 
     @property
     def on(self) -> bool:
-        """Return whether the trainer was told to correct, and no kill switch is set."""
+        """Return whether the trainer has an order to correct and the kill switch is not set."""
         return self.phase in {"issued", "applied"} and not self.stopped
 
     @property
     def applied(self) -> bool:
-        """Return whether the trainer says that it corrects."""
+        """Return whether the trainer reports that it corrects."""
         return self.on and self.phase == "applied"
 
     @classmethod
     def read(cls, source: Source, run: str) -> Self:
-        """Read it from a service, a store or a file. Raise `QueryError` as the source does."""
+        """Read the state from a service, a store or a file. Raise `QueryError` as the source does."""
         rows = queries.controller_read(source, runs=[run]).to_pylist()
         if not rows:
             return cls()
@@ -79,11 +78,13 @@ class Standing:
 
 
 def judgement(actions: Sequence[Mapping[str, Any]], first: int | None) -> Mapping[str, Any] | None:
-    """Return the action that says whether the correction from step `first` on helped, or None if it is not judged yet.
-    `actions`: the audit."""
+    """Return the action with the judged effect of the correction from step `first` on, or None before it is judged.
+
+    `actions`: the audit.
+    """
     return next((action for action in reversed(actions) if action["name"] == "effect" and _since(action, first)), None)
 
 
 def _since(action: Mapping[str, Any], first: int | None) -> bool:
-    """Return whether an action is about the correction that began at step `first`, not an earlier one."""
+    """Return whether an action concerns the correction that began at step `first`, not an earlier one."""
     return first is not None and action["step"] is not None and action["step"] >= first

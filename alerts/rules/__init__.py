@@ -1,1 +1,1 @@
-"""Alerts: thresholds, liveness, states, mutes, the job, trying thresholds out."""
+"""Alerts: thresholds, liveness, states, mutes, the job, and dry runs of thresholds."""

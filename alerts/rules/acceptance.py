@@ -1,8 +1,8 @@
-"""Accepting findings: by people, through the running service or directly, and by the home's policy. Stored and audited.
+"""Acceptance of findings by users or by the policy of the data directory, stored and audited.
 
-An accepted finding stays visible, and neither alarms nor forbids a correction until it exceeds what was accepted; see
-`logprobe.monitor.judging.judgement`. Doing an action twice is doing it once. What holds in many runs is the section
-``accepted`` of the home's settings:
+An accepted finding stays visible. It neither alarms nor forbids a correction until it exceeds the accepted size; see
+`logprobe.monitor.judging.judgement`. Repeating an action has no further effect. The section ``accepted`` of the
+settings accepts findings in many runs:
 
 accepted:
   - match: "prod-*"        # pattern of the run's name
@@ -40,14 +40,14 @@ SECTION: Final = "accepted"
 
 
 def known_cause(name: str) -> str:
-    """Return `name` if the diagnosis knows such a cause. Raise `ConfigurationError` otherwise."""
+    """Return `name` if it is a cause of the diagnosis. Raise `ConfigurationError` otherwise."""
     if name not in SIGNATURES:
         raise ConfigurationError(f"unknown cause {name!r}; {located.instead(name, tuple(SIGNATURES))}")
     return name
 
 
 def limit(value: Any) -> float | None:
-    """Return K3 as a number, which YAML may have read as text (3e-3 has no point). Raise `ConfigurationError`."""
+    """Return K3 as a number. YAML reads 3e-3 as text, for lack of a point. Raise `ConfigurationError`."""
     if value is None or value == "":
         return None
     try:
@@ -63,7 +63,7 @@ _Word: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_l
 
 
 class Accepted(settings_file.Settings):
-    """Finding that some runs live with."""
+    """Policy entry that accepts a finding in matching runs."""
 
     match: _Word
     """pattern of run names; the last matching entry applies"""
@@ -79,12 +79,12 @@ _KIND: Final = TypeAdapter(tuple[Accepted, ...])
 
 
 def of_run(entries: tuple[Accepted, ...], run: str) -> dict[str, Accepted]:
-    """Return the entries of a run by cause; the last match counts."""
+    """Return the entries of a run by cause. The last matching entry counts."""
     return {entry.cause: entry for entry in entries if fnmatchcase(run, entry.match)}
 
 
 def load(home: Path) -> tuple[Accepted, ...]:
-    """Return the entries of a home. Raise `ConfigurationError` that names file and line."""
+    """Return the entries of a data directory. Raise `ConfigurationError` with file and line."""
     return settings_file.read(home, SECTION, _KIND, ())
 
 
@@ -96,9 +96,9 @@ _SOURCES: Final = ("command", "page")
 
 
 def acceptance_part(store: Store, _: threading.Event) -> Part:
-    """Return acceptances as a part of the service. Raise `ConfigurationError` when the home's `accepted` is wrong.
+    """Return acceptances as a part of the service. Raise `ConfigurationError` for an invalid section `accepted`.
 
-    The settings are read again when they change; wrong, they are not taken over, and the job says so.
+    Changed settings are read again. Invalid settings are not applied, and the job reports them.
     """
     home = store.home.path
     entries = Reloaded(home, SECTION, lambda: load(home))
@@ -140,7 +140,7 @@ def _says(entry: Accepted, row: Mapping[str, Any]) -> bool:
 
 
 class Accepting(TypedDict):
-    """A finding that was accepted. `up_to`: limit of K3, or None if unknown."""
+    """An accepted finding. `up_to`: limit of K3, or None if unknown."""
 
     run: str
     cause: str

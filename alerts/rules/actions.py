@@ -1,7 +1,6 @@
-"""Actions of users about alerts: acknowledge, silence. Asked of the running service, which owns the store, or done
-directly.
+"""Users' actions on alerts: acknowledge and silence, through the running service or directly on the store.
 
-Every action is a JSON object in and one out, and doing it twice is doing it once.
+Every action takes and returns a JSON object. Actions are idempotent.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def of(store: Store, clock: Callable[[], datetime] | None = None) -> dict[str, A
 
 
 def span(text: str) -> timedelta:
-    """Return the duration of ``90s``, ``10m``, ``2h`` or ``1d``. Raise `ConfigurationError` if it is none above 0.
+    """Return the duration of ``90s``, ``10m``, ``2h`` or ``1d``. Raise `ConfigurationError` unless it is above 0.
 
     >>> span("90s") == span("1.5m")
     True
@@ -47,9 +46,9 @@ def span(text: str) -> timedelta:
 
 
 def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """Acknowledge episodes: ``{"episode": …, "author": …, "reason": …, "for": "1h"}``, without ``for`` until their end.
+    """Acknowledge episodes, until their end without ``for``: ``{"episode": …, "author": …, "reason": …, "for": "1h"}``.
 
-    A run, or run and rule, may stand for the episode if it is unique.
+    A run, or a run and a rule, may replace the episode if unambiguous.
     """
     until = _until(document, now) if document.get("for") else None
     meant = _meant(store, actions.text(document, "episode"))
@@ -66,11 +65,12 @@ def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> di
 
 
 def _meant(store: Store, wanted: str) -> dict[str, bool]:
-    """Return the firing episodes that `wanted` names, and whether each is acknowledged for as long as it lasts: the
-    first one stays.
+    """Return the firing episodes that `wanted` names, each with true if acknowledged until its end.
+
+    A repeated acknowledgement keeps the first one.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: no firing episode matches.
     """
     rows = queries.alert_list(store, run=None).to_pylist()
     firing = {row["episode"]: row for row in rows if row["told"] and row["episode"]}
@@ -82,7 +82,7 @@ def _meant(store: Store, wanted: str) -> dict[str, bool]:
 
 
 def _until(document: Mapping[str, Any], now: datetime) -> datetime:
-    """Return the end of what lasts as long as ``for`` says. Raise `ConfigurationError`."""
+    """Return the end of the duration ``for``. Raise `ConfigurationError`."""
     try:
         return now + span(actions.text(document, "for"))
     except OverflowError as error:
@@ -90,8 +90,10 @@ def _until(document: Mapping[str, Any], now: datetime) -> datetime:
 
 
 def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """Silence alerts: ``{"id": …, "run": pattern, "rule": pattern, "for": "2h", "author": …, "reason": …}``; one
-    pattern is enough."""
+    """Silence alerts by a pattern of run, of rule, or of both.
+
+    The document is ``{"id": …, "run": pattern, "rule": pattern, "for": "2h", "author": …, "reason": …}``.
+    """
     patterns = {name: str(document.get(name) or "").strip() for name in FIELDS}
     if not any(patterns.values()):
         raise ConfigurationError("a silence needs a pattern of run or rule, such as run=ablation-*")

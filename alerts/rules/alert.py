@@ -1,4 +1,4 @@
-"""State of one alert, the function that moves it on, and the messages that follow from it. Pure.
+"""State of one alert, its transition function, and the resulting messages. Pure.
 
 An alert has a level: 0 (quiet), 1 (info), 2 (warning) or 3 (critical). It rises once the level was exceeded for `needs`
 steps in a row, and falls once it was not reached for `keeps` steps in a row:
@@ -6,17 +6,17 @@ steps in a row, and falls once it was not reached for `keeps` steps in a row:
     normal ── higher ──▶ pending ── for `needs` steps ──▶ firing ── lower ──▶ recovering ── for `keeps` steps ──▶ normal
                             └─ not higher ─▶ normal          ▲ └──────── as high again ─────────┘
 
-What is not measured changes nothing: missing data neither raises an alert nor resolves one.
+Unmeasured steps change nothing. Missing data neither raises nor resolves an alert.
 
-A message follows from comparing an alert with the last message about it. So a restart, a missed tick, a silence that
-ends and a changed threshold need no handling of their own: the difference is sent, once.
+A message is the difference between an alert and the last message about it, sent once. A restart, a missed tick, an
+expired silence and a changed threshold therefore need no special handling.
 
 | before | now | message |
 |---|---|---|
 | quiet | fires | ``firing``, a new episode |
 | fires | fires at a higher level | ``firing``, the same episode |
 | fires | fires at a lower level, or another cause leads for `STANDS` steps | ``changed`` |
-| fires | a user takes care | ``acknowledged`` |
+| fires | a user acknowledges it | ``acknowledged`` |
 | acknowledged until a time | fires after it | ``still_firing`` |
 | fires | quiet, by evidence | ``resolved`` |
 """
@@ -69,13 +69,13 @@ class Told:
     """Messages sent about an alert.
 
     Attributes:
-        episode: last one that a message was sent of, or None.
-        level: as of the last message; 0 if that said that the episode is over.
-        peak: highest level of the episode, which decides who hears of it.
-        cause: likewise.
-        count: messages so far, of all episodes.
-        acknowledged: whether users were told that it is acknowledged.
-        since_step: first step of the episode, or None if none is known.
+        episode: episode of the last message, or None.
+        level: level of the last message, or 0 if that message reported the end of the episode.
+        peak: highest level of the episode, which selects the channels.
+        cause: leading cause of the last message.
+        count: number of messages so far, of all episodes.
+        acknowledged: true if users were informed of the acknowledgement.
+        since_step: first step of the episode, or None if unknown.
     """
 
     episode: str | None = None
@@ -89,24 +89,24 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One rule of one run, with everything that is remembered of it.
+    """State of one rule in one run.
 
     Attributes:
         rule: name of the rule.
-        fingerprint: of what decides when it fires.
-        needs: steps in a row to rise.
-        keeps: steps in a row to fall.
-        level: as above, as of `step`.
-        toward: level that it moves to, or None if the last look found the present one.
-        streak: steps in a row that speak for `toward`.
-        since_step: first step of the episode, or None outside of one and where no step is known.
+        fingerprint: digest of the conditions under which the rule fires.
+        needs: consecutive steps required to rise.
+        keeps: consecutive steps required to fall.
+        level: present level, as of `step`.
+        toward: candidate level, or None if the last look confirmed the present one.
+        streak: number of consecutive steps that support `toward`.
+        since_step: first step of the episode, or None outside an episode or without a known step.
         since_at: time of that step.
-        changed_at: when `level` became what it is.
-        told: what was sent.
-        step: newest step that was looked at, or None.
+        changed_at: time of the last change of `level`.
+        told: messages sent so far.
+        step: newest evaluated step, or None.
         seen: result of the last look, or None.
-        cause: leading cause of the last looks, and for how many steps it has been that one.
-        muted: why no message is sent, or None.
+        cause: leading cause of the last looks, with the number of steps that it has led.
+        muted: reason for sending no message, or None.
     """
 
     rule: str
@@ -127,14 +127,14 @@ class Alert:
 
     @property
     def phase(self) -> str:
-        """normal, pending, firing or recovering."""
+        """Phase of the alert: normal, pending, firing or recovering."""
         if not self.level:
             return "pending" if self.toward else "normal"
         return "recovering" if self.toward is not None and self.toward < self.level else "firing"
 
     @property
     def severity(self) -> str:
-        """Severity of the level, or of the one that it moves to while it is quiet."""
+        """Severity of the level, or of the candidate level while the alert is quiet."""
         return LEVELS[self.level or self.toward or WARNING]
 
     def look(self, seen: Seen, *, step: int | None, at: datetime, steps: int = 1) -> Alert:
@@ -142,9 +142,9 @@ class Alert:
 
         Args:
             seen: result of the look.
-            step: step that was looked at, or None.
-            at: its time.
-            steps: steps for which the result speaks.
+            step: evaluated step, or None.
+            at: time of `step`.
+            steps: number of steps that the result covers.
         """
         if seen.level is None:
             return replace(self, seen=seen, step=step)
@@ -169,7 +169,9 @@ class Alert:
 
 
 def _moved(alert: Alert, seen: int, steps: int) -> tuple[int, int | None, int]:
-    """Return level, candidate and streak. The candidate is the level that all looks of the streak have passed."""
+    """Return level, candidate and streak. The candidate is the most extreme level that every look of the streak
+    passed.
+    """
     if seen == alert.level:
         return seen, None, 0
     rises = seen > alert.level
@@ -187,7 +189,7 @@ def _lasting(before: tuple[str, int] | None, cause: str | None, steps: int) -> t
 
 
 def ended(alert: Alert) -> Alert:
-    """Return the alert of a threshold that was removed: quiet, and nothing more is known."""
+    """Return the quiet alert of a removed threshold, without any known facts."""
     words = f"the threshold {alert.rule} was removed; what it was about may still hold"
     seen = None if alert.seen is None else replace(alert.seen, level=0, words=words)
     return replace(alert, level=0, toward=None, seen=seen)
@@ -198,7 +200,7 @@ def ended(alert: Alert) -> Alert:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Patterns of run and rule about which nothing is sent until `expires_at`."""
+    """Patterns of run and rule whose matching alerts send no messages until `expires_at`."""
 
     id: str
     run: str
@@ -209,7 +211,7 @@ class Silence:
     expires_at: datetime
 
     def mutes(self, run: str, rule: str, now: datetime) -> bool:
-        """Return whether it is in effect and means this alert."""
+        """Return whether the silence is active and matches this alert."""
         in_force = self.created_at <= now < self.expires_at
         return in_force and fnmatchcase(run, self.run) and fnmatchcase(rule, self.rule)
 
@@ -226,14 +228,14 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Facts other than the alerts that decide over messages.
+    """Facts beyond the alerts that determine the messages.
 
     Attributes:
         run: name of the run.
         now: time of the evaluation.
         silences: active silences.
         acknowledgements: acknowledgements by episode.
-        notify_from: time before which events are history, or None to send everything.
+        notify_from: start of notification, with earlier events omitted as history, or None to send all.
         returned_to: first step of each attempt that returned to a checkpoint.
     """
 
@@ -261,13 +263,13 @@ class Message:
 def messages(
     alerts: Iterable[Alert], context: Context, *, step: int | None, at: datetime
 ) -> tuple[list[Alert], list[Message]]:
-    """Return the alerts after the users are informed, and the messages, the worst first.
+    """Return the updated alerts and the messages, the worst first.
 
     Args:
         alerts: alerts of one run.
         context: see `Context`.
         step: newest evaluated step.
-        at: its time.
+        at: time of `step`.
     """
     told = [_told(alert, context, step, at) for alert in alerts]
     sent = [message for _, message in told if message is not None]
@@ -275,9 +277,9 @@ def messages(
 
 
 def episode_of(run: str, alert: Alert, returned_to: Sequence[int] = ()) -> str:
-    """Return the name of an episode: the same whenever the same steps are looked at.
+    """Return the name of an episode, which is stable when the same steps are evaluated again.
 
-    One that begins at a step that was trained again is another than that of the attempt before.
+    An episode that begins at a retrained step has another name than one of the earlier attempt.
     """
     since = alert.since_step
     again = 0 if since is None else sum(step <= since for step in returned_to)
@@ -316,7 +318,7 @@ def _muted(alert: Alert, context: Context, at: datetime) -> str | None:
 
 
 def _due(alert: Alert, taken: Acknowledgement | None, now: datetime) -> str | None:
-    """Return what users do not know yet about an alert, or None."""
+    """Return the message that users have not received about an alert, or None."""
     told = alert.told
     if alert.level > told.level:
         return "firing"
@@ -331,7 +333,7 @@ def _due(alert: Alert, taken: Acknowledgement | None, now: datetime) -> str | No
 
 
 def _cause(alert: Alert) -> str | None:
-    """Return the cause to tell: the last one that led for long enough, or the first one there is."""
+    """Return the cause to report: the last one that led for long enough, or else the first one known."""
     told = alert.told
     if alert.cause is None:
         return told.cause if told.level else None

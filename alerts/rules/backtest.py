@@ -34,7 +34,7 @@ def backtest(source: Source, run: str, thresholds: Sequence[Threshold]) -> Outco
 
 
 def over(run: str, steps: Iterable[Step], thresholds: Sequence[Threshold]) -> Outcome:
-    """Apply thresholds to steps, ascending. Pure."""
+    """Apply thresholds to steps in ascending order. Pure."""
     alerts = [Alert(t.name, t.fingerprint, t.steps, t.steps) for t in thresholds]
     context = Context(run=run, now=END_OF_TIME)
     looked, sent = 0, []
@@ -57,7 +57,7 @@ def _steps(source: Source, run: str, metrics: Collection[str]) -> Iterator[Step]
 
 
 def rows(outcome: Outcome) -> list[dict[str, object]]:
-    """Return the messages as plain data, in their order."""
+    """Return the messages as plain data, in the same order."""
     return [
         {
             "run": outcome.run,

@@ -1,4 +1,4 @@
-"""Level of an alert by the stored judgement of a run. Pure.
+"""Level of an alert according to the stored judgement of a run. Pure.
 
 | verdict | level |
 |---|---|
@@ -25,7 +25,7 @@ _MOST: Final = 600  # characters of an explanation
 
 
 def look(judged: Judgement, document: DiagnosisDocument | None) -> Seen:
-    """Return the level and words of a judgement. `document`: the diagnosis behind it, or None if there is none."""
+    """Return the level and description of a judgement. `document`: underlying diagnosis, or None."""
     verdict = judged.verdict or "not judged yet"
     level = _LEVELS.get(verdict)
     if not level:
@@ -52,8 +52,8 @@ def look(judged: Judgement, document: DiagnosisDocument | None) -> Seen:
 def steps_of(alert: Alert, seen: Seen, step: int) -> int:
     """Return the number of steps that a judgement as of `step` covers.
 
-    A lasting verdict covers the steps since the previous evaluation. A new one covers those since its first step,
-    limited by the last different judgement. The begin of an end is unknown.
+    An unchanged verdict covers the steps since the previous evaluation. A new one covers the steps since its first
+    step, limited by the last different judgement. The first step of a recovery is unknown.
     """
     gone = None if alert.step is None else max(0, step - alert.step)
     if alert.toward is not None and (alert.toward > alert.level) == ((seen.level or 0) > alert.level):

@@ -1,6 +1,6 @@
 """Alerts in the store, written in one transaction with their consequences.
 
-Sent messages are in the journal, states of alerts are not. A store that was lost begins with the messages.
+The journal contains sent messages but no states of alerts. A rebuilt store begins with the messages.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def load(source: Source, runs: Sequence[str]) -> dict[str, Known]:
 
 
 def save(store: Store, cursor: duckdb.DuckDBPyConnection, alerts: Iterable[tuple[str, Alert]]) -> None:
-    """Keep alerts of runs, inside a transaction."""
+    """Store the alerts of runs inside a transaction."""
     rows = [_row(run, alert) for run, alert in alerts]
     if rows:
         store.execute(cursor, "alert_save", pa.Table.from_pylist(rows, _STATES))
@@ -76,11 +76,11 @@ def _row(run: str, alert: Alert) -> dict[str, object]:
 
 
 def silences(source: Source, now: datetime) -> list[Silence]:
-    """Return those that have not expired."""
+    """Return the silences that have not expired."""
     return [Silence(**row) for row in queries.alert_silences(source, now=now.isoformat()).to_pylist()]
 
 
 def acknowledgements(source: Source, runs: Sequence[str]) -> dict[str, Acknowledgement]:
-    """Return who acknowledged what in these runs, by episode."""
+    """Return the acknowledgements of these runs by episode."""
     rows = queries.alert_acknowledged(source, runs=list(runs)).to_pylist()
     return {row["episode"]: Acknowledgement(row["episode"], row["author"], row["reason"], row["until"]) for row in rows}

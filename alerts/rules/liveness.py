@@ -1,15 +1,15 @@
-"""One test of whether the records of a run come as they should. Pure.
+"""Test of whether the records of a run arrive as expected. Pure.
 
 | finding | level | when |
 |---|---|---|
-| a process that recorded failed | critical | it died of an error, and no step came later |
+| a recorded process failed | critical | it ended with an error, and no later step arrived |
 | no new step | critical | for six times the median step time, and at least ten minutes |
-| stored twice | critical | sequences are in the store more than once, so totals are too large |
+| stored twice | critical | the store holds sequences more than once, so totals are too large |
 | ended silently | warning | before the first step; neither records nor heartbeats come, and no collector closed |
 | a collector stopped | warning | it sent no heartbeat for five minutes while others did |
 | no engine records | warning | three steps of a live run rely on them, and none came for two minutes |
 
-While records wait in the spool, what is missing may be among them: then the lines about silence are unknown.
+Records waiting in the spool may include missing ones. The findings about silence are then unknown.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Pulse:
         last_step_at: arrival of the newest record of any step.
         last_record_at: arrival of the newest record of a step or a rollout.
         step_seconds: median time between two steps, or None with fewer than two.
-        relies_on_engine: trained steps for which the trainer did not pass the rollout's log-probs.
-        rollouts: whether a record of an engine ever came.
+        relies_on_engine: number of trained steps without rollout log-probs from the trainer.
+        rollouts: true if a record of an engine ever arrived.
         writers: collectors of the run.
         training_since: arrival of the first record of a training step, or None before it.
-        doubled: sequences, of trainer and engine, that are in the store once more than they should be.
-        doubled_since: first step of these, or None if there are none, or only the engine's.
-        spooled_at: time of the newest record that waits in the spool, or None if none has waited for long.
+        doubled: number of surplus sequences of trainer and engine in the store.
+        doubled_since: first step with surplus sequences, or None without any of the trainer.
+        spooled_at: time of the newest record waiting in the spool, or None if none has waited long.
     """
 
     last_step: int | None
@@ -69,7 +69,7 @@ class Pulse:
 
 
 def look(pulse: Pulse, now: datetime) -> Seen:
-    """Check all conditions of the table above and return the worst first. Level None: nothing was recorded yet."""
+    """Check all conditions of the table above and return the worst first. The level is None before the first record."""
     found: list[tuple[int, str]] = []
     unknown: str | None = None
     for level, waits, test in _TESTS:
@@ -97,7 +97,7 @@ def _failed(pulse: Pulse, _: datetime) -> str:
 
 
 def _went_on_after(writer: Writer, pulse: Pulse) -> bool:
-    """Return whether the run continued: later steps exist than those of the dead process."""
+    """Return whether the run has steps later than those of the dead process."""
     if pulse.last_step_at is None or writer.last_seen is None:
         return False
     return pulse.last_step_at > writer.last_seen + _LEFT_BEHIND

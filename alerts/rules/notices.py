@@ -1,4 +1,4 @@
-"""Notifications of messages: the numbers, and what changed before. Pure."""
+"""Notifications of messages, with numbers and preceding changes. Pure."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def build(
     Args:
         run: name of the run.
         message: see `Message`.
-        threshold: its threshold, or None.
+        threshold: threshold of the message, or None.
         newest: newest step of the run.
-        changes: preceding changes, as (what, when).
+        changes: preceding changes as (description, time).
         page: URL of the dashboard, or None.
         severity: severity of the whole run.
         incident: incident of the message, or None.
@@ -93,7 +93,7 @@ def _link(page: str | None, run: str, step: int | None, since: int | None) -> st
 
 
 def steps_around(step: int, since: int | None = None) -> str:
-    """Return the steps that a chart of an alert shows, as the dashboard's address has them: ``first:last``.
+    """Return the range of steps in the chart of an alert, in the dashboard's URL syntax ``first:last``.
 
     >>> steps_around(533, 470), steps_around(4)
     ('420:553', '0:24')

@@ -1,11 +1,11 @@
-"""Critical periods of runs (incidents): their messages share a thread, and the report of one names its cause.
+"""Critical periods of runs (incidents). Messages of a period share a thread, and its report names its cause.
 
-| newest period | severity of the run | then |
+| newest period | severity of the run | result |
 |---|---|---|
-| none, or closed | critical | one opens |
+| none, or closed | critical | a period opens |
 | open | critical, warning | healthy steps count from 0 |
 | open | unknown | steps count neither as healthy nor against it |
-| open | ok | steps since the last look count, if the run was healthy then too |
+| open | ok | steps since the last look count, if the run was healthy at that look |
 | open | ok for `HEALTHY_STEPS` steps in a row | it closes |
 """
 
@@ -49,7 +49,7 @@ class Standing:
 
 
 def advance(before: Standing | None, severity: Severity, step: int | None) -> tuple[Standing | None, Change | None]:
-    """Return the newest period after one more evaluation, and the change. `step`: newest step of the run."""
+    """Return the newest period and the change after one more evaluation. `step`: newest step of the run."""
     if before is None or not before.open:
         opens = severity == "critical"
         return (Standing(1 if before is None else before.number + 1), "opened") if opens else (before, None)
@@ -66,16 +66,16 @@ class Look:
 
     Attributes:
         run: name of the run.
-        before: as it stood, or None.
-        after: as it stands.
-        change: whether one opened or closed.
-        step: newest one of the run.
+        before: period before the look, or None.
+        after: period after the look.
+        change: opening or closing of a period, if any.
+        step: newest step of the run.
         at: time of the look.
-        since: where the trouble began, or None if unknown.
-        episodes: of critical alerts that fire, whose messages belong to a period that opens.
-        severity: of the run.
-        page: address of the dashboard, or None.
-        diagnosed: whether there is a diagnosis that was not looked at yet.
+        since: first step of the fault, or None if unknown.
+        episodes: episodes of the firing critical alerts, whose messages belong to a newly opened period.
+        severity: severity of the run.
+        page: URL of the dashboard, or None.
+        diagnosed: true if a new diagnosis exists.
     """
 
     run: str
@@ -92,29 +92,29 @@ class Look:
 
     @property
     def id(self) -> str | None:
-        """Name of the period that is open, or ended with this look, such as ``math-4b#2``."""
+        """Name of the open or newly closed period, such as ``math-4b#2``."""
         known = self.after is not None and (self.after.open or self.change)
         return f"{self.run}#{self.after.number}" if known and self.after else None
 
     @property
     def is_news(self) -> bool:
-        """Return whether there is anything to write."""
+        """Return whether this look changed anything that must be written."""
         return self.after is not None and (self.after != self.before or (self.after.open and self.diagnosed))
 
 
 def link(page: str | None, run: str, incident: str) -> str | None:
-    """Return the URL of its page, or None without a dashboard."""
+    """Return the URL of the period's page, or None without a dashboard."""
     return None if page is None else f"{page}/?{urlencode({'page': 'incidents', 'run': run, 'incident': incident})}"
 
 
 def newest(source: queries.Source, runs: Sequence[str]) -> dict[str, Standing]:
-    """Return the newest period of each of `runs` that has had one. Raise `QueryError` as the source does."""
+    """Return the newest period of each of `runs` that has one. Raise `QueryError` as the source does."""
     rows = queries.incident_newest(source, runs=list(runs)).to_pylist()
     return {row["run"]: Standing(row["number"], row["open"], row["healthy"], row["seen"]) for row in rows}
 
 
 def keep(store: Store, cursor: Any, looks: Sequence[Look]) -> None:
-    """Write what looks came to, messages included, inside a `Store.transaction` whose cursor is `cursor`."""
+    """Write the results of looks and their messages through `cursor`, inside a `Store.transaction`."""
     for look in looks:
         if look.change != "opened" or look.after is None:
             continue
@@ -135,7 +135,7 @@ def keep(store: Store, cursor: Any, looks: Sequence[Look]) -> None:
 
 
 def _close(store: Store, cursor: Any, incident: str, look: Look) -> None:
-    """Close a period, and tell those who were told of it: as loud as what opened it, so the same channels send it."""
+    """Close a period and inform its recipients, with the severity of the opening message to reach the same channels."""
     (row,) = queries.incident_show(store, incident=incident).to_pylist()
     store.execute(cursor, "incident_close", id=incident, now=look.at, step=look.step)
     if not row["told"]:

@@ -1,4 +1,4 @@
-"""Read the steps of runs that thresholds look at, each once it is complete and in order."""
+"""Reader of completed steps for thresholds, in order."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def next_steps(
     """Return the next steps of each run, ascending, at most `STEPS_PER_BATCH` of each.
 
     Args:
-        source: their source.
+        source: source of the metrics.
         after: newest evaluated step of each run, or None.
-        metrics: keys to read.
-        quiet_since: time after which a computed step may still receive data. It and later steps wait, as do steps that
-            await the engine's records.
+        metrics: catalog keys of the metrics.
+        quiet_since: time after which a computed step may still receive data. Such a step, any later step, and a step
+            that awaits the engine's records are deferred.
     """
     found: dict[str, list[Step]] = {run: [] for run in after}
     asked = {"runs": list(after), "after": list(after.values()), "metrics": sorted(metrics), "count": STEPS_PER_BATCH}

@@ -1,4 +1,7 @@
-"""Thresholds that users write: a metric beyond a limit for some steps in a row. Section ``alerts`` of the settings."""
+"""Thresholds of users on metrics, from the section ``alerts`` of the settings.
+
+A threshold fires after some consecutive steps beyond its limit.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ alerts:
 
 
 def _key(name: str) -> str:
-    """Return the catalog's key of a metric. Raise `ValueError` if there is none."""
+    """Return the catalog key of a metric. Raise `ValueError` for an unknown metric."""
     found = next((key for key in (name, f"{_PAIR}.{name}") if key in KEYS), None)
     if found is None:
         short = [key.removeprefix(f"{_PAIR}.") for key in KEYS]
@@ -90,13 +93,13 @@ class Threshold(settings_file.Settings):
 
     @property
     def called(self) -> str:
-        """Label of the metric, with its pair unless that is `backend`."""
+        """Label of the metric, with its pair unless the pair is `backend`."""
         pair = self.metric.partition(".")[0] if "." in self.metric else _PAIR
         return self.declared.label if pair == _PAIR else f"{self.declared.label} ({pair})"
 
     @property
     def fires_when(self) -> str:
-        """The condition in words.
+        """Condition in words.
 
         >>> Threshold.model_validate({"name": "high", "metric": "k3_kl", "above": 0.1}).fires_when
         'K3 above 0.1 for 5 steps'
@@ -106,12 +109,12 @@ class Threshold(settings_file.Settings):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that decides when it fires."""
+        """Digest of all fields that decide when the threshold fires."""
         judged = (self.metric, self.above, self.below, self.steps, self.severity)
         return hashlib.sha256(repr(judged).encode()).hexdigest()[:12]
 
     def look(self, value: float | None) -> Seen:
-        """Compare the value of one step, where None and NaN mean not measured."""
+        """Compare the value of one step with the limit. None and NaN mean unmeasured."""
         if value is None or math.isnan(value):
             return Seen(None, f"{self.called} was not measured")
         beyond = value > self.above if self.above is not None else self.below is not None and value < self.below
@@ -131,15 +134,15 @@ _KIND: Final = TypeAdapter(Annotated[tuple[Threshold, ...], AfterValidator(_dist
 
 
 def of_home(home: Path) -> tuple[Threshold, ...]:
-    """Return the thresholds of a home. Raise `ConfigurationError` that names file and line."""
+    """Return the thresholds of a data directory. Raise `ConfigurationError` with file and line."""
     return _checked(settings_file.section(home, SECTION))
 
 
 def of_file(file: Path) -> tuple[Threshold, ...]:
-    """Return the thresholds of another settings file, of which other sections are ignored.
+    """Return the thresholds of another settings file. Ignore its other sections.
 
     Raises:
-        ConfigurationError: the file cannot be read, or its section is wrong; it names file and line.
+        ConfigurationError: the file is unreadable, or its section is invalid. The message names file and line.
     """
     try:
         text = limits.read_text(file, limits.SETTINGS)

@@ -1,7 +1,7 @@
-"""The alerts job of the service: compares how each run stands with how it stood, and writes what users are told.
+"""Alerts job of the service: compares the present and earlier state of each run and writes the messages for users.
 
-Alerts, the critical periods and messages that follow from them are one transaction. A service that is killed continues
-where the last transaction left off, and comes to the same alerts.
+Alerts, critical periods and their messages are written in one transaction. A killed service continues after the last
+transaction and reaches the same alerts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _STORED: Final = attrgetter(*(f.name for f in fields(Alert) if f.name != "seen")
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """State of a run at its last evaluation. `mark`: changes with the state."""
+    """State of a run at its last evaluation. `mark`: value that changes with the state."""
 
     mark: object
     pulse: Pulse
@@ -83,29 +83,29 @@ class _Work:
 
     @property
     def firing(self) -> list[Alert]:
-        """Alerts that fire, the worst first."""
+        """Firing alerts, the worst first."""
         firing = [alert for alert in self.alerts.values() if alert.level]
         return sorted(firing, key=lambda a: (-a.level, a.since_step or 0, a.rule))
 
     @property
     def critical(self) -> list[Alert]:
-        """Critical alerts that fire, or that users are about to be told of."""
+        """Critical alerts that fire or have a message due."""
         told = [message.alert for message in self.messages if message.word == "firing"]
         return [alert for alert in (*told, *self.firing) if alert.level == CRITICAL]
 
     @property
     def matters(self) -> bool:
-        """Return whether it is of interest how severe the run is: there is something to tell, or a critical period."""
+        """Return whether the severity of the run is needed, because of a due message or a critical period."""
         return bool(self.messages or self.critical or self.row["incident"])
 
     def tell(self, rules: Iterable[str], *, step: int | None, at: datetime) -> None:
-        """Add the messages about some rules that are due."""
+        """Add the due messages about some rules."""
         told, due = messages([self.alerts[rule] for rule in rules], self.context, step=step, at=at)
         self.alerts.update({alert.rule: alert for alert in told})
         self.messages += due
 
     def changed(self) -> list[Alert]:
-        """Return alerts that differ from the stored ones, ignoring words that name spans of time."""
+        """Return alerts that differ from the stored ones. Ignore words that name spans of time."""
         return [
             alert
             for rule, alert in self.alerts.items()
@@ -114,7 +114,7 @@ class _Work:
 
 
 class Watch:
-    """Looks at all runs of a store: a stage. One thread at a time."""
+    """Stage that evaluates all runs of a store. Only one thread at a time may use it."""
 
     name = "alerts"
     reads = ("step_summaries", "step_metrics", "segments", "diagnoses")
@@ -155,19 +155,20 @@ class Watch:
         self._turns = Turns(self, stopping)
 
     def run_once(self) -> dict[str, object]:
-        """Look at every run that may have news; see `Turns.run_once`."""
+        """Evaluate every run that may have changed; see `Turns.run_once`."""
         return self._turns.run_once()
 
     def rows(self) -> Sequence[Row]:
-        """Return all runs that records have arrived of, each with its thresholds."""
+        """Return all runs with records, each with its thresholds."""
         self._now = self._clock()
         thresholds = self._thresholds()
         rows = as_of(queries.alert_runs(self._store.kept), self._now)
         return [{**row, "of": for_run(thresholds, row["run"])} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
-        """Choose changed runs and runs with a completed step. Others are chosen periodically, as time and users may
-        bring news."""
+        """Choose changed runs and runs with a completed step. Choose the others periodically, since time and users'
+        actions also matter.
+        """
         is_new = (row["rules"] or []) != _rules(row["of"])
         if not (self._now - row["last_arrival"] <= TELL_WITHIN or row["open"] or is_new):
             return None
@@ -178,12 +179,12 @@ class Watch:
         return priority(live=row["live"], armed=False, first=row["rules"] is None)
 
     def _is_complete_since(self, row: Row, looked: datetime) -> bool:
-        """Return whether the newest step was still receiving data then, and is not any more."""
+        """Return whether the newest step received data at the last evaluation but is complete now."""
         computed = row["newest_computed_at"]
         return bool(row["of"]) and computed is not None and looked < computed + self._quiet <= self._now
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Look at some runs, and write what became of their alerts; return counts of that.
+        """Evaluate some runs, write the changes of their alerts, and return counts of the changes.
 
         Raises:
             QueryError, StoreError: the store refused.
@@ -211,7 +212,7 @@ class Watch:
         return counts
 
     def _steps(self, works: Sequence[_Work]) -> None:
-        """Look at the steps of some runs that are complete, to the last one."""
+        """Evaluate all complete steps of some runs."""
         quiet_since = self._clock() - self._quiet
         metrics = {threshold.metric for work in works for threshold in work.thresholds}
         while works and not self._stopping.is_set():
@@ -238,7 +239,7 @@ class Watch:
             work.tell(list(work.alerts), step=row["newest_step"], at=at)
 
     def _read(self, rows: Sequence[Row]) -> None:
-        """Read heartbeats, judgements and diagnoses of the runs where they may be others than were read last."""
+        """Read heartbeats, judgements and diagnoses of the runs where they may have changed."""
         marks = {row["run"]: (row["last_arrival"], row["revision"], row["diagnosed_at"]) for row in rows}
         changed = [run for run, mark in marks.items() if run not in self._facts or self._facts[run].mark != mark]
         if not changed:
@@ -279,7 +280,7 @@ class Watch:
         counts.update(steps=sum(work.looked for work in works), messages=sum(len(work.messages) for work in works))
 
     def _looks(self, works: Sequence[_Work], stands: Mapping[str, Judgement]) -> dict[str, Look]:
-        """Return what became of the critical periods of runs that have one, or have become critical."""
+        """Return the looks at critical periods, for runs that have a period or became critical."""
         asked = [work for work in works if work.critical or (work.run in stands and work.row["incident"])]
         newest = periods.newest(self._store, [work.run for work in asked]) if asked else {}
         looks = {}
@@ -304,8 +305,7 @@ class Watch:
         return looks
 
     def _notes(self, work: _Work, stands: Judgement | None, look: Look | None) -> Iterator[Notification]:
-        """Return the notifications of a run. An episode belongs for good to the critical period that went on when users
-        were first told of it."""
+        """Return the notifications of a run. An episode stays in the critical period of its first message."""
         current = None if look is None else look.id
         begun: dict[str, str | None] = {}
         if look is not None and look.change == "opened":
@@ -355,7 +355,7 @@ def _present(rule: str, known: Known, needs: int, keeps: int) -> Alert:
 
 
 def _of_threshold(threshold: Threshold, row: Row, known: Known) -> Alert:
-    """Return the alert of a threshold. One that was changed looks again at as many steps as it needs."""
+    """Return the alert of a threshold. A changed threshold re-evaluates the number of steps that it needs."""
     _, step = known.told.get(threshold.name, (None, None))
     alert = _present(threshold.name, known, threshold.steps, threshold.steps)
     step = step if alert.step is None else alert.step
@@ -367,13 +367,13 @@ def _of_threshold(threshold: Threshold, row: Row, known: Known) -> Alert:
 
 
 def _cursor(row: Row, step: int | None) -> int | None:
-    """Return the last evaluated step, or for a run that returned to a checkpoint the one before its new steps."""
+    """Return the last evaluated step. For a run that returned to a checkpoint, return the step before its new steps."""
     ahead = step is not None and row["resumed_step"] is not None and step > (row["newest_step"] or 0)
     return min(step, row["resumed_step"] - 1) if ahead and step is not None else step
 
 
 def _seen_by_all(work: _Work, quiet_since: datetime) -> tuple[int | None, bool]:
-    """Return the newest step that everything has looked at, or None, and whether there may be steps after it."""
+    """Return the newest step that all thresholds evaluated, or None, and whether later steps may exist."""
     row = work.row
     if row["newest_step"] is None or not work.thresholds:
         return None, False
@@ -385,7 +385,7 @@ def _seen_by_all(work: _Work, quiet_since: datetime) -> tuple[int | None, bool]:
 
 
 def _look_at(work: _Work, step: Step) -> None:
-    """Look at one step with every threshold that has not seen it."""
+    """Evaluate one step with every threshold that has not evaluated it yet."""
     for threshold in work.thresholds:
         alert = work.alerts[threshold.name]
         if alert.step is None or alert.step < step.step:
@@ -405,13 +405,13 @@ def _firing(work: _Work) -> tuple[Firing, ...]:
 
 
 def _line(alert: Alert) -> str:
-    """Return an alert that fires, in a line."""
+    """Return a one-line description of a firing alert."""
     since = "" if alert.since_step is None else f", since step {alert.since_step:,}"
     return f"{alert.rule} ({LEVELS[alert.level]}{since})"
 
 
 def _rules(thresholds: Sequence[Threshold]) -> list[str]:
-    """Return rules and fingerprints as `alert_runs` has them."""
+    """Return rules and fingerprints in the format of `alert_runs`."""
     named = {JUDGEMENT: "", LIVENESS: ""} | {threshold.name: threshold.fingerprint for threshold in thresholds}
     return sorted(f"{rule}/{fingerprint}" for rule, fingerprint in named.items())
 
@@ -421,9 +421,9 @@ def _pulse(*, run: str, rollout_segments: int, writers: Any, **facts: Any) -> Pu
 
 
 def alerts_part(*, page: str | None = None) -> PartMaker:
-    """Return alerts as a part of the service. `page`: address of the dashboard, or None.
+    """Return alerts as a part of the service. `page`: URL of the dashboard, or None.
 
-    The settings are read again when they change; wrong, they are not taken over, and the job says so.
+    Changed settings are read again. Invalid settings are not applied, and the job reports them.
     """
 
     def make(store: Store, stopping: threading.Event) -> Part:

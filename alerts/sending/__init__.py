@@ -1,1 +1,1 @@
-"""Delivery of stored messages to channels: the outbox, delivery, secrets, wording, the channels."""
+"""Delivery of stored messages: outbox, delivery, secrets, wording and channels."""

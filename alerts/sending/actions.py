@@ -1,6 +1,6 @@
 """Delivery as a part of the service, and users' actions on channels: list, test, send again, drop.
 
-Secrets are never shown. Channels are named, and errors have the words of `ChannelError`.
+Secrets are never shown. Only channels' names and the texts of `ChannelError` are.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ _GONE: Final[Condition] = {"kind": None, "severities": [], "waits_until": None, 
 
 
 def ping(routes: Sequence[Route], name: str, now: datetime) -> Tested:
-    """Send a test message to a channel, at once and past the outbox. Raise `ConfigurationError` for an unknown
-    name."""
+    """Send a test message to a channel immediately, bypassing the outbox. Raise `ConfigurationError` for an unknown
+    name.
+    """
     channels = {channel.name: channel for channel, _ in routes}
     if not channels:
         raise ConfigurationError(
@@ -114,9 +115,9 @@ def _sample(channel: str, now: datetime) -> Notification:
 
 
 def delivery_part(store: Store, stopping: threading.Event) -> Part:
-    """Return delivery as a part of the service. Raise `ConfigurationError` if a channel cannot be used.
+    """Return delivery as a part of the service. Raise `ConfigurationError` for an unusable channel.
 
-    The settings are read again when they change; wrong, they are not taken over, and the job says so.
+    Changed settings are read again. Invalid settings are not applied, and the job reports them.
     """
     clock, steady = store.time.now, store.time.monotonic
 
@@ -137,8 +138,9 @@ def delivery_part(store: Store, stopping: threading.Event) -> Part:
         }
 
     def test(document: Document) -> Tested:
-        """Test a channel: ``{"channel", "author"}``. Through a separate channel: the sender's belongs to the sender's
-        thread."""
+        """Test a channel: ``{"channel", "author"}``. Use a separate channel object, since the sender's belongs to its
+        thread.
+        """
         wanted, author = text(document, "channel"), text(document, "author")
         tested = ping(read(), wanted, clock())
         with store.transaction() as cursor:
@@ -147,8 +149,9 @@ def delivery_part(store: Store, stopping: threading.Event) -> Part:
         return tested
 
     def handled(statement: str, done: str) -> Callable[[Document], Document]:
-        """Return an action on an abandoned message: ``{"key", "channel", "author"}``. A message that is in flight or
-        has arrived stays so."""
+        """Return an action on an abandoned message: ``{"key", "channel", "author"}``. The action ignores messages that
+        are in flight or delivered.
+        """
 
         def handle(document: Document) -> Document:
             key, channel, author = (text(document, name) for name in ("key", "channel", "author"))

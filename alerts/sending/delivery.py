@@ -1,5 +1,6 @@
-"""Delivery: routes new notifications to channels and sends them, one pool thread per channel, with back-off and rate
-limit."""
+"""Delivery of notifications: routing to channels and sending, with one pool thread per channel, back-off and rate
+limit.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +40,23 @@ _MOST_DOUBLINGS: Final = 16
 
 
 class Deadline:
-    """Time limit of the calls of one channel, whatever the other side does.
+    """Time limit of the calls of one channel.
 
-    A socket's time limit counts from byte to byte, and there is none on a name's resolution. So a call has a thread of
-    its own, and is left alone when its time is up or the service stops. While it hangs there, nothing else is sent: it
-    might still get through.
+    A socket's time limit restarts with each byte and does not cover name resolution. So each call runs in a separate
+    thread, which is abandoned at the time limit or when the service stops. While an abandoned call hangs, no other
+    message is sent, because the call may still succeed.
     """
 
     def __init__(self, seconds: float, stopping: threading.Event) -> None:
-        """`seconds`: for one call. `stopping`: ends the wait at once."""
+        """Set up the limit. `seconds`: limit of one call. `stopping`: event that ends the wait immediately."""
         self._seconds = seconds
         self._stopping = stopping
         self._left: Future[object] | None = None
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return or raise what `work` does. Raise `ChannelError` (``uncertain``) if it takes too long or must stop."""
+        """Return the result of `work`. Raise its error, or `ChannelError` (``uncertain``) after the time limit or a
+        stop.
+        """
         if self._left is not None and not self._left.done():
             raise ChannelError("uncertain", "an earlier call is still hanging; it is tried again")
         future: Future[T] = Future()
@@ -78,8 +81,8 @@ def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
 class Condition(TypedDict):
     """State of a channel.
 
-    `kind`: None if no settings have it any more. `waits_until`, `why`: it rests after a failure, or None. `limited`:
-    how often it asked for fewer messages since the service took it over.
+    `kind`: kind in the settings, or None for a removed channel. `waits_until`, `why`: end and reason of the pause after
+    a failure, or None. `limited`: number of rate-limit responses since the service took the channel over.
     """
 
     kind: str | None
@@ -90,7 +93,7 @@ class Condition(TypedDict):
 
 
 class Sender:
-    """Works off the deliveries of one channel. Used by one thread at a time."""
+    """Worker for the deliveries of one channel. Only one thread at a time may use it."""
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class Sender:
         steady: Callable[[], float] = time.monotonic,
         seconds: float = _SECONDS,
     ) -> None:
-        """`steady`: seconds that only grow, whatever the clock is set to. `seconds`: for one message."""
+        """Set up the sender. `steady`: monotonic clock in seconds. `seconds`: time limit of one message."""
         self._store = store
         self._channel, self._severities = route
         self._clock = clock
@@ -117,7 +120,7 @@ class Sender:
         self._limited = 0
 
     def state(self) -> Condition:
-        """Return the configuration, and whether the channel rests; safe from any thread."""
+        """Return the configuration and the pause of the channel. Safe from any thread."""
         left = self._rests_until - self._steady()
         return {
             "kind": self._channel.kind,
@@ -179,7 +182,7 @@ class Sender:
 
 
 def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | None:
-    """Tell the other channels that a message was abandoned, but not an abandoned notice."""
+    """Inform the other channels of an abandoned message, unless the message is itself such a notice."""
     lost = delivery.outgoing.notification
     if lost.undelivered is not None:
         return None
@@ -198,17 +201,16 @@ def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | Non
 
 
 def pause(attempts: int, reason: str, retry_after: float | None, random: Random) -> timedelta:
-    """Return how long to wait after a failure.
+    """Return the pause after a failure in seconds.
 
     Args:
         attempts: failed attempts of this delivery so far, at least 1.
         reason: `ChannelError.reason`.
-        retry_after: seconds that the channel asked for, if it did.
+        retry_after: seconds that the channel requested, or None.
         random: source of the jitter.
 
     Returns:
-        Between half and all of 2 s · 2^(attempts − 1), at most 5 min; never less than `retry_after`, and up to a second
-        more.
+        Between half and all of 2 s · 2^(attempts − 1), at most 5 min. At least `retry_after`, plus up to one second.
     """
     if retry_after is not None:
         return timedelta(seconds=retry_after + random.random())
@@ -217,7 +219,7 @@ def pause(attempts: int, reason: str, retry_after: float | None, random: Random)
 
 
 class Dispatcher:
-    """Keeps one sender per channel at work. `run_once` belongs to one thread at a time."""
+    """Dispatcher of one sender per channel. Only one thread at a time may call `run_once`."""
 
     def __init__(
         self,
@@ -245,9 +247,9 @@ class Dispatcher:
         self._pool = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="logprobe-channel")
 
     def run_once(self) -> Progress:
-        """Route new notifications and let every idle channel begin, without waiting. Raise `StoreError`.
+        """Route new notifications and start every idle channel without waiting. Raise `StoreError`.
 
-        A channel has one turn at a time. Changed settings wait for its end.
+        A channel has one turn at a time. Changed settings take effect after the turn.
         """
         routes = self._routes()
         if routes is not self._taken:
@@ -269,7 +271,7 @@ class Dispatcher:
         return {"notifications": routed, "channels": len(routes), **problem}
 
     def _wanted(self, notification: Notification) -> list[str]:
-        """Return the channels that want a notification. Of its own failure a channel hears nothing."""
+        """Return the channels for a notification. A channel receives no notice of its own failure."""
         wanted = [channel.name for channel, severities in self._taken if notification.severity in severities]
         return [name for name in wanted if name != notification.undelivered]
 
@@ -278,5 +280,5 @@ class Dispatcher:
         return self._senders
 
     def close(self) -> None:
-        """Wait for the end of sending, which the set event ends soon."""
+        """Wait until sending ends. The stop event must be set."""
         self._pool.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""Notifications in words, the same for every channel. Pure: from a notification to text."""
+"""Texts of notifications, the same for every channel. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNITLESS: Final = (None, "", "fraction", "1e-4")
 
 
 def heading(n: Notification) -> str:
-    """Return event, rule and run in a few words."""
+    """Return a short heading of event, rule and run."""
     word = (n.level or n.severity) if n.state == "firing" else n.state.replace("_", " ")
     return f"{word.capitalize()}: {n.rule} · {n.run}"
 
 
 def title(n: Notification) -> str:
-    """Return the title of a message that is brought up to date: the incident and how it stands, or the episode."""
+    """Return the title of an updated message: the incident with its state, or the episode."""
     if n.incident is None:
         return heading(n)
     return f"Incident {n.incident}: {'closed' if n.state == CLOSED else n.run_severity or n.severity}"
@@ -56,5 +56,5 @@ def plain(n: Notification) -> str:
 
 
 def one_line(n: Notification) -> str:
-    """Return the message in one line, for a log or where nothing else can be shown."""
+    """Return the message in one line, for logs and channels with one line."""
     return " ".join(f"{heading(n)}: {n.summary}".split())

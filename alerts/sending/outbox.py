@@ -1,7 +1,7 @@
-"""The outbox: notifications are stored in the transaction of the transition that they tell of, and sent afterwards.
+"""Outbox of notifications, which are stored in the transaction of their transition and sent afterwards.
 
-One delivery per notification and channel. Before every attempt it is committed that one begins, so that a process that
-was killed, or an answer that was lost, leaves a delivery behind of which it is known that its message may have arrived.
+Each notification has one delivery per channel. The start of every attempt is committed first. After a killed process or
+a lost response, the delivery therefore shows that its message may have arrived.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Delivery:
 
 
 def enqueue(store: Store, cursor: Any, note: Notification) -> None:
-    """Put `note` into the outbox, inside a `Store.transaction` whose cursor is `cursor`.
+    """Put `note` into the outbox through `cursor`, inside a `Store.transaction`.
 
-    It is sent if and only if that transaction is committed. Enqueued again under the same key, nothing changes.
+    The note is sent if and only if that transaction is committed. A repeated key changes nothing.
     """
     columns = {name: getattr(note, name) for name in _SAME}
     store.execute(cursor, "outbox_enqueue", time=note.at, document=note.to_json(), **columns)
@@ -65,7 +65,7 @@ def route(store: Store, wanted: Callable[[Notification], list[str]], now: dateti
 
 
 def due(store: Store, channel: str, now: datetime) -> Delivery | None:
-    """Return the delivery of `channel` to be tried next, if one is due."""
+    """Return the next due delivery of `channel`, or None."""
     rows = queries.outbox_due(store, channel=channel, now=now, latest=now + _LATEST).to_pylist()
     if not rows:
         return None
@@ -77,23 +77,23 @@ def due(store: Store, channel: str, now: datetime) -> Delivery | None:
 
 
 def begin(store: Store, delivery: Delivery, *, now: datetime, next_at: datetime) -> None:
-    """Note that an attempt begins. `next_at`: time of the next one, should this process end before the outcome."""
+    """Record the start of an attempt. `next_at`: time of the next attempt if this process ends before the outcome."""
     _write(store, "outbox_begin", delivery, now=now, next_at=next_at)
 
 
 def failed(store: Store, delivery: Delivery, error: str, *, uncertain: bool, next_at: datetime) -> None:
-    """Note that the attempt has failed. `uncertain`: the message may have arrived all the same."""
+    """Record the failure of the attempt. `uncertain`: true if the message may have arrived."""
     _write(store, "outbox_failed", delivery, error=error[:_LONGEST_ERROR], uncertain=uncertain, next_at=next_at)
 
 
 def sent(store: Store, delivery: Delivery, receipt: Receipt, now: datetime) -> None:
-    """Note that the message has arrived."""
+    """Record the arrival of the message."""
     kept = json.dumps(dict(receipt)) if receipt else None
     _write(store, "outbox_finish", delivery, status="sent", now=now, receipt=kept, error=None, uncertain_since=None)
 
 
 def dead(store: Store, delivery: Delivery, error: str, now: datetime, telling: Notification | None) -> None:
-    """Give the delivery up. In the same transaction, `telling` is enqueued for the other channels."""
+    """Abandon the delivery and enqueue `telling` for the other channels, in the same transaction."""
     facts = {"error": error[:_LONGEST_ERROR], "uncertain_since": delivery.outgoing.uncertain_since}
     _write(store, "outbox_finish", delivery, telling, status="dead", now=now, receipt=None, **facts)
 

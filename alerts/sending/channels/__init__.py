@@ -1,1 +1,1 @@
-"""Channels of notifications, one module each."""
+"""Channels of notifications, one module per channel."""

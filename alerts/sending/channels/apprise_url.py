@@ -1,5 +1,7 @@
-"""Anything else (mail, Teams, PagerDuty, ntfy …) through the package apprise. Needs ``pip install
-'logprobe[apprise]'``."""
+"""Channel for mail, Teams, PagerDuty, ntfy and other services through the package apprise.
+
+Needs ``pip install 'logprobe[apprise]'``.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class AppriseUrl:
     pace = 1.0
 
     def __init__(self, name: str, *, url: SecretStr) -> None:
-        """Raise `MissingExtraError` without apprise, `ConfigurationError` for an address that it does not know."""
+        """Set up the channel. Raise `MissingExtraError` without apprise, `ConfigurationError` for an unsupported
+        address.
+        """
         self.name = name
         apprise = _apprise()
         asset = apprise.AppriseAsset()
@@ -39,7 +43,7 @@ class AppriseUrl:
             )
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Send the message as plain text. Apprise does not say what went wrong."""
+        """Send the message as plain text. Apprise reports no reason of a failure."""
         note = outgoing.notification
         kind = "success" if note.state == "resolved" else _TYPES.get(note.level or note.severity, "info")
         for host in (target.host for target in self._target if target.host):
@@ -50,7 +54,7 @@ class AppriseUrl:
         return {}
 
     def check(self) -> list[str]:
-        """Return the line on what apprise cannot do."""
+        """Return the limitation of apprise as one line."""
         return ["apprise cannot check what it has sent: a message may be duplicated after a crash"]
 
 

@@ -1,5 +1,7 @@
-"""Interface of every channel. A channel is a file here, its settings are in `settings`, its tests are the conformance
-suite."""
+"""Interface of every channel.
+
+A channel consists of a file in this folder and its settings in `settings`. The conformance suite tests it.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ class Outgoing:
     """One notification in flight to one channel.
 
     Attributes:
-        notification: what to say.
-        thread: receipt of the first message in this channel of the incident, or of the episode that belongs to none;
-            None: this is the first, or the channel gave no receipt.
-        overtaken: whether a later message of the thread is there already, or that its incident is closed, whose place
-            this one must not take.
-        uncertain_since: when an attempt began of which it is not known whether the message arrived; None: it did not.
+        notification: notification to send.
+        thread: receipt of the thread's first message in this channel, or None if this message is the first or the
+            channel gave no receipt. A thread belongs to an incident, or to an episode without one.
+        overtaken: true if a later message of the thread has arrived, or its incident is closed. This message must not
+            replace that state.
+        uncertain_since: start of an attempt with unknown outcome, or None.
     """
 
     notification: Notification
@@ -34,12 +36,12 @@ class Outgoing:
 
 
 class Channel(Protocol):
-    """A destination of notifications. Used by one thread at a time.
+    """Destination of notifications. Only one thread at a time may use it.
 
     Attributes:
-        kind: its kind in the settings.
-        settle: time after a lost response until the channel can be asked whether the message arrived.
-        name: its name in the settings.
+        kind: kind of the channel in the settings.
+        settle: delay after a lost response before a search for the message is reliable.
+        name: name of the channel in the settings.
         pace: minimum seconds between two messages.
     """
 
@@ -51,8 +53,10 @@ class Channel(Protocol):
     def send(self, outgoing: Outgoing) -> Receipt:
         """Deliver the notification. Raise `ChannelError`, without any secret in its text.
 
-        A channel that can look for a message does so first where `uncertain_since` is set.
+        If `uncertain_since` is set, a channel with a search looks for the message first.
         """
 
     def check(self) -> Sequence[str]:
-        """Return what will not work, one line each; send no message. Raise `ChannelError` if nothing will."""
+        """Return the limitations, one line each, without sending a message. Raise `ChannelError` if the channel is
+        unusable.
+        """

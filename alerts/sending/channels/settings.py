@@ -1,4 +1,4 @@
-"""The channels of a data directory: the section ``channels`` of its settings, checked to the last key.
+"""Channels of a data directory, from the section ``channels`` of its settings, with validation of every key.
 
     channels:
       oncall:
@@ -7,7 +7,7 @@
         token: ~/.config/logprobe/slack-token
         severities: [critical]
 
-Secrets are in the environment (``token: $SLACK_TOKEN``) or in private files, never in the settings.
+The settings never hold a secret. They name an environment variable (``token: $SLACK_TOKEN``) or a private file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _channel_id(name: str) -> str:
 
 
 class _Channel(settings_file.Settings):
-    """Settings of every channel. `url`, `token` and `secret` are places of a secret, see `read_secret`."""
+    """Common settings of all channels. `url`, `token` and `secret` name places of secrets, see `read_secret`."""
 
     severities: tuple[Severity, ...] = ("warning", "critical")
     """severities of the messages that it gets"""
@@ -88,7 +88,7 @@ _CHANNELS: Final = TypeAdapter(dict[_Name, Annotated[Settings, Field(discriminat
 
 
 class Route(NamedTuple):
-    """A channel and the severities of messages that it gets."""
+    """Channel with the severities of messages that it receives."""
 
     channel: Channel
     severities: frozenset[str]
@@ -97,15 +97,15 @@ class Route(NamedTuple):
 def read_settings(home: Path) -> dict[str, Settings]:
     """Return the channels of a data directory by name.
 
-    Raise `ConfigurationError` with file, line and key, all mistakes of the section at once.
+    Raise one `ConfigurationError` with file, line and key of all mistakes in the section.
     """
     return settings_file.read(home, SECTION, _CHANNELS, {})
 
 
 def channels_of(home: Home, *, environment: Mapping[str, str], clock: Callable[[], datetime]) -> list[Route]:
-    """Return the channels that a data directory is configured with.
+    """Return the configured channels of a data directory.
 
-    Raise `ConfigurationError` or `MissingExtraError` if one cannot be used.
+    Raise `ConfigurationError` or `MissingExtraError` for an unusable channel.
     """
 
     def made(name: str, settings: Settings) -> Channel:
@@ -130,7 +130,7 @@ def read_secret(label: str, place: str, environment: Mapping[str, str]) -> Secre
 
     Raises:
         ConfigurationError: it does not exist, or users other than the owner and the group may read the file. The
-            message names the place and never quotes a text that may be the secret itself.
+            message names the place. It never quotes a text that may be the secret.
     """
     if place.startswith("$"):
         where = f"{label}: the environment variable {place[1:]}"

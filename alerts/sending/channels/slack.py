@@ -1,7 +1,8 @@
-"""Slack with a bot token: one message per transition, the first one edited in place, the others in its thread.
+"""Slack channel with a bot token: one message per transition, with the first one edited in place and the others in its
+thread.
 
-Slack knows no idempotency for callers. Each message carries the notification's key as metadata; after an attempt of
-unknown outcome the channel's recent history is searched for it before anything is sent again.
+Slack offers no idempotency keys to callers. Each message carries the notification's key as metadata. After an attempt
+with unknown outcome, the channel searches its recent history for the key before it sends again.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ _UNCERTAIN: Final = ("internal_error", "fatal_error", "service_unavailable", "re
 
 
 class _Client(WebClient):
-    """Client of the Web API that follows no redirect: the SDK's own would take the token along."""
+    """Client of the Web API without redirects. The client of the SDK would forward the token to the redirect's
+    target.
+    """
 
     def _perform_urllib_http_request_internal(self, url: str, req: Request) -> dict[str, Any]:
         web.refuse(urlsplit(url).hostname or "")
@@ -71,14 +74,14 @@ class _Client(WebClient):
 
 
 class Slack:
-    """Channel for Slack, through a bot token."""
+    """Slack channel with a bot token."""
 
     kind = "slack"
     settle = timedelta(seconds=15)  # after which a message, had Slack accepted it, can be found
     pace = 1.0  # Slack's limit, per channel
 
     def __init__(self, name: str, *, token: SecretStr, channel: str, api_url: str) -> None:
-        """`channel`: its ID, as in C0123456789."""
+        """Set up the channel. `channel`: ID such as C0123456789."""
         self.name = name
         self._channel = channel
         self._token = token
@@ -91,7 +94,7 @@ class Slack:
         )
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Post the message unless it was posted, then update the first message of the thread."""
+        """Post the message unless it was posted earlier, then update the first message of the thread."""
         posted = self._find(outgoing) if outgoing.uncertain_since else None
         if outgoing.thread is None:
             return posted or self._post(outgoing, slack_message.message(outgoing.notification))
@@ -108,7 +111,7 @@ class Slack:
         return outgoing.thread  # whichever message of the thread is asked, it names the first
 
     def check(self) -> list[str]:
-        """Return which scopes are missing. Raise `ChannelError` if the token is not valid."""
+        """Return the missing scopes. Raise `ChannelError` for an invalid token."""
         answer = self._call(self._client.auth_test)
         stated = next((value for name, value in answer.headers.items() if name.lower() == "x-oauth-scopes"), "")
         granted = {scope.strip() for scope in stated.split(",")} - {""}
@@ -133,7 +136,9 @@ class Slack:
         return {"channel": answer["channel"], "ts": answer["ts"], "key": note.key}
 
     def _edit(self, thread: Receipt, notification: Notification) -> None:
-        """Bring the thread's first message up to date. A reply has been posted: after a failure it is looked for."""
+        """Update the thread's first message. A failure is uncertain, so that the next attempt searches for the posted
+        reply.
+        """
         content = slack_message.message(notification)
         del content["unfurl_links"], content["unfurl_media"]  # not of chat.update
         where = {"channel": thread["channel"], "ts": thread["ts"], "metadata": _metadata(thread["key"])}
@@ -145,7 +150,7 @@ class Slack:
             LOGGER.warning("%s: the first message of the thread was not updated: %s", self.name, error)
 
     def _find(self, outgoing: Outgoing) -> Receipt | None:
-        """Return the message if an earlier attempt has posted it. Without the scope to look, it may come twice."""
+        """Return the message if an earlier attempt posted it. Without the history scope, a duplicate is possible."""
         key = outgoing.notification.key
         try:
             found = next((message for message in self._recent(outgoing) if _key(message) == key), None)
@@ -157,8 +162,10 @@ class Slack:
         return None if found is None else {"channel": self._channel, "ts": found["ts"], "key": key}
 
     def _recent(self, outgoing: Outgoing) -> Iterator[dict[str, Any]]:
-        """Yield messages since the attempt of unknown outcome, in the thread and in the channel: there may have been no
-        thread then."""
+        """Yield messages since the attempt with unknown outcome, from the thread and from the channel.
+
+        The thread may not have existed at that attempt.
+        """
         since = outgoing.uncertain_since
         oldest = "0" if since is None else f"{(since - _CLOCKS).timestamp():.6f}"
         if outgoing.thread is not None:
@@ -179,7 +186,9 @@ class Slack:
             asked["cursor"] = cursor
 
     def _call(self, method: Callable[..., SlackResponse], **arguments: Any) -> SlackResponse:
-        """Call Slack. Errors of SDK and network become `ChannelError`, without the token and without their cause."""
+        """Call Slack. Convert errors of SDK and network to `ChannelError`, without the token and without the original
+        error.
+        """
         try:
             return method(**arguments)
         except ChannelError:
@@ -195,7 +204,7 @@ class Slack:
 
 
 def _answered(response: Any) -> ChannelError:
-    """Return the error of an answer with ``ok: false``."""
+    """Return the error of a response with ``ok: false``."""
     code, status = str(response.get("error", "unknown_error")), response.status_code
     details = [str(line) for line in (response.get("response_metadata") or {}).get("messages", [])]
     details += [f"needed: {response['needed']}"] if response.get("needed") else []

@@ -1,5 +1,5 @@
-"""A notification as a Slack message: Block Kit inside Slack's limits, with a colour bar and a text for where blocks are
-not shown.
+"""Slack message of a notification: Block Kit within Slack's limits, a colour bar, and a text for clients without
+blocks.
 
 Pure. Limits: https://docs.slack.dev/reference/block-kit/blocks (50 blocks, header 150 characters, section 3,000, field
 2,000).
@@ -48,7 +48,7 @@ def message(n: Notification) -> dict[str, Any]:
 
 
 def reply(n: Notification) -> dict[str, Any]:
-    """Return arguments of ``chat.postMessage`` for the thread: short, the first message shows the details."""
+    """Return arguments of ``chat.postMessage`` for a short reply in the thread. The first message shows the details."""
     blocks = [_titled(f"{_sign(n)} *{escape(messages.heading(n))}*", n.summary), *_fields(n), _origin(n)]
     return {"text": fallback(n), "blocks": blocks, "unfurl_links": False}
 
@@ -59,20 +59,20 @@ def fallback(n: Notification) -> str:
 
 
 def colour(n: Notification) -> str:
-    """Return a colour by severity, or for an incident and a resolved message by that of the run.
+    """Return a colour by the severity of the message, or of the run for an incident and a resolved message.
 
-    Green means that nothing else is wrong.
+    Green means that no other fault remains.
     """
     return _LOOKS.get(_standing(n), _INFO)[0]
 
 
 def escape(text: str) -> str:
-    """Return `text` without anything that Slack reads as a mention, a link or a control sequence."""
+    """Return `text` with mentions, links and control sequences of Slack escaped."""
     return steerless(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def fit(text: str, limit: int) -> str:
-    """Return `text` escaped and cut to `limit` characters with an ellipsis, never within an escape.
+    """Return `text` escaped and truncated to `limit` characters with an ellipsis, never within an escape.
 
     >>> fit("a < b & c", 11)
     'a &lt; b …'
@@ -99,7 +99,7 @@ def _severity(n: Notification) -> str:
 
 
 def _standing(n: Notification) -> str:
-    """Return the severity of the incident, else of the episode."""
+    """Return the severity of the incident, or of the episode without an incident."""
     return (n.run_severity if n.incident else None) or _severity(n)
 
 
@@ -134,8 +134,10 @@ def _section(text: str) -> Block:
 
 
 def _marked(text: str) -> Block:
-    """Return marked-up text in which only our own links are links: a run's name that looks like an address or a channel
-    stays a name."""
+    """Return marked-up text whose only links are those of logprobe.
+
+    A run's name that resembles an address or a channel stays plain text.
+    """
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
@@ -155,7 +157,7 @@ def _fields(n: Notification) -> list[Block]:
 
 
 def _link(n: Notification) -> str | None:
-    """Return the link of a web address, with characters quoted that could end it early."""
+    """Return the link of a URL. Quote characters that could end the link early."""
     if n.link is None or not n.link.startswith(("http://", "https://")):
         return None
     words = "Open the incident" if n.incident else "Open the run" if n.step is None else f"Open step {n.step}"

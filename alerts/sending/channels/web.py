@@ -1,5 +1,6 @@
-"""HTTP as channels use it: no redirects, no address at which a cloud hands its machines their secrets, and errors that
-say whether a message may have arrived."""
+"""HTTP of the channels: no redirects, no metadata services of clouds, and errors that state whether the message may
+have arrived.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ OPENER: Final = build_opener(_NoRedirects)
 
 
 def forbidden(text: str) -> bool:
-    """Return whether an IP address is link-local, a cloud's metadata service, or none that one machine has.
+    """Return whether an IP address is link-local, a cloud's metadata service, or not a unicast address.
 
     >>> [forbidden(a) for a in ("169.254.169.254", "::ffff:169.254.169.254", "fe80::1%eth0", "0.0.0.0")]
     [True, True, True, True]
@@ -53,7 +54,7 @@ def forbidden(text: str) -> bool:
 
 
 def refuse(host: str) -> None:
-    """Raise `ChannelError` if a host name leads to a forbidden address. To be called before each connection."""
+    """Raise `ChannelError` if a host name resolves to a forbidden address. Callers check before each connection."""
     try:
         places = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # the connection fails and says so; or a proxy knows the name
@@ -65,7 +66,9 @@ def refuse(host: str) -> None:
 
 
 def checked_url(url: SecretStr, label: str) -> SecretStr:
-    """Return `url`. Raise `ConfigurationError`, without quoting it, if it is no web URL or its host is forbidden."""
+    """Return `url`. Raise `ConfigurationError` for a URL without http(s) or with a forbidden host, without quoting
+    it.
+    """
     try:
         parts = urlsplit(url.get_secret_value())
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -83,7 +86,7 @@ def checked_url(url: SecretStr, label: str) -> SecretStr:
 
 
 def retry_after(headers: Mapping[str, Any]) -> float | None:
-    """Return the seconds of a ``Retry-After`` header, a day at most, or None without a sensible one."""
+    """Return the seconds of a ``Retry-After`` header, at most one day, or None without a valid header."""
     stated = next((str(value) for name, value in headers.items() if name.lower() == "retry-after"), "")
     if stated.isdecimal():
         return min(float(stated), _LONGEST)
@@ -95,7 +98,7 @@ def retry_after(headers: Mapping[str, Any]) -> float | None:
 
 
 def redacted(text: str, secrets: Iterable[SecretStr]) -> str:
-    """Return `text` without the secrets, as such or quoted as in a URL."""
+    """Return `text` without the secrets, in plain or URL-quoted form."""
     for secret in (secret.get_secret_value() for secret in secrets):
         for form in {secret, quote(secret, safe=""), quote(secret)}:
             text = text.replace(form, _HIDDEN)
@@ -103,7 +106,7 @@ def redacted(text: str, secrets: Iterable[SecretStr]) -> str:
 
 
 def network_error(error: OSError | HTTPException, secrets: Iterable[SecretStr]) -> ChannelError:
-    """Return the error of a connection that failed: certain only if none was made."""
+    """Return the error of a failed connection. Its outcome is certain only if no connection was made."""
     cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
     # Errors of the HTTP client quote parts of the URL.
     words = (

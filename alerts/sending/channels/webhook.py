@@ -1,7 +1,7 @@
-"""A signed JSON webhook, by the Standard Webhooks specification (https://www.standardwebhooks.com).
+"""Signed JSON webhook according to the Standard Webhooks specification (https://www.standardwebhooks.com).
 
-The signature covers the notification's key and the time, so that the receiver can refuse forgeries and replays, and
-drop repetitions.
+The signature covers the notification's key and the time. The receiver can refuse forgeries and replays, and drop
+repetitions.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ class Webhook:
     pace = 0.0
 
     def __init__(self, name: str, *, url: SecretStr, secret: SecretStr, clock: Callable[[], datetime]) -> None:
-        """`secret`: ``whsec_`` and a key in base64, or any other text of 24 bytes or more. Raise
-        `ConfigurationError`."""
+        """Set up the channel. Raise `ConfigurationError`.
+
+        `secret`: ``whsec_`` with a key in base64, or any other text of 24 bytes or more.
+        """
         self.name = name
         self._url = web.checked_url(url, f"channel {name}: its URL")
         self._secrets = (url, secret)
@@ -52,7 +54,7 @@ class Webhook:
         self._clock = clock
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Post the notification. It has the same ``webhook-id`` each time."""
+        """Post the notification, with the same ``webhook-id`` in each attempt."""
         url, body = self._url.get_secret_value(), json.dumps(outgoing.notification.document(), ensure_ascii=False)
         key, seconds = quote(outgoing.notification.key, safe=_PLAIN), int(self._clock().timestamp())
         headers = {
@@ -76,12 +78,12 @@ class Webhook:
         raise failure  # outside of `except`: urllib's errors hold the URL, and it may hold a password
 
     def check(self) -> list[str]:
-        """Return no line: nothing is known before a message is sent."""
+        """Return no lines, since a receiver cannot be checked without a message."""
         return []
 
 
 def key_of(secret: SecretStr) -> bytes:
-    """Return the signing key. Raise `ConfigurationError` if it is too short, or no base64."""
+    """Return the signing key. Raise `ConfigurationError` if the key is too short or is not base64."""
     text = secret.get_secret_value()
     try:
         key = base64.b64decode(text.removeprefix(_PREFIX), validate=True) if text.startswith(_PREFIX) else text.encode()
