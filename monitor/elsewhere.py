@@ -1,4 +1,4 @@
-"""Runs of other homes on this machine, or on a disk that it sees. Read only."""
+"""Runs of other data directories on local or mounted disks, read only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logprobe.monitor.reader import FlightReader, open_reader
 
 
 def name_at(where: str, run: str) -> str:
-    """Return the name that a run of another home has here, see `split`.
+    """Return the qualified name of a run in another data directory, see `split`.
 
     >>> name_at("/data/b", "r")
     '/data/b:r'
@@ -22,7 +22,7 @@ def name_at(where: str, run: str) -> str:
 
 
 def split(name: str) -> tuple[str, str] | None:
-    """Return home and run of such a name, or None if it names a run of the home at hand.
+    """Return data directory and run of a name from `name_at`, or None for the name of a local run.
 
     >>> split("r:1")
     """
@@ -31,7 +31,8 @@ def split(name: str) -> tuple[str, str] | None:
 
 
 class Briefly:
-    """A home of which only the connection to its service is kept: an open store would keep its service from starting.
+    """Data directory that keeps open only the connection to its service. An open store would prevent the service's
+    start.
 
     May be shared between threads.
     """
@@ -54,7 +55,7 @@ class Briefly:
 
 
 def checked(places: list[str], home: Home) -> list[str]:
-    """Return homes as absolute paths, each once and none of them `home`. Raises `ConfigurationError`."""
+    """Return data directories as unique absolute paths without `home`. Raises `ConfigurationError`."""
     paths: dict[str, None] = {}
     for where in places:
         other = Home(where)

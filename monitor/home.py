@@ -1,18 +1,18 @@
-"""A home: the folder that belongs to one service, and the process that owns it now.
+"""Data directory (home) of one service, and its owning process.
 
-    <home>/spool/<run>/<writer>/…arrow      segments that are not merged yet
-    <home>/archive/<run>/<kind>/…parquet    what was taken in, merged
+    <home>/spool/<run>/<writer>/…arrow      unmerged segments
+    <home>/archive/<run>/<kind>/…parquet    merged segments
     <home>/quarantine/                      files moved aside, with the reason in the store
     <home>/logprobe.duckdb                  the store
-    <home>/journal.jsonl                    what the store alone would know, see `store.said`
-    <home>/service.lock, service.json       owner of the home (flock), its address and token (mode 0600)
+    <home>/journal.jsonl                    facts that only the store has, see `store.said`
+    <home>/service.lock, service.json       owner of the directory (flock), its address and token (mode 0600)
 
-The process that holds the flock on ``service.lock`` owns the home; a killed owner holds nothing, so nothing needs
-cleaning up.
+The process that holds the flock on ``service.lock`` owns the data directory. The kernel releases the lock of a killed
+owner, so no clean-up is needed.
 
-The service trusts its own user, the owner of the home's folder, and root. Others may share the machine, and in a home
-for a group the spool. What they plant elsewhere in the home is refused: a link would make the service write, move or
-remove another user's files, and a file with an address or a token in it would speak for the service.
+The service trusts its user, the owner of the data directory, and root. Other users may share the machine, and the spool
+of a group's data directory. The service refuses files that they plant elsewhere. A planted link would make the service
+write, move or remove another user's files. A planted address or token would impersonate the service.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ _SHARED: Final = "spool"  # collectors of other users make it too
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """Address at which the service of a home listens, and the token that it asks for. Lives in ``service.json`` (mode
-    0600)."""
+    """Address and token of a service, stored in ``service.json`` (mode 0600)."""
 
     host: str
     port: int
@@ -72,13 +71,13 @@ class ServiceInfo:
 
     @property
     def address(self) -> str:
-        """``host:port``."""
+        """Address as ``host:port``."""
         return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Process that holds a home's lock, as it wrote itself into ``service.lock``."""
+    """Process that holds the lock of a data directory, read from ``service.lock``."""
 
     pid: int
     host: str
@@ -91,10 +90,12 @@ class Owner:
 
 
 class Home:
-    """Paths below one home. Creates nothing until `create` is called."""
+    """Paths of one data directory. `create` creates the folders."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        """Raise `ConfigurationError` when `path` is empty, holds "?" or a backslash, or exists and is no directory."""
+        """Set the path. Raise `ConfigurationError` if `path` is empty, has "?" or a backslash, or is not a
+        directory.
+        """
         if not str(path):
             raise ConfigurationError("the home is an empty path; pass --home or set LOGPROBE_HOME to a folder")
         if is_address(str(path)):
@@ -142,32 +143,31 @@ class Home:
         return self
 
     def relative(self, path: Path) -> str:
-        """Return `path` as the store names it: relative to the home, with forward slashes; bytes that are no UTF-8 are
-        spelled out."""
+        """Return `path` relative to the data directory, as in the store: with forward slashes and escaped non-UTF-8
+        bytes.
+        """
         return printable(path.relative_to(self.path).as_posix())
 
     def now(self) -> float:
-        """Return seconds since the epoch by the clock that stamps the home's files, see `disk_time`."""
+        """Return seconds since the epoch by the clock of the file timestamps, see `disk_time`."""
         return disk_time(self.lock_file)
 
     def lock(self) -> HomeLock:
-        """Take the home for this process, until released or until the process ends, however it ends.
+        """Lock the data directory for this process until the release or the end of the process.
 
-        Raises `HomeBusyError` naming the owner when another process (or another lock in this one) holds it.
+        Raises `HomeBusyError` with the owner's name if another process, or another lock in this process, holds it.
         """
         self.create()
         return HomeLock(self)
 
     def owner(self) -> Owner | None:
-        """Return the process that holds the home now, or None if none does. A lock file left behind by a killed process
-        counts for nothing."""
+        """Return the process that holds the data directory, or None. Ignore the lock file of a killed process."""
         return _read_owner(self.lock_file) if FileLock(self.lock_file).held_elsewhere else None
 
     def service_info(self) -> ServiceInfo | None:
-        """Return the address and token of the home's service, or None if there is none or its file is not readable as
-        such.
+        """Return the address and token of the service, or None without a valid file.
 
-        A killed service leaves its file behind; `owner` tells whether it lives.
+        A killed service leaves its file behind. `owner` tells whether the service is running.
         """
         try:
             content = json.loads(own_text(self.service_file, self.path))
@@ -176,17 +176,16 @@ class Home:
             return None
 
     def write_service_info(self, info: ServiceInfo) -> None:
-        """Publish the service's address and token, atomically and for the home's user only (mode 0600)."""
+        """Publish the service's address and token atomically, readable only by the home's user (mode 0600)."""
         replace_file(self.service_file, json.dumps(asdict(info)).encode())
 
     def remove_service_info(self) -> None:
-        """Take the address back at shutdown, where the disk lets it: readers also know those of services that were
-        killed."""
+        """Remove the address at shutdown if the disk permits. Readers tolerate a stale address of a killed service."""
         with suppress(OSError):
             self.service_file.unlink(missing_ok=True)
 
     def refusal(self) -> str | None:
-        """Return the reason why nothing can be written here, in the system's words, or None if something can."""
+        """Return the system's error message if the data directory is not writable, or None."""
         try:
             with tempfile.TemporaryFile(dir=self.path, buffering=0) as file:
                 file.write(b"?")
@@ -201,18 +200,18 @@ class HomeLock:
     dies."""
 
     def __init__(self, home: Home) -> None:
-        """See `Home.lock`."""
+        """Take the lock; see `Home.lock`."""
         self._lock = _acquire(home)
         self._started = utc_now()
         self.announce(None)
 
     def announce(self, address: str | None) -> None:
-        """Write who owns the home into the lock file, for the message that the next one gets."""
+        """Write the owner into the lock file, for the error message of a later process."""
         owner = Owner(pid=os.getpid(), host=socket.gethostname(), started=self._started, address=address)
         self._lock.write(json.dumps(asdict(owner)).encode())
 
     def release(self) -> None:
-        """Give the home back."""
+        """Release the data directory."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -223,7 +222,7 @@ class HomeLock:
 
 
 def utc_now() -> str:
-    """Return the time now, ISO 8601 in UTC, to the second."""
+    """Return the present time in ISO 8601, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -250,13 +249,12 @@ def _read_owner(path: Path) -> Owner | None:
 
 
 def trusted(path: Path) -> frozenset[int]:
-    """Return the users that a home's files may belong to. Raises `OSError` when there is no home."""
+    """Return the permitted owners of files in a data directory. Raises `OSError` for a missing directory."""
     return frozenset({0, os.geteuid(), path.stat().st_uid})
 
 
 def refuse_planted(path: Path) -> None:
-    """Raise `ConfigurationError` when something that the service writes to is a link, or belongs to a user, that it
-    does not trust."""
+    """Raise `ConfigurationError` if a path that the service writes to is a link or file of an untrusted user."""
     owners = trusted(path)
     for name in (*_OWN, _SHARED):
         try:
@@ -274,7 +272,7 @@ def refuse_planted(path: Path) -> None:
 
 
 def own_text(file: Path, home: Path, most: int = 1 << 16) -> str:
-    """Return the text of a file that only the home's own user can have written. Raises `OSError`, `ValueError`."""
+    """Return the text of a file that only the home's user can have written. Raises `OSError`, `ValueError`."""
     with open_no_follow(file) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in trusted(home) or status.st_mode & 0o022:
@@ -283,17 +281,17 @@ def own_text(file: Path, home: Path, most: int = 1 << 16) -> str:
 
 
 def apply_umask() -> None:
-    """Let what this process makes be shared as ``LOGPROBE_UMASK`` says, such as 007. Raises `ConfigurationError` when
-    it is no umask."""
+    """Set the umask of this process to ``LOGPROBE_UMASK``, such as 007. Raises `ConfigurationError` for an invalid
+    umask.
+    """
     if (mask := _umask()) is not None:
         os.umask(mask)
 
 
 def make_home(path: Path) -> None:
-    """Make the home's folder when there is none: for its user alone, or, where ``LOGPROBE_UMASK`` lets a group in, for
-    that group too.
+    """Create the data directory unless it exists, for its user and, if ``LOGPROBE_UMASK`` permits, for the group.
 
-    Raises `ConfigurationError` when ``LOGPROBE_UMASK`` is no umask, `OSError` when the place is not writable.
+    Raises `ConfigurationError` for an invalid ``LOGPROBE_UMASK``, and `OSError` if the place is not writable.
     """
     if path.is_dir():
         return

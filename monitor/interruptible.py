@@ -1,6 +1,6 @@
-"""Work that Ctrl-C ends at any moment, although DuckDB may miss the interrupt.
+"""Work that Ctrl-C can stop at any moment, although DuckDB may miss the interrupt.
 
-The work runs in a thread of its own, which the waiting thread stops. Nothing here has a lock.
+The work runs in a separate thread, which the waiting thread stops. This module uses no lock.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _START_SECONDS: Final = 2.0
 
 
 class Stop(threading.Event):
-    """Set by a thread that Ctrl-C may strike at any point."""
+    """Stop flag that is safe to set in a thread that Ctrl-C interrupts at any point."""
 
     _asked = False
 
     def set(self) -> None:
-        """Note that the work is to stop, like `threading.Event.set`."""
+        """Request the stop of the work, like `threading.Event.set`."""
         self._asked = True
 
     def is_set(self) -> bool:
-        """Return whether the work is to stop, like `threading.Event.is_set`."""
+        """Return whether a stop was requested, like `threading.Event.is_set`."""
         return self._asked
 
 
 class _Outcome(Generic[T]):
-    """Outcome of a thread, for one that waits for it and that Ctrl-C may strike at any point."""
+    """Outcome of a thread, for a waiting thread that Ctrl-C may interrupt at any point."""
 
     result: T
     error: BaseException | None = None
@@ -41,15 +41,16 @@ class _Outcome(Generic[T]):
 
 
 class Interruptible:
-    """Runs work for one object, such as a reader; lives as long as that."""
+    """Runner of work for one object, such as a reader, with the same lifetime."""
 
     def __init__(self) -> None:
         # A thread destroyed in `run` could be struck by Ctrl-C in its destructor, where Python can only print it.
         self._threads: list[threading.Thread] = []
 
     def run(self, work: Callable[[], T], interrupt: Callable[[], None]) -> T:
-        """Return or raise the result of `work`. On Ctrl-C call `interrupt` until the work ends, then raise
-        `KeyboardInterrupt`."""
+        """Return the result of `work` or raise its error. On Ctrl-C, call `interrupt` until the work ends, then raise
+        `KeyboardInterrupt`.
+        """
         outcome = _Outcome[T]()
         worker = threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True)
         self._threads.append(worker)
@@ -69,8 +70,7 @@ class Interruptible:
 
 
 def _stopped(outcome: _Outcome[T], worker: threading.Thread, interrupt: Callable[[], None]) -> bool:
-    """Have the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. Return False if Ctrl-C was
-    pressed again."""
+    """Stop the work, whether or not it or its statement has begun. Return False after another Ctrl-C."""
     try:
         outcome.cancelled = True
         deadline = time.monotonic() + _START_SECONDS
@@ -83,7 +83,7 @@ def _stopped(outcome: _Outcome[T], worker: threading.Thread, interrupt: Callable
 
 
 def _fulfil(outcome: _Outcome[T], work: Callable[[], T]) -> None:
-    """Do `work`, unless it was cancelled before it began."""
+    """Run `work` unless it was cancelled before its start."""
     try:
         if not outcome.cancelled:
             outcome.result = work()

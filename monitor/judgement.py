@@ -1,10 +1,8 @@
-"""One judgement of a run: what the diagnosis says, which alerts fire, and how severe the two are together. Pure, but
-for `read`.
+"""Judgement of a run: verdict of the diagnosis, firing alerts, and combined severity. Pure except for `read`.
 
-Whatever shows, sends or counts a severity takes it from here.
+This module is the only source of a severity for display, messages and counts.
 
-The verdict is that of the newest diagnosis, or what growth has been judged to be since, if that is worse: it is judged
-at every step.
+The verdict is the worse one of the newest diagnosis and the growth judged since. Growth is judged at every step.
 
 | verdict | worst alert that fires | verdict as of | severity |
 |---|---|---|---|
@@ -16,8 +14,8 @@ at every step.
 | healthy | info, or none | in time | ok |
 | unknown, calibrating, no data, or none yet | info, or none | any step | unknown |
 
-A silence or an acknowledgement makes nothing better, so such an alert counts. The alert that tells the verdict adds
-nothing to it. A verdict is overdue as `logprobe.monitor.judging.judged` has it.
+A silenced or acknowledged alert still counts. The alert that reports the verdict adds nothing to it.
+`logprobe.monitor.judging.judged` defines when a verdict is overdue.
 """
 
 from __future__ import annotations
@@ -40,15 +38,15 @@ JUDGEMENT: Final = "judgement"  # rule of the alert that tells the verdict
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """An alert that fires.
+    """Firing alert.
 
     Attributes:
         rule: name of the rule.
         severity: severity of the rule: critical, warning or info.
-        started_step: first step, or None if it is about no step.
-        started_at: time of its begin.
+        started_step: first step, or None for an alert that concerns no step.
+        started_at: time of its start.
         acknowledged_by: user who acknowledged it, or None.
-        muted: why no notification was sent, or None if one was.
+        muted: reason for a suppressed notification, or None.
     """
 
     rule: str
@@ -60,30 +58,31 @@ class Firing:
 
     @property
     def counts(self) -> bool:
-        """Return whether it adds to the verdict, instead of telling it."""
+        """Return whether the alert adds to the verdict instead of reporting it."""
         return self.rule != JUDGEMENT
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Verdict on a run, and the alerts of it that fire.
+    """Verdict on a run, with its firing alerts.
 
     Attributes:
-        verdict: of the newest diagnosis, or of growth since; None: there is none.
-        since_step: where the trouble began, as the diagnosis has it.
-        cause: of the finding that people read first; None: none alarms.
-        share: of K3 that it explains.
-        urgency: of that finding.
-        advice: whether to switch a correction on: the diagnosis's advice, unless the controller objects.
-        step: newest one that the verdict stands for.
-        diagnosed_at: when that was.
+        verdict: verdict of the newest diagnosis or of later growth, or None without either.
+        since_step: first step of the fault according to the diagnosis.
+        cause: cause of the first finding shown, or None without an alarming one.
+        share: share of K3 that this cause explains.
+        urgency: urgency of that finding.
+        advice: advice of the diagnosis on switching a correction on, unless the controller objects.
+        step: newest step covered by the verdict.
+        diagnosed_at: time of the diagnosis.
         newest: newest step of the run.
-        behind: steps that are newer than what is judged.
-        waiting: seconds for which the first of them has waited; None: none waits.
-        spooled: seconds for which records have waited in the spool, unread; None: none has for long.
-        alerts: those that fire, the worst first.
-        ended_after: how many steps it had when it ended; None: it continues.
-        level: status of K3 against what the setup should have, of a run without a baseline; None: not known.
+        behind: number of steps after the judged ones.
+        waiting: seconds since the arrival of the first unjudged step, or None without one.
+        spooled: seconds that unread records have waited in the spool, or None if none has waited long.
+        alerts: firing alerts, the worst first.
+        ended_after: number of steps of an ended run, or None while it continues.
+        level: status of K3 relative to the expected level of the setup, for a run without a baseline, or None if
+            unknown.
     """
 
     verdict: Verdict | None = None
@@ -115,12 +114,12 @@ class Judgement:
 
     @property
     def overdue(self) -> bool:
-        """Return whether the verdict is older than it should be."""
+        """Return whether the verdict is overdue."""
         return not is_in_time(self.behind, self.waiting or 0.0, self.spooled or 0.0)
 
     @property
     def outdated(self) -> bool:
-        """Return whether the verdict is overdue, or knows nothing of an alert that fires."""
+        """Return whether the verdict is overdue or older than a firing alert."""
         return self.overdue or any(self._precedes(alert) for alert in self.alerts if alert.counts)
 
     def _precedes(self, alert: Firing) -> bool:
@@ -138,7 +137,7 @@ class Judgement:
 
     @property
     def severity(self) -> Severity:
-        """Return the severity, by the table of this module."""
+        """Return the severity according to the table of this module."""
         worst = self.worst
         if worst == "critical" or self.verdict == "critical":
             return "critical"
@@ -148,13 +147,13 @@ class Judgement:
 
     @property
     def by_alert(self) -> bool:
-        """Return whether an alert makes it more severe than the verdict alone would."""
+        """Return whether an alert raises the severity above that of the verdict alone."""
         own = {"critical": "critical", "growing": "warning", "watch": "warning"}.get(self.verdict or "")
         return self.severity in {"critical", "warning"} and own != self.severity
 
     @property
     def since(self) -> int | None:
-        """First step of the reason for the severity, or None if nothing is wrong or the step is unknown."""
+        """First step of the reason for the severity, or None without a fault or a known step."""
         if self.severity not in {"critical", "warning"}:
             return None
         if not self.by_alert:
@@ -163,7 +162,7 @@ class Judgement:
         return min((step for step in steps if step is not None), default=None)
 
     def document(self) -> dict[str, object]:
-        """Return the JSON-ready form, but for times."""
+        """Return the JSON-ready form, except for times."""
         return {"severity": self.severity, "since": self.since, "overdue": self.overdue, **asdict(self)}
 
 

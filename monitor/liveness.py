@@ -1,4 +1,4 @@
-"""Liveness of a run: one judgement for the command line, the app and the alerts. Pure."""
+"""Liveness of a run, judged once for the command line, the app and the alerts. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class State(StrEnum):
-    """State of a run, as far as its records tell."""
+    """State of a run according to its records."""
 
     LIVE = "live"
     IDLE = "idle"
@@ -21,13 +21,13 @@ class State(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Return whether nothing more is to come."""
+        """Return whether no further records are expected."""
         return self in {State.ENDED, State.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Facts known of one collector of the run."""
+    """Known facts about one collector of the run."""
 
     name: str
     last_seen: datetime | None  # newest record or heartbeat
@@ -65,22 +65,19 @@ def judge(
     """Judge a run.
 
     Args:
-        now: the reader's clock, UTC.
-        last_record: time of the newest step, training or rollout record; None when there is none yet.
-        median_step_seconds: the usual time between steps of this run; None when fewer than two steps are known.
-        writers: the run's collectors; a heartbeat counts as a sign that it is alive, though not as data.
-        spooled_at: when the newest of the records was written that wait in the spool, so that what they say is
-            unknown; None: none has waited for long.
-        dated_ahead: seconds by which the clock that dated the newest step is ahead of the reader's; the reason says so.
+        now: time of the reader's clock, in UTC.
+        last_record: time of the newest step, training or rollout record, or None before the first.
+        median_step_seconds: median time between steps of this run, or None with fewer than two known steps.
+        writers: collectors of the run. A heartbeat shows that its collector is alive but is not data.
+        spooled_at: time of the newest unread record in the spool, or None if none has waited long.
+        dated_ahead: lead of the newest step's clock over the reader's, in seconds, which the reason mentions.
 
     Returns:
-        ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every
-        writer closed (one that had long been silent when the last record came was replaced, and has no say; where
-        trainers are known, only they
-        have: engines outlive a run, or are killed at its end); ``live`` while data comes in, or waits in the spool, as
-        often as is usual for the run; ``idle`` when data is late but a collector still sends heartbeats, or it is not
-        late enough to worry; ``stale`` when neither data nor heartbeats came for long; ``no_data`` when nothing was
-        ever recorded.
+        ``failed`` if every writer closed, one of them after an error of its process. ``ended`` if every writer closed
+        without an error. Writers that were replaced do not count. Engines do not count if trainers are known, since
+        engines outlive a run or are killed at its end. ``live`` while data arrives, or waits in the spool, at the usual
+        rate of the run. ``idle`` if data is slightly late, or is late while a collector still sends heartbeats.
+        ``stale`` after a long time without data and heartbeats. ``no_data`` before the first record.
     """
     liveness = _judged(now, last_record, median_step_seconds, writers, spooled_at)
     if words := dated_words(dated_ahead):
@@ -115,7 +112,7 @@ def _judged(
 
 
 def _over(writers: Sequence[Writer], now: datetime, last_record: datetime, late: timedelta) -> Liveness:
-    """Return the state of a run whose collectors have all closed: ended as planned, or failed because of an error."""
+    """Return the state of a run whose collectors have all closed, either ended or failed."""
     failed = next((writer for writer in writers if writer.failed and not _resumed(writer, writers, late)), None)
     if failed is not None:
         return Liveness(State.FAILED, f"{failed.failed}; last record {ago(now, last_record)}")
@@ -128,23 +125,24 @@ def _late_after(median_step_seconds: float | None) -> timedelta:
 
 
 def lost_after(median_step_seconds: float | None) -> timedelta:
-    """Return the time for which a run of such steps may be silent before its processes are taken to be gone."""
+    """Return the silence after which the processes of a run with this step time count as lost."""
     return max(_LOST_FLOOR, _LOST_STEPS * timedelta(seconds=median_step_seconds or 0.0))
 
 
 def _deciding(writers: Sequence[Writer]) -> Sequence[Writer]:
-    """Return the writers whose end is the end of the run."""
+    """Return the writers that decide the end of the run."""
     return [writer for writer in writers if writer.trains] or writers
 
 
 def _replaced(writer: Writer, horizon: datetime) -> bool:
-    """Return whether another collector has replaced this one. One killed in mid-run never closes; when the run went on
-    without it for long, it was restarted as another."""
+    """Return whether another collector has replaced this one. A collector killed in mid-run never closes. It counts as
+    replaced if the run continued without it for long.
+    """
     return not writer.closed and writer.last_seen is not None and writer.last_seen < horizon
 
 
 def _resumed(failed: Writer, writers: Sequence[Writer], late: timedelta) -> bool:
-    """Return whether the run went on after the error, with another collector or without."""
+    """Return whether the run continued after the error, with or without another collector."""
     seen = failed.last_seen
     return seen is not None and any(w.last_seen is not None and w.last_seen > seen + late for w in writers)
 
@@ -168,7 +166,7 @@ def _usual(median_step_seconds: float | None) -> str:
 
 
 def dated_words(ahead: float) -> str:
-    """Return the effect of a clock that is ahead by so many seconds, or behind (negative), or "" if it is right."""
+    """Return a description of a clock that is `seconds` ahead, or behind if negative, or "" for a correct clock."""
     if not ahead:
         return ""
     span = span_words(timedelta(seconds=abs(ahead)))
@@ -176,12 +174,12 @@ def dated_words(ahead: float) -> str:
 
 
 def ago(now: datetime, then: datetime) -> str:
-    """Return the age of something in words; the clock of another machine may run ahead."""
+    """Return the age as text. A clock of another machine may be ahead."""
     return "just now" if now <= then else f"{span_words(now - then)} ago"
 
 
 def span_words(duration: timedelta) -> str:
-    """Return a span of time in words: ``12 min``."""
+    """Return a span of time as text such as ``12 min``."""
     seconds = duration.total_seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:

@@ -1,4 +1,4 @@
-"""Numbers as pages, messages and commands write them."""
+"""Number formatting for pages, messages and commands."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SMALL: Final = 1e-3
 
 
 def number(value: float | None) -> str:
-    """Return three significant digits, near 1 two of the distance from it.
+    """Return three significant digits, or near 1 two digits of the distance from 1.
 
-    Numbers below 1e-3 and from 1e5 on are scientific, and an unknown one is a dash.
+    Numbers below 1e-3 and from 1e5 on use scientific notation. An unknown number is a dash.
 
     >>> [number(v) for v in (0.00012345, 0.99871, 1.000034, -12.34, 0.0, 123456.0, None)]
     ['1.23e-4', '0.9987', '1.000034', '−12.3', '0', '1.23e5', '–']

@@ -1,5 +1,6 @@
-"""Foreign text on its way to a spreadsheet, which executes a cell that begins with "=", to a store, or from a file
-name."""
+"""Sanitizing of foreign text for spreadsheets, stores and file names. A spreadsheet executes a cell that begins with
+"=".
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _LONGEST_NAME: Final = 180  # bytes; a file system takes 255, and more may follo
 
 
 def csv_cell(text: str) -> str:
-    """Return `text` for a cell of a table that users open: no control characters, and no formula.
+    """Return `text` for a spreadsheet cell, without control characters or formulas.
 
     >>> [csv_cell(text) for text in ("=cmd|' /C calc'!A0", "-1.5", "-x", "a=b")]
     ["'=cmd|' /C calc'!A0", '-1.5', "'-x", 'a=b']
@@ -29,8 +30,7 @@ def csv_cell(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return a file's name, which is bytes and need not be UTF-8, as text: what Python carries as lone surrogates is
-    spelled out.
+    r"""Return a file name as text. Escape bytes that are not UTF-8, which Python represents as lone surrogates.
 
     >>> printable("run\udcff"), printable("Läufe")
     ('run\\xff', 'Läufe')
@@ -48,7 +48,9 @@ def is_text(name: str) -> bool:
 
 
 def file_name(name: str) -> str:
-    """Return a file name unchanged if it is text of moderate length, else quoted and cut, with a digest."""
+    """Return a file name unchanged if it is text of moderate length. Otherwise quote and truncate it, and add a
+    digest.
+    """
     if name.isprintable() and len(os.fsencode(name)) <= _LONGEST_NAME:
         return name
     raw = os.fsencode(name)

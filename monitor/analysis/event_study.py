@@ -1,9 +1,8 @@
-"""Effect of weight updates on requests in flight: the gap by distance to the switch, and by what was reused from before
-it.
+"""Effect of weight updates on requests in flight: mismatch by distance to the switch and by reused prefix cache.
 
-Two faults look alike in a step's mean and apart here. Keys and values computed under old weights and kept across an
-update leave a step at the switch (distance 0) that stays; a prefix cache that outlives an update makes requests with
-cached prompt tokens worse than those without, switch or not.
+Two faults look alike in a step's mean but differ here. Keys and values kept from old weights leave a lasting increase
+at the switch (distance 0). A prefix cache that outlives an update makes requests with cached prompt tokens worse than
+the others, with or without a switch.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ _RELEVANT: Final = 0.1  # of what is compared with: smaller differences are real
 
 
 def around_updates(source: Source, run: str, *, steps: Steps = (None, None), reach: int = 16) -> pa.Table:
-    """Return the gap by distance of a token, in sampled tokens, to a switch of the weight version inside its sequence.
+    """Return the mismatch by distance, in sampled tokens, to a switch of the weight version inside the sequence.
 
     Args:
         source: a `Reader` or a `Store`.
-        run: which run.
-        steps: first and last, both included; None: no bound. Only steps whose raw tokens are kept have any rows.
+        run: name of the run.
+        steps: first and last step, both included, or None for no bound. Only steps with raw tokens have rows.
         reach: largest distance, before and after.
 
     Returns:
-        ``distance`` (0: first token of the new weights, −1: last of the old; null: sequences without a switch, to
-        compare with), ``sequences``, ``tokens`` (valid ones), ``broken``, ``logprob_abs_diff_mean`` and its standard
-        error ``logprob_abs_diff_error`` (tokens taken as independent), ``log_ratio_mean``, ``k3_kl``. Tokens before a
-        switch come from older weights than those after it, so staleness alone makes them worse: compare distance 0 with
+        ``distance`` (0 for the first token of the new weights, −1 for the last of the old, null for the control group
+        of sequences without a switch), ``sequences``, ``tokens`` (valid ones), ``broken``, ``logprob_abs_diff_mean``
+        and its standard error ``logprob_abs_diff_error`` (tokens taken as independent), ``log_ratio_mean``, ``k3_kl``.
+        Tokens before a switch come from older weights, so staleness alone makes them worse. Compare distance 0 with
         null where the trainer has the new weights.
 
     Raises:
@@ -49,13 +48,12 @@ def around_updates(source: Source, run: str, *, steps: Steps = (None, None), rea
 
 
 def by_cached_prefix(source: Source, run: str, *, steps: Steps = (None, None)) -> pa.Table:
-    """Return the gap of requests with and without prompt tokens from the prefix cache, and with and without an update
-    while they ran.
+    """Return the mismatch of requests by use of the prefix cache and by weight updates during the request.
 
     Returns:
-        ``cached`` and ``in_flight`` (true, false, null where the engine did not say), ``sequences``, ``tokens``,
-        ``broken``, ``logprob_abs_diff_mean`` and its standard error ``logprob_abs_diff_error`` (clustered by sequence;
-        null for a single one), ``log_ratio_mean``, ``k3_kl``. From statistics: raw tokens are not needed.
+        ``cached`` and ``in_flight`` (true, false, null if the engine did not report it), ``sequences``, ``tokens``,
+        ``broken``, ``logprob_abs_diff_mean`` and its standard error ``logprob_abs_diff_error`` (clustered by sequence,
+        null for a single one), ``log_ratio_mean``, ``k3_kl``. Statistics suffice, without raw tokens.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -65,11 +63,12 @@ def by_cached_prefix(source: Source, run: str, *, steps: Steps = (None, None)) -
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two groups of tokens compared by their gap, ``logprob_abs_diff_mean``; None where a group has too few.
+    """Comparison of two groups of tokens by ``logprob_abs_diff_mean``, which is None for a group with too few tokens.
 
-    `question`: "after_switch": tokens of the new weights against tokens of sequences without a switch; "before_switch":
-    the last tokens of the old weights against those of the new; "cached": requests with cached prompt tokens against
-    those without, no update in flight; "in_flight": requests with an update against those without.
+    `question`: name of the comparison. "after_switch" compares tokens of the new weights with sequences without a
+    switch. "before_switch" compares the last tokens of the old weights with those of the new. "cached" compares
+    requests with and without cached prompt tokens, without an update in flight. "in_flight" compares requests with and
+    without an update.
     """
 
     question: Question
@@ -79,8 +78,9 @@ class Contrast:
 
     @property
     def verdict(self) -> Literal["worse", "better", "same", "unknown"]:
-        """Compare the two gaps: "worse" or "better" only if they differ beyond doubt and by more than a tenth of the
-        other."""
+        """Compare the two mismatches. "worse" and "better" require a significant difference above a tenth of the other
+        value.
+        """
         if self.gap is None or self.other is None or self.error is None:
             return "unknown"
         difference = self.gap - self.other
@@ -92,8 +92,8 @@ class Contrast:
 def contrasts(switches: Sequence[Row], cached: Sequence[Row]) -> tuple[Contrast, ...]:
     """Return a contrast for each question from the rows of `around_updates` and of `by_cached_prefix`.
 
-    Means are pooled by tokens, and groups taken as independent. A token between two switches is at two distances, so
-    errors around switches are somewhat larger than stated.
+    Means are pooled by tokens, and groups are treated as independent. A token between two switches has two distances,
+    so the true errors around switches are somewhat larger.
     """
     after = [row for row in switches if row["distance"] is not None and row["distance"] >= 0]
     before = [row for row in switches if row["distance"] is not None and row["distance"] < 0]
@@ -118,7 +118,7 @@ def _contrast(question: Question, group: Sequence[Row], others: Sequence[Row]) -
 
 
 def _pooled(rows: Sequence[Row]) -> tuple[float | None, float | None]:
-    """Mean over all tokens and its standard error; the error is None when one of the parts has none."""
+    """Return the mean over all tokens and its standard error. The error is None if a part has none."""
     parts = [row for row in rows if row["tokens"] and row["logprob_abs_diff_mean"] is not None]
     tokens = sum(row["tokens"] for row in parts)
     if not tokens:

@@ -1,8 +1,7 @@
-"""Test of whether engine and trainer agree to the last bit ("true on-policy"), and of whether the records can show it.
+"""Test of bit equality between engine and trainer ("true on-policy"), with a check that the records can show it.
 
-A log-ratio that is exactly 0 everywhere is either the best possible result or one array that was passed twice. So it
-counts as identical only where two independent computations were seen: r where the engine made it, t where the trainer
-made it.
+A log-ratio of exactly 0 everywhere is either the best possible result or one array passed twice. It counts as identical
+only with two independent computations: r recorded by the engine and t recorded by the trainer.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class StepFacts:
 
     @property
     def differs(self) -> bool:
-        """Some token has two different log-probs: computed twice, no matter by which side."""
+        """True if some token has two different log-probs, which proves two computations."""
         return self.zero < self.n
 
     @property
@@ -43,8 +42,7 @@ class StepFacts:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The verdict about a run's newest steps; `since_step` is the first of the steps that it holds for without a
-    break."""
+    """Verdict on a run's newest steps. `since_step`: first step of the uninterrupted series with this verdict."""
 
     verdict: Verdict
     reason: str
@@ -85,7 +83,7 @@ def _same(stretch: Sequence[StepFacts]) -> Identity:
 
 
 def _stretch(steps: Sequence[StepFacts], name: str) -> list[StepFacts]:
-    """Return the newest steps for which this holds without a break, newest first."""
+    """Return the longest series of newest steps that satisfy the condition, newest first."""
     return list(takewhile(lambda facts: bool(getattr(facts, name)), reversed(steps)))
 
 

@@ -1,9 +1,8 @@
-"""Distribution of tokens over the log-ratio d = policy − behaviour, step by step: the stored profiles on a grid that
-fits a screen.
+"""Distribution of tokens over the log-ratio d = policy − behaviour by step, from stored profiles on a screen-sized
+grid.
 
-Columns are one step or several (sums merge), rows are logarithmic bins of |d| on either side of 0, several of the
-profile's bins each, and one row around 0. Few tokens in a column get wide rows: in narrow ones there would be only
-noise to be seen.
+A column covers one or more steps. A row covers several logarithmic bins of |d| on one side of 0, and the middle row
+surrounds 0. Columns with few tokens use wide rows to reduce noise.
 
 Dimensions: ``_C`` columns, ``_B`` rows of the grid from the most negative d to the largest, ``_Q`` quantiles.
 """
@@ -38,7 +37,7 @@ _NEAR_ZERO: Final = 0.02  # share of the tokens with d ≠ 0 that may lie in the
 
 @dataclass(frozen=True)
 class Columns:
-    """Steps `first` to `last` of a run, `width` of them per column; the number of columns is C."""
+    """Steps `first` to `last` of a run with `width` steps per column. C is the number of columns."""
 
     first: int
     last: int
@@ -55,17 +54,17 @@ class Density:
     """Tokens per column and row.
 
     Attributes:
-        columns: which steps they stand for.
-        merged: bins of the profile in one row.
-        floor: |d| at and below which tokens lie in the middle row.
+        columns: steps of the columns.
+        merged: number of profile bins per row.
+        floor: largest |d| of the middle row.
         ceiling: |d| at the outer end of the outermost rows.
-        tokens_CB: valid tokens; B is odd.
-        broken_C: tokens under the mask that are broken.
+        tokens_CB: valid tokens, with odd B.
+        broken_C: broken tokens under the mask.
         steps_C: finished steps.
-        profiled_C: of these, with a profile.
-        kept_C: of these, whose raw tokens were there to be profiled.
+        profiled_C: finished steps with a profile.
+        kept_C: finished steps that had raw tokens at profiling.
         expected_C: tokens under the mask.
-        seen_C: of these, whose raw tokens were there.
+        seen_C: tokens under the mask with raw tokens.
     """
 
     columns: Columns
@@ -82,23 +81,25 @@ class Density:
 
     @property
     def side(self) -> int:
-        """Rows on either side of the middle one."""
+        """Number of rows on either side of the middle one."""
         return int(self.tokens_CB.shape[1]) // 2
 
     def edges(self) -> Floats:
-        """Return the ends of the rows in d [B + 1], ascending; the middle row reaches from −floor to floor."""
+        """Return the ends of the rows in d [B + 1], ascending. The middle row spans −floor to floor."""
         outwards = self.floor * np.exp(self.merged * LOG_GAMMA * np.arange(self.side + 1))
         return np.concatenate([-outwards[::-1], outwards])
 
     def place(self, d: float) -> float:
-        """Return the place of a log-ratio, in rows from the lower end of the grid, logarithmic beyond the floor and
-        linear within."""
+        """Return the position of a log-ratio in rows from the lower end of the grid. The scale is linear within the
+        floor and logarithmic beyond.
+        """
         beyond = math.log10(max(abs(d) / self.floor, 1.0)) * _rows_per_decade(self.merged)
         return self.side + 0.5 + math.copysign(min(abs(d) / self.floor, 1.0) / 2 + beyond, d)
 
     def quantiles(self, q: Sequence[float]) -> Floats:
-        """Return the quantiles of d per column, in rows as `place` counts them [C, Q]; evenly spread within a row. NaN:
-        no valid token."""
+        """Return the quantiles of d per column in row units of `place` [C, Q], NaN without a valid token. Tokens are
+        assumed uniform within a row.
+        """
         tokens_C1 = self.tokens_CB.sum(axis=1, keepdims=True)
         reached_CB = np.cumsum(self.tokens_CB, axis=1)
         ranks_CQ = np.array(q) * tokens_C1
@@ -111,15 +112,15 @@ class Density:
 
 
 def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, *, most: int = COLUMNS) -> Columns:
-    """Return the columns for a range of steps: at most `most`, none narrower than steps are apart, and wider where
-    steps have few tokens.
+    """Return at most `most` columns for a range of steps. A column covers at least one step, and more steps if they
+    have few tokens.
 
     Args:
-        steps: of the run, ascending.
-        tokens: of these steps; NaN for unknown.
-        first: the first step to be shown.
-        last: the last one.
-        most: columns.
+        steps: steps of the run, ascending.
+        tokens: number of tokens of each step, NaN if unknown.
+        first: first step to show.
+        last: last step to show.
+        most: maximum number of columns.
 
     >>> columns_of(np.arange(0, 1000, 10), np.full(100, 1e5), 0, 999)
     Columns(first=0, last=999, width=10)
@@ -172,8 +173,10 @@ def _usual_tokens(by_column: pa.Table) -> float:
 
 
 def _span(number: Counts, tokens: Counts, most: int) -> tuple[int, int]:
-    """Return the rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end, an empty one
-    outermost; `most` in between."""
+    """Return the rows of |d| at which the middle row and the grid end, counted from `SMALLEST`.
+
+    At most `most` rows lie in between, and the outermost row is empty.
+    """
     size = np.abs(number)
     counts = np.bincount(size[size > 0], tokens[size > 0])
     if not counts.any():
@@ -196,7 +199,7 @@ def _grid(column: Counts, row: Counts, tokens: Counts, shape: tuple[int, int]) -
 
 
 def _spread(table: pa.Table, name: str, size: int) -> Counts:
-    """Return a column of a table with `column`, 0 for columns of the grid that it lacks."""
+    """Return a column of a table by `column` of the grid, 0 for missing columns."""
     values = np.zeros(size, np.int64)
     values[table["column"].to_numpy()] = table[name].to_numpy()
     return values

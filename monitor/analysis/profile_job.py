@@ -1,13 +1,11 @@
-"""The profile job: from raw tokens to token-level profiles, for the steps that were computed again since they were
-profiled.
+"""Profile job: computes token-level profiles from raw tokens, for steps recomputed since their last profile.
 
-Beside ingest and not in it: the sums cost as much as the statistics do, and r of a joined sequence is not there yet
-when its training record arrives. A step's rows are replaced all at once, together with the revision of the step that
-they stand for; data that arrives meanwhile brings a newer revision, and the step is profiled again. Nothing counts
-twice.
+The job is separate from ingest, because the sums cost as much as the statistics, and r of a joined sequence arrives
+after its training record. A step's rows are replaced in one transaction, together with the step's revision. Data that
+arrives during profiling creates a newer revision, and the step is profiled again. No token counts twice.
 
-It needs raw tokens. A step whose raw tokens are gone keeps the profile it has: one from more tokens is never replaced
-by one from fewer.
+The job needs raw tokens. A step without raw tokens keeps its profile. A profile is never replaced by one from fewer
+tokens.
 """
 
 from __future__ import annotations
@@ -52,40 +50,40 @@ class ProfileReport:
 
 
 class _Resting:
-    """Runs whose raw tokens could not be read: each is left alone for a while, so that it holds up no other."""
+    """Paused runs with unreadable raw tokens. The pause prevents a delay of other runs."""
 
     def __init__(self, time: Time) -> None:
         self._time = time
         self._runs: dict[str, tuple[float, str]] = {}
 
     def now(self) -> list[str]:
-        """Return the runs that rest. One whose rest ends during a piece of work is not done."""
+        """Return the paused runs. A run whose pause ends during a piece of work stays unprocessed."""
         moment = self._time.monotonic()
         self._runs = {run: rest for run, rest in self._runs.items() if rest[0] > moment}
         return list(self._runs)
 
     def add(self, run: str, error: Exception) -> None:
-        """Have a run tried again after a rest."""
+        """Pause a run before the next attempt."""
         self._runs[run] = (self._time.monotonic() + _REST_SECONDS, f"{run}: raw tokens cannot be read ({error})")
 
     @property
     def problem(self) -> str | None:
-        """Return the errors of the runs that rest, or None if none does."""
+        """Return the errors of the paused runs, or None without any."""
         return "; ".join(words for _, words in self._runs.values()) or None
 
 
 class ProfileJob:
-    """Profiles steps of a store. One per store, used by one thread at a time."""
+    """Profiler of the steps of one store. Only one thread at a time may use it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._resting = _Resting(store.time)
 
     def run_once(self) -> ProfileReport:
-        """Profile some of the steps that are due, if there are any.
+        """Profile some of the due steps, if any.
 
         Raises:
-            StoreError: the store or the disk refused; the steps stay due.
+            StoreError: the store or the disk refused. The steps stay due.
         """
         started = time.perf_counter()
         resting = self._resting.now()
@@ -94,8 +92,9 @@ class ProfileJob:
         return ProfileReport(due.num_rows, tokens, time.perf_counter() - started, self._resting.problem)
 
     def _of_each_run(self, due: pa.Table) -> int:
-        """Profile steps of several runs together; when their tokens cannot be read, each run by itself: one at fault
-        holds up no other."""
+        """Profile steps of several runs together. If the tokens are unreadable, profile each run separately, so that a
+        faulty run delays no other.
+        """
         runs = due["run"].unique().to_pylist()
         try:
             return self._profile(due)
@@ -118,7 +117,7 @@ class ProfileJob:
         return int(tokens.sum())
 
     def _add(self, batch: pa.Table, count: int, sums: dict[str, Accumulator]) -> NDArray[np.int64]:
-        """Add a batch to `sums` of `count` steps; return its tokens under the mask by step."""
+        """Add a batch to `sums` of `count` steps. Return its tokens under the mask by step."""
         lists = self._lists(batch)
         batch = batch.take(lists["number"])
         lengths_S = ragged.lengths(lists["token_ids"])
@@ -133,7 +132,7 @@ class ProfileJob:
         return np.bincount(tokens.step[mask_N], minlength=count)
 
     def _lists(self, batch: pa.Table) -> pa.Table:
-        """Token lists of training records by ``number``, with the engine's where r comes from there."""
+        """Return token lists of training records by ``number``, with the engine's lists if r comes from the engine."""
         numbers = pa.array(np.arange(batch.num_rows))
         keys = batch.select(["segment_id", "row"]).append_column("number", numbers)
         of_rollouts = batch.select(["rollout_segment", "rollout_row"]).rename_columns(["segment_id", "row"])
@@ -166,7 +165,7 @@ class ProfileJob:
 
 
 def _stored(pair: str, rows: pa.Table, due: pa.Table, replaced: NDArray[np.bool_]) -> pa.Table:
-    """Return a pair's profiles of the steps that get new ones."""
+    """Return a pair's stored profiles for the steps with new profiles."""
     rows = rows.filter(pa.array(replaced[rows["place"].to_numpy()]))
     place = rows["place"]
     return (
@@ -178,7 +177,7 @@ def _stored(pair: str, rows: pa.Table, due: pa.Table, replaced: NDArray[np.bool_
 
 
 def _beside(trained: pa.Table, sampled: pa.Table, parts: pa.Table) -> pa.Table:
-    """Training records, by number, with ``rollout_token_ids`` and ``logprobs`` of their rollout records."""
+    """Return training records by number, with ``rollout_token_ids`` and ``logprobs`` of their rollout records."""
     made = trained.filter(pc.is_in(trained["number"], parts["number"]))
     parts = parts.filter(pc.is_in(parts["number"], made["number"])).sort_by("number")
     places = {number: place for place, number in enumerate(sampled["number"].to_pylist() + parts["number"].to_pylist())}
@@ -189,7 +188,7 @@ def _beside(trained: pa.Table, sampled: pa.Table, parts: pa.Table) -> pa.Table:
 
 
 def _masked(made: pa.Table) -> pa.Array:
-    """Return the ids of the tokens under the mask, in whose places the log-probs of several requests are."""
+    """Return the ids of the tokens under the mask, at whose positions the log-probs of several requests are placed."""
     lengths_S = ragged.lengths(made["token_ids"])
     mask_N = ragged.flat_mask(made["mask"], lengths_S)
     ids_N = ragged.flat_ids(made["token_ids"])[mask_N]
@@ -198,14 +197,14 @@ def _masked(made: pa.Table) -> pa.Array:
 
 
 def _side(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return the log-probs [N], and which sequences have them [S]."""
+    """Return the log-probs [N] and a flag per sequence with log-probs [S]."""
     values = ragged.flat_floats(column, lengths_S)
     present = np.asarray(column.is_valid())
     return (np.full(int(lengths_S.sum()), np.nan, np.float32) if values is None else values), present
 
 
 def _rollout_side(lists: pa.Table, lengths_S: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return the engine's side: as received, or from the rollout record, aligned as the join aligned it."""
+    """Return the engine's side, as received by the trainer or from the rollout record with the join's alignment."""
     r_N, has_r_S = _side(lists["rollout_logprobs"], lengths_S)
     joined_S = np.asarray(lists["logprobs"].is_valid()) & ~has_r_S
     if joined_S.any():
@@ -218,7 +217,7 @@ def _rollout_side(lists: pa.Table, lengths_S: NDArray[np.int64]) -> tuple[NDArra
 
 
 def _batches(sequences: pa.Table) -> Iterator[pa.Table]:
-    """Consecutive rows with at most `TOKENS_PER_READ` tokens together, or one row with more."""
+    """Yield consecutive rows with at most `TOKENS_PER_READ` tokens in total, or a single longer row."""
     tokens = sequences["n_total"].to_numpy().astype(np.int64)
     number = (np.cumsum(tokens) - tokens) // TOKENS_PER_READ
     starts = np.flatnonzero(np.diff(number, prepend=-1))

@@ -1,7 +1,7 @@
-"""Token-level profiles: where in a sequence, at which probability and how widely the two log-probs differ.
+"""Token-level profiles of the mismatch by position in the sequence, probability and size of the log-ratio.
 
-Sums over the tokens of a bucket, so shards, steps and runs merge by adding. Pure arithmetic and the way back from
-stored sums to values; `profile_job` computes them from raw tokens.
+A profile consists of sums over the tokens of each bucket, so shards, steps and runs merge by addition. This module has
+the arithmetic and converts stored sums to values. `profile_job` computes the sums from raw tokens.
 
 ============  =========================================================================================
 dimension     bucket of a token
@@ -13,7 +13,7 @@ probability   probability that the behaviour policy gave it, between `PROBABILIT
 log_ratio     sign and size of d: 0 below 1e-12, else ± the number of a logarithmic bin of relative width 2 × `ERROR`
 ============  =========================================================================================
 
-A bin stands for its |d| within a factor 1 ± `ERROR` (the DDSketch mapping: C. Masson et al., VLDB 2019).
+The value of a bin approximates its |d| within a factor 1 ± `ERROR` (DDSketch mapping, C. Masson et al., VLDB 2019).
 
 Dimensions: ``_N`` flat tokens, ``_K`` tokens of a pair under the mask, ``_S`` sequences, ``_S1`` sequences + 1, ``_G``
 steps.
@@ -68,7 +68,7 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Tokens:
-    """Places of the tokens of some sequences; arrays [N]."""
+    """Positions of the tokens of some sequences, as arrays [N]."""
 
     step: NDArray[np.intp]  # in [0, G)
     mask: NDArray[np.bool_]
@@ -77,7 +77,7 @@ class Tokens:
 
 
 def place(step_S: NDArray[np.intp], lengths_S: NDArray[np.int64], mask_N: NDArray[np.bool_]) -> Tokens:
-    """Return the buckets that depend on a token's place alone. `step_S`: step of each sequence in [0, G)."""
+    """Return the buckets that depend only on a token's position. `step_S`: step of each sequence in [0, G)."""
     starts_S = np.cumsum(lengths_S) - lengths_S
     ranks_N1 = np.concatenate([np.zeros(1, np.int32), np.cumsum(mask_N, dtype=np.int32)])
     before_S = ranks_N1[starts_S]
@@ -110,7 +110,7 @@ class Accumulator:
         self._sums = {name: np.zeros((len(SUMS), steps, size)) for name, (_, size) in RANGES.items()}
 
     def add(self, tokens: Tokens, behaviour_N: NDArray[Any], policy_N: NDArray[Any], use_N: NDArray[np.bool_]) -> None:
-        """Add the tokens under the mask for which `use_N` says that both sides were recorded."""
+        """Add the tokens under the mask. `use_N`: true if both sides were recorded."""
         chosen = np.flatnonzero(tokens.mask & use_N)
         for start in range(0, len(chosen), CHUNK):
             which = chosen[start : start + CHUNK]
@@ -169,7 +169,7 @@ class Accumulator:
 
 
 def is_broken(behaviour_K: Floats, policy_K: Floats) -> NDArray[np.bool_]:
-    """Return which tokens `logprobe.collectors.kernel.arithmetic` counts as broken."""
+    """Return a flag per token that `logprobe.collectors.kernel.arithmetic` counts as broken."""
     lower, upper = np.minimum(behaviour_K, policy_K), np.maximum(behaviour_K, policy_K)
     fine = (lower > kernel.SENTINEL) & (upper <= kernel.MAX_LOGPROB)  # false for NaN
     zero = (behaviour_K == 0.0) & (policy_K < -1.0)
@@ -177,18 +177,18 @@ def is_broken(behaviour_K: Floats, policy_K: Floats) -> NDArray[np.bool_]:
 
 
 def k3(d: Floats) -> Floats:
-    """``exp(clamp(d, ±20)) − d − 1``, by its series near 0."""
+    """Return ``exp(clamp(d, ±20)) − d − 1``, with a series near 0."""
     exact = np.expm1(np.clip(d, -kernel.CLAMP, kernel.CLAMP)) - d
     return np.where(np.abs(d) < kernel.SERIES, d * d * (0.5 + d * (1 / 6 + d / 24)), exact)
 
 
 def probability_bucket(behaviour_K: Floats) -> Buckets:
-    """Place of e^behaviour between `PROBABILITIES`; lower ends belong to their bucket."""
+    """Return the place of e^behaviour between `PROBABILITIES`. A lower end belongs to its bucket."""
     return _PROBABILITY_BUCKETS[(np.exp(behaviour_K) * _FINEST).astype(np.int32)]
 
 
 def log_ratio_bucket(d: Floats) -> Buckets:
-    """± number of the bin of |d|, 0 below `SMALLEST`."""
+    """Return ± the number of the bin of |d|, or 0 below `SMALLEST`."""
     size = np.abs(d)
     with np.errstate(divide="ignore"):
         number = np.ceil(np.log(size / SMALLEST) / LOG_GAMMA)
@@ -197,7 +197,7 @@ def log_ratio_bucket(d: Floats) -> Buckets:
 
 
 def bin_value(bucket: NDArray[Any]) -> Floats:
-    """Return the |d| that stands for a bin of `log_ratio`: at most a factor 1 ± `ERROR` from any in it."""
+    """Return the representative |d| of a bin of `log_ratio`, within a factor 1 ± `ERROR` of each value in the bin."""
     number = np.abs(bucket).astype(np.float64)
     return np.where(number == 0, 0.0, SMALLEST * 2 * _GAMMA**number / (_GAMMA + 1))
 
@@ -217,12 +217,12 @@ def of(
     """Return a profile of a run.
 
     Returns:
-        One row per bucket (and step): ``step`` (null: all steps together), ``bucket`` (null: broken tokens), ``label``,
-        ``tokens``, ``logprob_abs_diff_mean``, ``log_ratio_mean``, ``k3_kl`` (null for broken tokens). Only steps that
-        were profiled while their raw tokens were kept are in it.
+        One row per bucket (and step): ``step`` (null for all steps together), ``bucket`` (null for broken tokens),
+        ``label``, ``tokens``, ``logprob_abs_diff_mean``, ``log_ratio_mean``, ``k3_kl`` (null for broken tokens). The
+        result covers only steps that were profiled before the removal of their raw tokens.
 
     Raises:
-        ConfigurationError: there is no such dimension.
+        ConfigurationError: unknown dimension.
         QueryError: the store refused; see `Reader.read`.
     """
     if dimension not in RANGES:

@@ -1,21 +1,20 @@
-"""Slices: every metric of the catalog for a part of a run's sequences, such as those of one weight lag or one replica.
+"""Slices of a run's sequences, such as one weight lag or one replica, with every metric of the catalog.
 
-A slice is one more group index over the stored per-sequence statistics, so its numbers come from the same formulas as a
-step's and need no raw tokens. What is reported for a whole step only (scalars of the trainer) belongs to no slice and
-is null there.
+A slice is another group index over the stored per-sequence statistics. Its numbers come from the same formulas as a
+step's and need no raw tokens. Values for a whole step, such as scalars of the trainer, are null in slices.
 
     from logprobe.monitor.analysis import slices
 
     with open_reader(home) as reader:
         table = slices.by(reader, "my-run", "weight_lag", steps=(500, 799), metrics=["backend.k3_kl"])
 
-Several tables of the same sequences: `load` them once, and `split` them each way.
+For several tables of the same sequences, `load` the sequences once and `split` them repeatedly.
 
-Which slices the mismatch comes from: each one's part of Σ k3, and whether its K3 stands out from that of all the
-others.
+`against_rest` locates the mismatch. It returns each slice's share of Σ k3 and flags a K3 far above that of the other
+slices.
 
-Tokens of a sequence are no independent samples, so the standard error of a slice's K3 is clustered by sequence, as that
-of `calibration_z` is.
+Tokens of a sequence are not independent, so the standard error of a slice's K3 is clustered by sequence, as in
+`calibration_z`.
 
 Dimensions: ``_G`` slices, ``_V`` sequences with a valid token.
 """
@@ -85,24 +84,24 @@ def by(
 
     Args:
         source: a `Reader` or a `Store`.
-        run: which run.
-        dimension: ``weight_lag`` (trainer's version − that of the tokens, token mean of the sequence, rounded half up;
-            null when the version of any of its tokens is unknown), ``weight_versions`` (how many sampled a part of it,
-            1 without an in-flight update; null as above), ``length`` (tokens under the mask, by powers of two),
-            ``replica``, ``adapter`` (LoRA; ``"none"``: the weights alone), ``rank``, ``finish_reason``,
-            ``cached_prefix`` (``"yes"`` where the engine took prompt tokens from its prefix cache, ``"no"``),
-            ``environment`` and ``dataset`` (tags of that name), or ``tag:<name>``.
-        steps: first and last, both included; None: no bound.
-        metrics: keys of the catalog; None: all.
-        per_step: slice every step by itself instead of the whole window.
+        run: name of the run.
+        dimension: ``weight_lag`` (trainer's version minus the tokens' version, averaged over the sequence's tokens,
+            rounded half up, and null if the version of any token is unknown), ``weight_versions`` (number of versions
+            that sampled a part of the sequence, 1 without an in-flight update, null as above), ``length`` (tokens under
+            the mask, by powers of two), ``replica``, ``adapter`` (LoRA, or ``"none"`` for the weights alone), ``rank``,
+            ``finish_reason``, ``cached_prefix`` (``"yes"`` if the engine took prompt tokens from its prefix cache, else
+            ``"no"``), ``environment`` and ``dataset`` (tags of that name), or ``tag:<name>``.
+        steps: first and last step, both included, or None for no bound.
+        metrics: keys of the catalog, or None for all.
+        per_step: true to slice every step separately instead of the whole window.
 
     Returns:
-        One row per slice (and step), the smallest first, unknown last: ``step`` (null: the whole window), ``slice``
-        (null: unknown), ``sequences``, ``tokens`` (under the mask, broken ones included), and a float64 column per
-        metric, null where it cannot be measured.
+        One row per slice (and step), the smallest first and the unknown last: ``step`` (null for the whole window),
+        ``slice`` (null if unknown), ``sequences``, ``tokens`` (under the mask, including broken ones), and a float64
+        column per metric, null if not measurable.
 
     Raises:
-        ConfigurationError: there is no such dimension or metric.
+        ConfigurationError: unknown dimension or metric.
         QueryError: the store refused; see `Reader.read`.
     """
     _dimension(dimension)
@@ -112,8 +111,9 @@ def by(
 
 
 def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
-    """Return the sequences of some steps of a run with their statistics: about 1 kB each. Raises `QueryError`, see
-    `Reader.read`."""
+    """Return the sequences of some steps of a run with their statistics, about 1 kB each. Raises `QueryError`, see
+    `Reader.read`.
+    """
     rows = queries.slice_sequences(source, run=run, first=steps[0], last=steps[1])
     _, first, of_row = np.unique(rows["sequence"].to_numpy(), return_index=True, return_inverse=True)
     table = rows.take(pa.array(first))
@@ -125,14 +125,13 @@ def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
 def split(
     sequences: Sequences, dimension: str, *, metrics: Sequence[str] | None = None, per_step: bool = False
 ) -> pa.Table:
-    """Return the same as `by`, of sequences that were loaded. Raises `ConfigurationError` as it does."""
+    """Return the result of `by` for loaded sequences. Raises `ConfigurationError` as `by` does."""
     slices = sliced(sequences, dimension, per_step=per_step)
     return _result(slices, evaluate(slices.sums, KEYS if metrics is None else metrics))
 
 
 def sliced(sequences: Sequences, dimension: str, *, per_step: bool = False) -> Sliced:
-    """Return the sums of the slices of sequences that were loaded. Raises `ConfigurationError`: there is no such
-    dimension."""
+    """Return the sums of the slices of loaded sequences. Raises `ConfigurationError` for an unknown dimension."""
     labels = _dimension(dimension)(sequences)
     groups, names = _grouped(labels, sequences.table["step"].to_numpy() if per_step else None)
     return Sliced(names, _sums(sequences, groups))
@@ -182,7 +181,7 @@ def _by_length(sequences: Sequences) -> Labels:
 
 
 def _power_of_two(value: int, *, shift: int = 0) -> str:
-    """Return the range [2^k, 2^(k+1)) that `value` lies in, both ends included and moved by `shift`."""
+    """Return the range from 2^k to 2^(k+1) − 1 that contains `value`, with both ends shifted by `shift`."""
     if value < 1:
         return str(value + shift)
     low = 1 << (value.bit_length() - 1)
@@ -223,7 +222,9 @@ DIMENSIONS: Final[Mapping[str, Callable[[Sequences], Labels]]] = MappingProxyTyp
 
 @dataclass(frozen=True)
 class Sliced:
-    """Slices [G] and their sums. `names`: step (None: the whole window) and slice (None: unknown) of each."""
+    """Slices [G] and their sums. `names`: step, or None for the whole window, and slice, or None if unknown, of
+    each.
+    """
 
     names: list[tuple[int | None, str | None]]
     sums: StepSums
@@ -238,7 +239,7 @@ def _grouped(labels: Labels, steps: NDArray[np.int64] | None) -> tuple[Groups, l
 
 
 def rank(label: str | None) -> tuple[int, float, str]:
-    """Sort key of names of slices: numbers and ranges by value, words by alphabet, unknown last."""
+    """Return the sort key of a slice's name: numbers and ranges by value, words alphabetically, unknown last."""
     if label is None:
         return (2, 0.0, "")
     first = label.partition("–")[0]
@@ -280,12 +281,12 @@ def _sums(sequences: Sequences, groups: Groups) -> StepSums:
 
 
 def _without_gaps(sequence: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return sequences renumbered: those of which no token was sampled have no row."""
+    """Return renumbered sequences, since sequences without a sampled token have no row."""
     return np.unique(sequence, return_inverse=True)[1].astype(np.intp)
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    """Return a column as float64, NaN for null; booleans as 0 and 1."""
+    """Return a column as float64, with NaN for null and booleans as 0 and 1."""
     return pc.fill_null(pc.cast(table[name], pa.float64()), np.nan).to_numpy()  # type: ignore[no-any-return]
 
 
@@ -315,13 +316,13 @@ def _result(slices: Sliced, values: Mapping[str, Floats]) -> pa.Table:
 
 
 def against_rest(sequences: Sequences, dimension: str, pair: str) -> pa.Table:
-    """Each slice against all other sequences.
+    """Compare each slice with all other sequences.
 
     Returns:
-        One row per slice, in the order of `logprobe.monitor.analysis.slices.split`: ``slice`` (null: unknown),
-        ``tokens`` (valid ones), ``k3_share`` (of Σ k3 over all slices), ``times_rest`` (its K3 over that of the
-        others), ``z`` (their difference in standard errors), and
-        ``worse``: the slice stands out. Null where it cannot be said.
+        One row per slice, in the order of `logprobe.monitor.analysis.slices.split`: ``slice`` (null if unknown),
+            ``tokens`` (valid ones), ``k3_share`` (share of Σ k3 over all slices), ``times_rest`` (its K3 divided by
+            that of the others), ``z`` (their difference in standard errors), and ``worse`` (true if the slice is an
+            outlier). Values are null if not measurable.
 
     Raises:
         ConfigurationError: there is no such dimension.
@@ -345,7 +346,7 @@ def against_rest(sequences: Sequences, dimension: str, pair: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Moments:
-    """Sums over sequences [G]: their number, valid tokens n, Σ k3, and the products of the two."""
+    """Sums over sequences [G]: number, valid tokens n, Σ k3, and the products of n and Σ k3."""
 
     count: Floats
     n: Floats
@@ -356,12 +357,12 @@ class _Moments:
 
     @property
     def mean(self) -> Floats:
-        """K3: the token mean."""
+        """Return K3, the token mean."""
         return divide(self.k3, self.n)
 
     @property
     def error(self) -> Floats:
-        """Standard error of the mean, clustered by sequence, or NaN for fewer than `FEWEST` sequences."""
+        """Return the standard error of the mean, clustered by sequence, or NaN for fewer than `FEWEST` sequences."""
         residual = self.kk - 2 * self.mean * self.kn + self.mean**2 * self.nn
         variance = np.maximum(residual, 0.0) * divide(self.count, self.count - 1)
         return np.where(self.count >= FEWEST, divide(np.sqrt(variance), self.n), np.nan)

@@ -1,4 +1,4 @@
-"""The steps of a run as one wide table: a column per metric and per scalar of the trainer."""
+"""Steps of a run as one wide table, with a column per metric and per scalar of the trainer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STEPS_AT_ONCE: Final = 1024  # names of a step take more memory than its values
 
 
 def steps_table(source: Source, run: str) -> pa.Table:
-    """Return all steps of `run` in order: the view ``steps``, then metrics and scalars as columns by name.
+    """Return all steps of `run` in order, with the columns of the view ``steps``, then metrics and scalars by name.
 
-    Every metric of the catalog has a column, and every scalar that the run has. A scalar whose name is taken becomes
-    "step.<name>"; upper and lower case count as the same, as in DuckDB.
+    Every metric of the catalog and every scalar of the run has a column. A scalar with an occupied name becomes
+    "step.<name>". Names are case-insensitive, as in DuckDB.
     """
     fixed = queries.export_steps(source, run=run)
     steps = fixed["step"].to_numpy()
@@ -37,8 +37,7 @@ def steps_table(source: Source, run: str) -> pa.Table:
 
 
 def _columns(steps: NDArray[np.int64], parts: Iterable[pa.Table]) -> dict[str, pa.Array]:
-    """Return the names in tables (step, name, value) with their values by row of `steps` (ascending), null for a
-    missing value."""
+    """Return the names in tables (step, name, value) with their values by row of ascending `steps`, null if missing."""
     values: dict[str, NDArray[np.float64]] = {}
     unknown: dict[str, NDArray[np.bool_]] = {}
     for at, name, value in (entry for part in parts for entry in _entries(steps, part)):
@@ -50,7 +49,7 @@ def _columns(steps: NDArray[np.int64], parts: Iterable[pa.Table]) -> dict[str, p
 
 
 def _entries(steps: NDArray[np.int64], part: pa.Table) -> Iterator[tuple[NDArray[np.int64], str, pa.Array]]:
-    """Yield each name with the rows that have it, and its values there."""
+    """Yield each name with its row numbers and values."""
     row = np.searchsorted(steps, part["step"].to_numpy())
     names = part["name"].combine_chunks().dictionary_encode()
     values = part["value"].combine_chunks()
@@ -62,7 +61,7 @@ def _entries(steps: NDArray[np.int64], part: pa.Table) -> Iterator[tuple[NDArray
 
 
 def _free_names(fixed: Iterable[str], wanted: Iterable[str]) -> Iterator[str]:
-    """Yield names that differ when their case is ignored, and without NUL, at which names end in other programs."""
+    """Yield names that are unique regardless of case and contain no NUL, which ends names in other programs."""
     taken = set(fixed)
     for key in wanted:
         name = key.replace("\0", "␀")

@@ -1,8 +1,8 @@
-"""The tokens of one sequence, for a user who inspects them: both log-probs, ρ, K3, and what is wrong with broken ones.
+"""Tokens of one sequence for inspection: both log-probs, ρ, K3, and the fault of broken tokens.
 
-It also shows what a correction does to each token, and by which of its rules. Everything but the normalization of
-weights looks at a token or at its sequence alone, so one sequence is enough; the mean that weights are divided by is
-the batch's, and has to be told. Pure.
+The view includes the effect of a correction on each token and the responsible rule. All rules depend on a token or its
+sequence alone, so one sequence suffices. Only the normalization of weights needs the batch's mean, which the caller
+passes. Pure.
 
 Dimension: ``_N`` tokens of the sequence, masked ones included.
 """
@@ -64,8 +64,9 @@ _LISTED: Final = 200  # worst tokens that a reader may step through
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Log-probs of one policy [N]: `values` are NaN where nothing was recorded, and `known` tells that from a recorded
-    NaN."""
+    """Log-probs of one policy [N]. `values`: NaN where unrecorded. `known`: false where unrecorded, true for a recorded
+    NaN.
+    """
 
     values_N: Floats
     known_N: Flags
@@ -95,12 +96,12 @@ class PairTokens:
     """A pair's view of a sequence, arrays [N].
 
     Attributes:
-        state_N: place in `STATES`.
-        d_N: log-ratio, policy − behaviour; NaN unless measured, as all of the following.
+        state_N: index in `STATES`.
+        d_N: log-ratio, policy − behaviour. Like the following values, NaN unless measured.
         ratio_N: ρ = exp(clamp(d, ±20)).
         k3_N: exp(clamp(d)) − 1 − d.
-        cumulative_N: Σ d of the measured tokens up to and with each; never NaN.
-        worst: positions, broken ones first, then by size of d; at most 200.
+        cumulative_N: Σ d of the measured tokens up to and including each token, never NaN.
+        worst: at most 200 positions, broken tokens first, then by size of d.
     """
 
     state_N: NDArray[np.int8]
@@ -112,12 +113,12 @@ class PairTokens:
 
     @property
     def measured(self) -> int:
-        """Tokens that the sums are of."""
+        """Number of tokens in the sums."""
         return int(np.count_nonzero(self.state_N == 0))
 
     @property
     def broken(self) -> int:
-        """Tokens under the mask that cannot be log-probs."""
+        """Number of broken tokens under the mask."""
         return int(np.count_nonzero(self.state_N >= FIRST_BROKEN))
 
     @property
@@ -178,14 +179,14 @@ def pair_tokens(tokens: Tokens, pair: Pair) -> PairTokens:
 
 
 def turn_starts(mask_N: Flags) -> NDArray[np.int64]:
-    """Return the positions where a turn starts: the first token under the mask, and each one after tokens that are not
-    (tool output)."""
+    """Return the positions where a turn starts: the first token under the mask, and the first one after each masked-out
+    part (tool output).
+    """
     return np.flatnonzero(mask_N & ~np.concatenate([np.zeros(1, np.bool_), mask_N[:-1]]))
 
 
 def version_switches(version_N: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the positions whose weight version is known and another than that of the last token with a known one: an
-    in-flight update."""
+    """Return the positions of in-flight updates, where a known weight version differs from the previous known one."""
     positions = np.flatnonzero(version_N >= 0)
     return np.asarray(positions[1:][np.diff(version_N[positions]) != 0])
 
@@ -218,8 +219,7 @@ def _numbers(column: pa.ChunkedArray | pa.Array, kind: Any, fill: Any) -> NDArra
 
 
 class Rule(IntEnum):
-    """Rule that decided about a token; the first that applies, what drops a whole sequence before what drops a
-    token."""
+    """First applicable rule for a token. Rules that drop a whole sequence precede rules that drop a token."""
 
     KEPT = 0
     MASKED = 1  # before the correction: not trained on, or not recorded
@@ -247,8 +247,8 @@ class Stated:
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """Effect of a correction on a sequence. `weight_N`: factor of the token's loss, 0 if dropped, NaN if not trained on
-    or not recorded.
+    """Effect of a correction on a sequence. `weight_N`: factor of the token's loss, 0 if dropped, NaN if untrained or
+    unrecorded.
 
     `rule_N`: values of `Rule`.
     """
@@ -258,7 +258,7 @@ class Effect:
 
 
 def stated(documents: Iterable[str]) -> Stated | None:
-    """Return the one correction that the records of a step state, or None for none, several, or an unknown one.
+    """Return the single known correction in the records of a step, or None.
 
     `documents`: values of ``step_records.correction``.
     """
@@ -291,7 +291,7 @@ def _positive(value: object) -> float | None:
 def effect(config: CorrectionConfig, tokens: Tokens, normalizer: float | None = None) -> Effect | None:
     """Return the effect of `config` on a sequence, or None if tokens, log-probs or required advantages are missing.
 
-    `normalizer`: divisor of the batch's weights, or None to leave them unnormalised.
+    `normalizer`: divisor of the batch's weights, or None for unnormalised weights.
     """
     advantages = tokens.advantage_N if np.isfinite(tokens.advantage_N[tokens.mask_N]).all() else None
     both = all(tokens.sides[name].known_N.any() for name in ("rollout", "trainer"))
@@ -308,7 +308,9 @@ def effect(config: CorrectionConfig, tokens: Tokens, normalizer: float | None = 
 
 
 def _rules(config: CorrectionConfig, outcome: Outcome) -> NDArray[np.int8]:
-    """Return the rule of each token [N]. Rules are applied from the last to the first, which overwrites."""
+    """Return the rule of each token [N]. Rules are applied from last to first, so that earlier rules overwrite later
+    ones.
+    """
     part = outcome.tokens
     masks = config.is_mode == "mask"
     hits = (

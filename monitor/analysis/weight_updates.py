@@ -19,11 +19,11 @@ _GONE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The trainer's publications, or the updates of one engine; counts and durations are of the whole run.
+    """Publications of the trainer or updates of one engine, with counts and durations over the whole run.
 
-    `behind`: versions between its newest one and the run's; None, as `newest_version`, where it never said a version;
-    `missed`: versions published since its last update; `kept`: updates after which the prefix cache was not cleared;
-    `unknown`: updates without a version; `all_unloaded`: versions that were named while no load was seen. Delays and
+    `behind`: number of versions between its newest one and the run's. It is None, like `newest_version`, without a
+    reported version. `missed`: versions published since its last update. `kept`: updates without a cleared prefix
+    cache. `unknown`: updates without a version. `all_unloaded`: versions named without an observed load. Delays and
     pauses are in seconds.
     """
 
@@ -49,8 +49,9 @@ class Lane:
 
     @property
     def state(self) -> State:
-        """Classify the engine's lag relative to its own stride: an engine that takes every fourth version is not late
-        at the third, and one that still updates, to old versions, has not stopped."""
+        """Classify the engine's lag relative to its update interval. An engine that takes every fourth version is not
+        late at the third. An engine that still updates, but to old versions, has not stopped.
+        """
         if self.behind is None:
             return "unknown"
         if self.behind <= _LATE * self.usual_stride:

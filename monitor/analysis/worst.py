@@ -1,4 +1,4 @@
-"""The worst of each step: the sequences and tokens that a gap is made of, for a user who inspects them."""
+"""Worst sequences and tokens of each step, for the inspection of a mismatch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ def sequences(
     pair: Pair = "backend",
     sample: str | None = None,
 ) -> pa.Table:
-    """Return the `count` worst sequences of each step, and those of `sample`, from statistics: every step of the run
-    has them.
+    """Return the `count` worst sequences of each step, and those of `sample`, from statistics, which every step has.
 
-    Sequences with broken tokens come first, then those that add most to the step's K3 (``share`` of it). What is shown
-    beside them (replica, weight spans, cached prefix, …) is null where no rollout record was joined; see
+    Sequences with broken tokens come first, then those with the largest ``share`` of the step's K3. Further columns
+    (replica, weight spans, cached prefix, …) are null without a joined rollout record; see
     ``sql/slice_worst_sequences.sql``.
 
     Raises:

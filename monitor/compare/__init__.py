@@ -1,4 +1,4 @@
-"""Offline comparison of runs with a baseline: runs of one or several data directories, and recorded runs in files.
+"""Offline comparison of runs with a baseline, from data directories or from files with recorded runs.
 
 from logprobe.monitor.compare import Places, compare
 

@@ -1,12 +1,12 @@
-"""Runs against a baseline: verdict per metric, onsets, and what was set up differently.
+"""Comparison of runs with a baseline: verdict per metric, onsets, and differing settings.
 
-What counts of a metric is how bad a value is, by the catalog's direction: of a metric that should be 0 or 1, its
-distance from there. A run differs where its level over all common steps does (`level`), or where it has left the
-baseline's band and not come back (`follow`).
+The comparison uses the badness of a value by the catalog's direction. For a metric with target 0 or 1, badness is the
+distance from the target. A run differs if its level over all common steps differs (`level`), or if it left the
+baseline's band without returning (`follow`).
 
 An axis is steps, tokens trained, time, or steps since growth began. Steps of two runs rarely end at the same token or
-second. There the axis is cut into cells as wide as the larger of the two runs' median steps; what falls into a cell
-counts with its mean, and cells that only one run reaches are not compared.
+second. These axes are divided into cells as wide as the larger of the two runs' median steps. A cell has the mean of
+its values. Cells that only one run reaches are not compared.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class Pairing:
     """One run against the baseline.
 
     Attributes:
-        run: its label.
-        steps: how many it has.
-        common: how many cells of the axis both runs reach.
-        beyond: how many of its steps come after the last of these: no verdict is about them.
-        leaves_at: where on the axis, in its unit, K3 leaves the baseline's band; None: it does not, or not known.
-        growth: its own K3 over its own past: verdict, onset, doubling.
-        metrics: in the order asked for.
-        relevant: settings that parity depends on and that differ.
+        run: label of the run.
+        steps: number of its steps.
+        common: number of axis cells that both runs reach.
+        beyond: number of its steps after the last common cell, which no verdict covers.
+        leaves_at: position on the axis at which K3 leaves the baseline's band, or None.
+        growth: growth of its K3 against its own past, with verdict, onset and doubling.
+        metrics: verdicts in the requested order.
+        relevant: differing settings that affect parity.
         differences: other differing settings.
     """
 
@@ -103,7 +103,9 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All runs against one baseline. `width`: cell width of the axis, per run. `histories`: the baseline's first."""
+    """Comparison of all runs with one baseline. `widths`: cell width of the axis per run. `histories`: histories, the
+    baseline's first.
+    """
 
     baseline: str
     axis: Axis
@@ -112,7 +114,7 @@ class Comparison:
     widths: tuple[float, ...]
 
     def document(self) -> dict[str, object]:
-        """Return the JSON-ready form: what ``logprobe compare --json`` prints."""
+        """Return the JSON-ready form, the output of ``logprobe compare --json``."""
         baseline = self.histories[0]
         return {
             "baseline": {"run": self.baseline, "steps": len(baseline.steps), "growth": asdict(baseline.growth)},
@@ -140,9 +142,9 @@ def compare(
     """Compare runs with a baseline.
 
     Args:
-        runs: at least one.
-        baseline: run to compare with.
-        axis: alignment of their steps.
+        runs: at least one run.
+        baseline: reference run.
+        axis: axis that aligns the runs' steps.
         metrics: keys of the catalog.
         recipe: bands and relevant settings, or None for the shipped parity recipe.
 
@@ -162,7 +164,7 @@ def compared(
     metrics: Sequence[str] = METRICS,
     recipe: Recipe | None = None,
 ) -> Comparison:
-    """Compare runs that have been read. Pure; raises `ConfigurationError` as `compare` does."""
+    """Compare runs that were read before. Pure. Raises `ConfigurationError` as `compare` does."""
     recipe = recipe or parity_recipe.shipped()
     widths = tuple(_width(run, reference, axis) for run in others)
     pairings = tuple(
@@ -201,7 +203,7 @@ def pair(
 
 
 def _width(run: History, reference: History, axis: Axis) -> float:
-    """Return the cells of an axis: steps unchanged, tokens and seconds grouped."""
+    """Return the cell width of an axis: 1 step, or the larger median step in tokens or seconds."""
     if axis in {"step", "onset"}:
         return 1.0
     return cell_width(positions(run, axis), positions(reference, axis))
@@ -225,17 +227,17 @@ class MetricVerdict:
 
     Attributes:
         metric: key in the catalog.
-        label: what people call it.
-        unit: of the metric.
-        verdict: "differs" where the catalog calls neither direction worse, and where entropy is higher; unknown with
-            too few common steps.
-        reason: the verdict in words.
-        level: both levels over what is common; None: unknown.
-        ratio: run over baseline; None: unknown, or the baseline is 0.
-        area: run minus baseline, summed over the common axis in its unit; None: nothing in common.
-        final: median of the last tenth of what is common, of the run; None: nothing is.
-        reference_final: the same of the baseline.
-        trajectory: block by block, with the baseline's band.
+        label: name shown to users.
+        unit: unit of the metric.
+        verdict: result of the comparison. "differs" if the catalog rates neither direction as worse, or if entropy is
+            higher. Unknown with too few common steps.
+        reason: explanation of the verdict.
+        level: both levels over the common axis, or None if unknown.
+        ratio: run divided by baseline, or None if unknown or the baseline is 0.
+        area: run minus baseline, summed over the common axis in its unit, or None without common cells.
+        final: median of the run over the last tenth of the common axis, or None without common cells.
+        reference_final: the same median of the baseline.
+        trajectory: values per block, with the baseline's band.
     """
 
     metric: str
@@ -261,15 +263,15 @@ def judge_metric(
     """Return the verdict on one metric.
 
     Args:
-        key: of the catalog.
-        run: by cell of the common axis.
-        reference: of the baseline, by cell.
-        recipe: has the bands of some metrics; others matter from a tenth of the baseline's level on.
-        width: of a cell, in the axis' unit.
-        axis: what the cells are of, for words.
+        key: key of the metric in the catalog.
+        run: values of the run by cell of the common axis.
+        reference: values of the baseline by cell.
+        recipe: bands of some metrics. The band of the others is a tenth of the baseline's level.
+        width: width of a cell in the axis' unit.
+        axis: name of the axis, for texts.
 
     Raises:
-        ConfigurationError: no such metric.
+        ConfigurationError: unknown metric.
     """
     metric, band = declared(key), _band(key, recipe)
     ours, theirs = (badness(trend, metric) for trend in (run, reference))
@@ -293,21 +295,22 @@ def judge_metric(
 
 
 def badness(trend: Trend, metric: Metric) -> Trend:
-    """Return the distances from where the metric should be; unchanged where it should be as low, or as high, as it can
-    be."""
+    """Return the distances from the metric's target. Values of a metric that should be minimal or maximal stay
+    unchanged.
+    """
     target = _target(metric)
     return trend if target is None else {cell: abs(value - target) for cell, value in trend.items()}
 
 
 def _target(metric: Metric) -> float | None:
-    """0 or 1; shares and correlations that should be high are at best 1."""
+    """Return the target 0 or 1, if any. Shares and correlations that should be high have the target 1."""
     if metric.worse == "lower" and (metric.unit == "fraction" or metric.key == "prob_pearson"):
         return 1.0
     return _TARGETS.get(metric.worse)
 
 
 def _band(key: str, recipe: Recipe) -> Band:
-    """Return the recipe's band, on both sides: a run may be better, too."""
+    """Return the recipe's band. It is two-sided, since a run may also be better."""
     for band in recipe.trajectories:
         if band.metric == key:
             return band.model_copy(update={"side": "both"})
@@ -323,7 +326,7 @@ def _band(key: str, recipe: Recipe) -> Band:
 
 
 def _side(judged: Level | None, trajectory: Trajectory) -> int:
-    """Return the side of the run: by its level, else by a departure that has not ended."""
+    """Return the side of the run, by its level or else by a departure that has not ended."""
     if judged is not None and judged.side:
         return judged.side
     if trajectory.verdict == "leaves" and trajectory.back_step is None:
@@ -343,7 +346,7 @@ def _verdict(metric: Metric, side: int) -> Verdict:
 
 
 def _reason(band: Band, judged: Level | None, trajectory: Trajectory, width: float, axis: Axis) -> str:
-    """Return what decided, first: the level over all common steps, or a departure that has not ended."""
+    """Return the deciding reason first, the level over all common steps or a departure that has not ended."""
     if judged is None:
         return trajectory.reason
     level_words, left = _interval(band, judged), _departure(trajectory, width, axis)
@@ -374,19 +377,20 @@ def _departure(trajectory: Trajectory, width: float, axis: Axis) -> str:
 
 
 def _figure(value: float, sign: str = "") -> str:
-    """Return three digits, without an exponent for small counts of zeros."""
+    """Return three significant digits, without an exponent for few leading zeros."""
     return f"{value:{sign},.0f}" if _THOUSAND <= abs(value) < _MILLION else f"{value:{sign}.3g}"
 
 
 def _final(trend: Trend, common: AbstractSet[int]) -> float | None:
-    """Return the median at the end of what both have."""
+    """Return the median over the end of the common axis."""
     cells = sorted(common)
     return median(trend[cell] for cell in cells[-max(1, len(cells) // _LAST) :]) if cells else None
 
 
 def positions(run: History, axis: Axis) -> Mapping[int, float]:
-    """Return the position of each step of `run` on `axis`. Raises `ConfigurationError` when the run has nothing to
-    align by."""
+    """Return the position of each step of `run` on `axis`. Raises `ConfigurationError` for a run without the data of
+    the axis.
+    """
     if axis == "tokens":
         return run.tokens
     if axis == "time":
@@ -402,7 +406,7 @@ def positions(run: History, axis: Axis) -> Mapping[int, float]:
 
 
 def where(at: float, axis: Axis) -> str:
-    """Return a place on `axis`, in words.
+    """Return the description of a position on `axis`.
 
     >>> where(120.0, "step"), where(7300.0, "time"), where(-20.0, "onset")
     ('at step 120', 'after 7,300 s', '20 steps before growth began')
@@ -413,12 +417,12 @@ def where(at: float, axis: Axis) -> str:
 
 
 def cell_width(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
-    """Return the larger median distance of neighbouring positions; 1 where there are no two."""
+    """Return the larger median distance between neighbouring positions, or 1 with fewer than two."""
     return max(_spacing(ours), _spacing(theirs)) or 1.0
 
 
 def placed(trend: Trend, at: Mapping[int, float], width: float = 1.0) -> dict[int, float]:
-    """Return `trend` by cell of the axis instead of by step; steps without a position are left out.
+    """Return `trend` by cell of the axis instead of by step. Omit steps without a position.
 
     >>> placed({0: 1.0, 1: 3.0, 2: 5.0, 3: 9.0}, {0: 10.0, 1: 19.0, 2: 20.0}, 10.0)
     {1: 2.0, 2: 5.0}

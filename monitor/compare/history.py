@@ -1,5 +1,4 @@
-"""History of one run for a comparison: its metrics over steps, tokens and time, the growth of its K3, and how it was
-set up."""
+"""History of one run for a comparison: metrics over steps, tokens and time, growth of K3, and configuration."""
 
 from __future__ import annotations
 
@@ -22,17 +21,17 @@ from logprobe.monitor.judging.parity.trajectories import Trend
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One run, whole.
+    """History of a whole run.
 
     Attributes:
-        label: what people call it.
+        label: name shown to users.
         steps: all of its steps, ascending.
-        tokens: trained up to and including each step.
-        seconds: since the end of the first step; steps without a time are left out.
-        begun: when the first step ended, in UTC; None: not known.
-        trends: by metric.
-        growth: the verdict on K3 by the run's own past.
-        facts: of its configuration.
+        tokens: number of tokens trained up to and including each step.
+        seconds: time since the end of the first step, without steps of unknown time.
+        begun: end of the first step in UTC, or None if unknown.
+        trends: values by step for each metric.
+        growth: verdict on K3 against the run's own past.
+        facts: facts of its configuration.
     """
 
     label: str
@@ -75,7 +74,8 @@ def history(place: Place, metrics: Iterable[str]) -> History:
 
 
 def _ends(steps: Iterable[int], times: pa.ChunkedArray) -> dict[int, int]:
-    """Return the microseconds since 1970 of each step whose time is known. To make datetimes of them, pyarrow would
-    load pandas."""
+    """Return the microseconds since 1970 of each step with a known time. Conversion to datetimes would make pyarrow
+    load pandas.
+    """
     ends = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist()
     return {step: end for step, end in zip(steps, ends, strict=True) if end is not None}

@@ -1,8 +1,8 @@
-"""Difference of one run's level of a metric from the reference's, with an interval that knows steps to be dependent.
+"""Difference between a run's level of a metric and the reference's, with an interval for dependent steps.
 
-The interval is Student's t over differences of block medians. Where neighbouring blocks still resemble each other, as
-they do when the metric remembers longer than a block lasts, they count as fewer: ``B·(1 − φ)/(1 + φ)`` with their
-autocorrelation φ, corrected for its bias in short series (Marriott and Pope 1954).
+The interval is Student's t over differences of block medians. Autocorrelated neighbouring blocks reduce the effective
+number to ``B·(1 − φ)/(1 + φ)``. The autocorrelation φ is corrected for its bias in short series (Marriott and Pope
+1954).
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class Level:
 
     Attributes:
         value: median of the run's block medians, in the metric's unit.
-        reference: the same of the reference.
-        difference: how far the run is above; a ratio minus 1 where the band is a factor, else in the metric's unit.
+        reference: the same median of the reference.
+        difference: excess of the run over the reference, a ratio minus 1 if the band is a factor, else in the metric's
+            unit.
         low: lower end of the interval of `difference`.
-        high: upper end.
-        side: 1 above, −1 below, 0: no difference that shows and matters.
-        factor: whether `difference` is a ratio minus 1.
+        high: upper end of that interval.
+        side: 1 above, −1 below, 0 without a significant and relevant difference.
+        factor: true if `difference` is a ratio minus 1.
     """
 
     value: float
@@ -73,7 +74,7 @@ def level(band: Band, run: Trend, reference: Trend) -> Level | None:
 
 
 def interval(differences_B: Floats) -> tuple[float, float]:
-    """Mean of differences of neighbouring blocks [B], and half the width of its interval.
+    """Return the mean of the blocks' differences [B] and half the width of its interval.
 
     >>> interval(np.zeros(10))
     (0.0, 0.0)
@@ -89,7 +90,7 @@ def interval(differences_B: Floats) -> tuple[float, float]:
 
 
 def _memory(values_B: Floats) -> float:
-    """Autocorrelation of neighbours, 0 … `_STRONGEST`."""
+    """Return the autocorrelation of neighbours, between 0 and `_STRONGEST`."""
     rest = values_B - values_B.mean()
     energy = float((rest**2).sum())
     if not energy:

@@ -1,4 +1,4 @@
-"""Places of runs to compare: a plain name is a run of the home asked, ``HOME:RUN`` of another."""
+"""Places of runs to compare. A plain name is a run of the given data directory, ``HOME:RUN`` one of another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Place:
 
 
 class Places:
-    """Context manager that opens every data directory at most once. For one thread."""
+    """Context manager that opens every data directory at most once. Only one thread may use it."""
 
     def __init__(self, home: str | None) -> None:
         """Set the `home` for plain names, or None without one."""

@@ -1,4 +1,4 @@
-"""A run's metric over its baseline's, block by block, with the band that noise and margin explain."""
+"""Ratio of a run's metric to its baseline's per block, with the band of noise and margin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logprobe.monitor.judging.parity.trajectories import Block, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One block: its middle on the axis, the ratio of run to baseline, and the band as ratios (`low` ≤ `high`)."""
+    """One block with its middle on the axis, the ratio of run to baseline, and the band as ratios (`low` ≤ `high`)."""
 
     at: float
     value: float

@@ -1,12 +1,12 @@
-"""A run as one file that another logprobe opens: ``run.logprobe``.
+"""Bundle ``run.logprobe``: a run in one file, for import into another logprobe.
 
-A ZIP archive with ``MANIFEST.json`` (format, schema, run, what is in it with its SHA-256, what could not be),
-``records/<kind>.parquet`` (what the collectors wrote, as the wire contract names it), ``metrics.parquet`` (the steps as
-computed here) and what was said of the run: ``diagnosis.json``, ``alerts.json``, ``actions.json``. Importing it brings
-the records, and recomputes the rest.
+A bundle is a ZIP archive. ``MANIFEST.json`` has format, schema, run, the members with their SHA-256, and the omissions.
+``records/<kind>.parquet`` has the collectors' records in the columns of the wire contract. ``metrics.parquet`` has the
+computed steps. ``diagnosis.json``, ``alerts.json`` and ``actions.json`` have the results about the run. An import loads
+the records and recomputes the rest.
 
-Reading trusts nothing: only members that the manifest names, of known kinds, are opened. None is unpacked: bundles are
-not compressed, so a member is read where it lies, and its size is part of the file's own.
+The reader treats bundles as untrusted. It opens only members of known kinds that the manifest names. Bundles are not
+compressed, so members are read in place, and the size of the file bounds theirs.
 """
 
 from __future__ import annotations
@@ -60,15 +60,16 @@ class Member(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """Sequences whose raw tokens are not kept any more, or never were: of these only the computed metrics travel."""
+    """Sequences without raw tokens, of which the bundle has only the computed metrics."""
 
     training_sequences: int
     rollout_sequences: int
 
 
 class Manifest(TypedDict):
-    """Manifest of a bundle. `format`, `schema`: versions of the bundle and of the wire contract; `logprobe`:
-    that wrote it."""
+    """Manifest of a bundle. `format`, `schema`: versions of the bundle and of the wire contract. `logprobe`: version of
+    the writer.
+    """
 
     format: int
     schema: int
@@ -79,8 +80,10 @@ class Manifest(TypedDict):
 
 
 def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> Manifest:
-    """Write the bundle; return its manifest. Raises `ConfigurationError` when the run is not known, is deleted
-    meanwhile, or `path` is not writable."""
+    """Write the bundle and return its manifest.
+
+    Raises `ConfigurationError` if the run is unknown, is deleted during the export, or `path` is not writable.
+    """
     extent = extent_of(reader, run)
     steps = steps_of(reader, run)
     files: dict[str, Member] = {}
@@ -151,7 +154,7 @@ def _add_parquet(
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the schema's columns; one that the store does not have is null."""
+    """Return the columns of the schema, null for columns that the store lacks."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in schema
@@ -165,7 +168,7 @@ def _add(archive: zipfile.ZipFile, files: dict[str, Member], name: str, content:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of a bundle. Raises `ConfigurationError` if it is not a bundle, or is of a newer logprobe."""
+    """Return the manifest of a bundle. Raises `ConfigurationError` for another file or a bundle of a newer logprobe."""
     try:
         with _opened(path) as archive:
             archive.getinfo(MANIFEST)
@@ -207,7 +210,7 @@ def records(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 class _Part(io.RawIOBase):
-    """The bytes [start, start + size) of a file; closes it. No single read may take more than `most` bytes."""
+    """Bytes [start, start + size) of a file, which it closes. A single read may take at most `most` bytes."""
 
     def __init__(self, file: BinaryIO, start: int, size: int, most: int | None = None) -> None:
         self._file, self._start, self._size, self._place, self._most = file, start, size, 0, most
@@ -243,13 +246,13 @@ class _Part(io.RawIOBase):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Return the archive. Its member list is read whole, so it may not be longer than a manifest."""
+    """Open the archive. Its member list is read whole, so its length is limited like a manifest's."""
     with _Part(path.open("rb"), 0, path.stat().st_size, _MANIFEST_BYTES) as file, zipfile.ZipFile(file) as archive:
         yield archive
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> _Part:
-    """Return a member where it lies. Raises `ConfigurationError` when it is packed, or not there."""
+    """Return a member for reading in place. Raises `ConfigurationError` if the member is compressed or missing."""
     try:
         info = archive.getinfo(name)
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.file_size != info.compress_size:

@@ -1,8 +1,8 @@
-"""Step metrics and the verdict of a run in other dashboards: TensorBoard, Weights & Biases, trackio.
+"""Export of step metrics and verdicts to TensorBoard, Weights & Biases and trackio.
 
-A target is asked for the newest step it has, so a process that was killed resumes after the last step that arrived, and
-a second one adds nothing. No target can take a step back: a step recomputed after its push keeps its first values, and
-a step that appears below the last one is left out.
+The exporter reads the newest step of a target. A killed process resumes after the last step that arrived, and a second
+process adds nothing. No target can revise a step. A step recomputed after its push keeps its first values, and a late
+step below the newest one is omitted.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _BATCH_STEPS: Final = 256  # with some two hundred metrics each
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Judgement of a run in words.
+    """Judgement of a run, with a description for users.
 
     Attributes:
-        severity: of the run.
-        verdict: of the diagnosis, or None if there is none yet.
-        cause: the leading finding or the firing alert; "" if nothing is wrong or nothing explains it.
-        since_step: onset, or None if nothing is wrong or it is unknown.
-        words: all of it in a sentence.
+        severity: severity of the run.
+        verdict: verdict of the diagnosis, or None before the first.
+        cause: leading finding or firing alert, or "" without a fault or an explanation.
+        since_step: onset of the fault, or None without a fault or a known onset.
+        words: summary in one sentence.
         link: URL of the run's page, or None without a dashboard.
         step: newest judged step, or None.
     """
@@ -65,16 +65,18 @@ class Standing:
 
     @property
     def essence(self) -> tuple[object, ...]:
-        """Fields that make it another standing; steps go on and numbers move."""
+        """Fields that distinguish two standings, without steps and numbers."""
         return self.severity, self.verdict, self.cause, self.since_step
 
     @property
     def text(self) -> str:
-        """Body of an alert."""
+        """Text of an alert."""
         return self.words if self.link is None else f"{self.words}\n{self.link}"
 
     def alerts_after(self, before: str | None) -> bool:
-        """Return whether the run became worse than `before` (None: unknown) and is critical or warning."""
+        """Return whether the run became worse than `before` and is critical or warning. `before`: severity, or None if
+        unknown.
+        """
         worse = before not in SEVERITIES or SEVERITIES.index(self.severity) < SEVERITIES.index(before)
         return worse and self.severity in {"critical", "warning"}
 
@@ -83,31 +85,34 @@ class Target:
     """One run in another dashboard.
 
     Attributes:
-        last: its newest step, or None.
-        severity: the severity that it was last sent, or None.
+        last: newest step of the target, or None.
+        severity: severity last sent to the target, or None.
     """
 
     last: int | None = None
     severity: str | None = None
 
     def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
-        """Log one step. Steps must ascend. `time`: time of the step, UTC."""
+        """Log one step, in ascending order. `time`: time of the step in UTC."""
         raise NotImplementedError
 
     def stand(self, standing: Standing) -> None:
-        """Show how the run stands, if the target can. Call it when that changed, and once the target is open."""
+        """Show the run's standing if the target supports this. Call this after each change and after opening the
+        target.
+        """
 
     def flush(self) -> None:
-        """Return when the logged steps survive the end of this process, as far as the target offers that."""
+        """Block until the logged steps survive the end of this process, as far as the target permits."""
 
     def close(self) -> None:
-        """Write everything and end."""
+        """Write all pending steps and close the target."""
         raise NotImplementedError
 
 
 def push(source: Source, run: str, target: Target, *, up_to: int | None = None) -> int:
-    """Log the steps of `run` that `target` lacks, at most to `up_to`; return their number. Raises what reading or the
-    target raises."""
+    """Log the steps of `run` up to `up_to` that `target` lacks. Return their number. Raises the errors of the source
+    and of the target.
+    """
     after = -1 if target.last is None else target.last
     wanted = {"run": run, "up_to": _END if up_to is None else up_to, "count": _BATCH_STEPS}
     logged = 0
@@ -123,7 +128,7 @@ def push(source: Source, run: str, target: Target, *, up_to: int | None = None) 
 
 
 def named(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics of a step by the names of targets, without unknown ones.
+    """Return the metrics of a step by their names in targets, without unknown metrics.
 
     >>> named({"reward": 1.0, "backend.k3_kl": 0.5, "backend.kl": None, "not_of_the_catalog": 2.0})
     {'logprobe/backend/k3_kl': 0.5, 'logprobe/reward': 1.0}
@@ -137,7 +142,7 @@ class _Logger(Settings):
     """pattern of run names"""
 
     def wants(self, run: str) -> bool:
-        """Return true if the run is to be pushed."""
+        """Return whether the run is selected for export."""
         return fnmatchcase(run, self.runs)
 
 
@@ -151,7 +156,7 @@ class TensorBoardSettings(_Logger):
 
 
 class WandbSettings(_Logger):
-    """A separate run in a project of Weights & Biases. `offline`: files below `dir`, for ``wandb sync``."""
+    """Separate run in a project of Weights & Biases. `offline`: true to write files below `dir` for ``wandb sync``."""
 
     to: Literal["wandb"]
     """tensorboard, wandb or trackio"""
@@ -184,8 +189,7 @@ def require(name: str) -> None:
 
 
 def open_target(settings: Logger, run: str, home: Home) -> Target:
-    """Resume where an earlier process stopped. Raises `MissingExtraError`, and whatever the target raises when it
-    cannot be reached."""
+    """Open a target after its newest step. Raises `MissingExtraError`, and the target's error if it is unreachable."""
     require(settings.to)
     if isinstance(settings, TensorBoardSettings):
         return _TensorBoard(settings, run)
@@ -195,8 +199,9 @@ def open_target(settings: Logger, run: str, home: Home) -> Target:
 
 
 class _TensorBoard(Target):
-    """Event files with one event per step, so a step arrives whole or not at all. Values are float32; the verdict has
-    no place there."""
+    """Target of event files with one event per step, which makes a step atomic. Values are float32. The verdict is
+    omitted.
+    """
 
     def __init__(self, settings: TensorBoardSettings, run: str) -> None:
         from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader  # noqa: PLC0415
@@ -239,8 +244,8 @@ _WANDB: Final = {
 class _Wandb(Target):
     """W&B run separate from the trainer's, because a run accepts steps in order from one process only.
 
-    Its id derives from the run's name, so a new process continues it. The newest step is read from W&B's files below
-    `folder`, and online also from the server.
+    The id of the W&B run derives from the run's name, so that a new process continues it. The newest step is read from
+    W&B's files below `folder`, and online also from the server.
     """
 
     def __init__(self, settings: WandbSettings, run: str, folder: Path) -> None:
@@ -282,7 +287,7 @@ class _Wandb(Target):
 
 
 def wandb_id(run: str) -> str:
-    """Return the id of a run in W&B; it depends on nothing else."""
+    """Return the id of a run in W&B, a function of the arguments alone."""
     return f"logprobe-{sha256(run.encode()).hexdigest()[:16]}"
 
 
@@ -293,7 +298,7 @@ _WHOLE, _FIRST, _LAST = 1, 2, 4  # kinds of pieces
 
 
 def _wandb_steps(path: Path) -> Iterator[int]:
-    """Yield the steps in a ``run-<id>.wandb``. wandb has a reader of these files only in `wandb sync`."""
+    """Yield the steps in a ``run-<id>.wandb``. The package wandb offers no public reader of these files."""
     from wandb.proto.wandb_internal_pb2 import Record  # noqa: PLC0415 - an extra
 
     for content in _wandb_records(path):
@@ -303,10 +308,10 @@ def _wandb_steps(path: Path) -> Iterator[int]:
 
 
 def _wandb_records(path: Path) -> Iterator[bytes]:
-    """Yield the whole records of a file, which is a header and then blocks of pieces, as in LevelDB's log.
+    """Yield the complete records of a file, which has a header and blocks of pieces, as in LevelDB's log.
 
-    A damaged piece costs the rest of its block, a torn end the last record. Raises `ConfigurationError` for a file of
-    another version: pushing steps that it has would add them twice.
+    A damaged piece invalidates the rest of its block, a truncated end the last record. Raises `ConfigurationError` for
+    a file of another version, since pushing its steps again would duplicate them.
     """
     with path.open("rb") as file:
         if not _HEADER.startswith(head := file.read(len(_HEADER))):
@@ -328,9 +333,9 @@ def _wandb_records(path: Path) -> Iterator[bytes]:
 
 
 class _Trackio(Target):
-    """Run of trackio, which writes every half second: rows that a killed process had not written are pushed again.
+    """Run of trackio, which writes every half second. Rows that a killed process did not write are pushed again.
 
-    It has no summary, so the verdict is an alert.
+    Trackio has no summary, so the verdict is sent as an alert.
     """
 
     def __init__(self, settings: TrackioSettings, run: str) -> None:

@@ -1,4 +1,4 @@
-"""Steps and tokens of a run as Parquet, CSV or JSON lines, step by step, so that a run larger than memory can leave."""
+"""Export of steps and tokens as Parquet, CSV or JSON lines, step by step for runs larger than memory."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class _Writer(Protocol):
 
 
 def export_table(reader: Reader, run: str, what: str, path: Path) -> int:
-    """Write ``metrics`` (one row per step: metrics and scalars) or ``tokens`` of `run`; return the number of rows.
+    """Write ``metrics`` (one row per step with metrics and scalars) or ``tokens`` of `run`. Return the number of rows.
 
-    CSV gets texts as `plain_text.csv_cell` has them.
+    Texts in CSV pass through `plain_text.csv_cell`.
 
-    Raises `ConfigurationError` when the run is not known, is deleted meanwhile, or the suffix is none of `SUFFIXES`.
+    Raises `ConfigurationError` if the run is unknown, is deleted during the export, or the suffix is not in `SUFFIXES`.
     """
     if path.suffix not in SUFFIXES:
         raise ConfigurationError(f"{path}: unknown format; use a name that ends in {', '.join(SUFFIXES)} or .logprobe")
@@ -67,7 +67,7 @@ def extent_of(reader: Reader, run: str) -> queries.ExportExtent:
 
 
 def require_all(reader: Reader, run: str, before: queries.ExportExtent) -> None:
-    """Raise `ConfigurationError` if parts of the run were removed since `before`, so that the export may lack them."""
+    """Raise `ConfigurationError` if parts of the run were removed since `before`, which the export may lack."""
     (now,) = queries.export_extent(reader, run=run).to_pylist()
     fewer = now["segments"] < before["segments"] or now["raw_records"] < before["raw_records"]
     if fewer or now["since"] != before["since"]:
@@ -92,8 +92,7 @@ def _tokens(reader: Reader, run: str, steps: Iterable[int]) -> Iterator[pa.Table
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that appears under its name as a whole, or not at all. Raises `ConfigurationError` when it cannot
-    be written."""
+    """Yield a file that replaces `path` atomically. Raises `ConfigurationError` if the file cannot be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:  # never through a link that another process put there
@@ -148,7 +147,7 @@ class _JsonLines:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in JSON form: times in ISO 8601, NaN and infinities by name."""
+    """Return a value in JSON form, with times in ISO 8601 and names for NaN and infinities."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float) and (value != value or value in {float("inf"), float("-inf")}):  # noqa: PLR0124

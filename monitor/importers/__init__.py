@@ -1,5 +1,5 @@
-"""Files with log-probs that other programs wrote, brought in through the spool like everything else.
+"""Import of files with log-probs of other programs, through the spool.
 
-`reading` takes a file apart, `frameworks` says what each framework calls its columns, `importing` writes the rows as
-segments, each once.
+`reading` parses a file, `frameworks` has the column names of each framework, and `importing` writes the rows as
+segments exactly once.
 """

@@ -1,5 +1,7 @@
-"""Names of the columns of a sequence in each framework: one table, `FRAMEWORKS`, and the rows of the wire contract that
-become of its records. docs/import-export.md says the same to users.
+"""Column names of a sequence in each framework (table `FRAMEWORKS`), and conversion of records to rows of the wire
+contract.
+
+The user documentation is docs/import-export.md.
 """
 
 from __future__ import annotations
@@ -29,19 +31,19 @@ _MALFORMED: Final = (LookupError, TypeError, ValueError, ArithmeticError, Recurs
 
 
 class BadRecordError(ValueError):
-    """A record that cannot be used; the text says why."""
+    """Unusable record, with the reason as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Place of a record: its file, and its position there from 0."""
+    """Place of a record: its file and its position in the file, counted from 0."""
 
     path: Path
     position: int
 
     @property
     def name(self) -> str:
-        """Name of a sample whose source gives it none."""
+        """Name of an unnamed sample."""
         return f"{self.path.name}:{self.position + 1}"
 
 
@@ -50,11 +52,12 @@ class Framework:
     """Columns of one framework's records.
 
     Attributes:
-        name: of the framework.
-        logprobs: its columns with log-probs. A record with one of them is this framework's.
-        columns: our column → theirs, the first of several that is there, or what a function makes of the record.
-        marks: columns that its records have besides, where another framework has the same log-probs.
-        kind: column that tells rollout from training records; None if all are training records.
+        name: name of the framework.
+        logprobs: columns with log-probs. A record with one of them belongs to this framework.
+        columns: logprobe's column → the framework's column, the first existing one of several, or a function of the
+            record.
+        marks: further columns that distinguish its records from a framework with the same log-prob columns.
+        kind: column that distinguishes rollout from training records, or None if all are training records.
     """
 
     name: str
@@ -83,7 +86,7 @@ class Framework:
 
 
 def framework_of(record: Record) -> Framework | None:
-    """Return the framework that a record is of, or None if it holds no log-probs that are known."""
+    """Return the framework of a record, or None without known log-prob columns."""
     return next((framework for framework in FRAMEWORKS if framework.claims(record)), None)
 
 
@@ -113,7 +116,7 @@ def _training(values: Columns, place: Place) -> Columns:
 
 
 def _rollout(values: Record, record: Record) -> Columns:
-    """Return the rollout record of slime: the tokens under the mask, because a tool's answer was not sampled."""
+    """Return the rollout record of slime. It has only the tokens under the mask, since tool output was not sampled."""
     tokens, logprobs = _tokens(values), values["rollout_logprobs"]
     for name, given in (("loss_mask", values["mask"]), ("rollout_log_probs", logprobs)):
         _require_length(name, given, tokens)
@@ -170,7 +173,7 @@ def _flags(values: Sequence[Any]) -> list[bool]:
 
 
 def _moment(value: Any) -> datetime | None:
-    """Epoch seconds or ISO 8601 as a time in UTC."""
+    """Return epoch seconds or ISO 8601 as a time in UTC."""
     if value is None or isinstance(value, datetime):
         return value
     try:
@@ -245,8 +248,7 @@ def _prime_mask(record: Record, _: Place) -> list[bool]:
     """Return the mask of trained tokens that the policy sampled. Tokens of a cross-entropy loss have no sampling
     log-prob.
 
-    A weight stream that is absent, or null throughout, has its default: reinforcement learning on all tokens of the
-    mask.
+    An absent or all-null weight stream has its default, reinforcement learning on all tokens of the mask.
     """
     if record.get("loss_mask") is None:
         raise BadRecordError("no loss_mask")
@@ -259,7 +261,7 @@ def _prime_mask(record: Record, _: Place) -> list[bool]:
 
 
 def _prime_reward(record: Record, _: Place) -> Any:
-    """Return the reward of a sequence, which is written once per token, if all tokens under the mask agree."""
+    """Return the reward of a sequence if all tokens under the mask agree. Prime writes the reward once per token."""
     rewards = record.get("rewards")
     if not isinstance(rewards, list):
         return rewards

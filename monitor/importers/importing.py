@@ -1,9 +1,9 @@
-"""Files that hold log-probs → segments of a run, each record once.
+"""Import of files with log-probs as segments of a run, each record exactly once.
 
-A file's first record names its writer, so that a file is recognised wherever it lies. Its segments are numbered: a note
-with the time of records that state none, the records in pieces, and the end. A segment that the store has already is
-compared by its checksum and not written again. So a second import adds nothing, one that was killed is finished, a file
-that has grown adds its new records, and one with other records under the same names is refused.
+A file's first record names its writer, so that a moved file is recognised. Its numbered segments are a note with the
+time of records without one, the records in pieces, and the end. A segment that the store has is compared by checksum
+and not written again. A second import therefore adds nothing, and an interrupted one is completed. A longer file adds
+its new records. A file with other records under the same names is refused.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class ImportReport:
     """Outcome of an import.
 
     Attributes:
-        files: imported files, of now or before.
-        rows: records written, by kind.
-        known: number of records that were imported before.
+        files: number of files imported now or earlier.
+        rows: number of written records by kind.
+        known: number of records imported earlier.
         bad_units: number of invalid records.
-        bad: their faults, as ``file:record: reason``, at most `SHOWN`.
+        bad: at most `SHOWN` faults of invalid records, as ``file:record: reason``.
         refused: refused files, each with reason and remedy.
     """
 
@@ -62,10 +62,10 @@ class ImportReport:
 
 
 def files_of(paths: Iterable[Path], *, without: Path) -> list[Path]:
-    """Return the named files and those in folders, step 2 before step 10, without files of data directories (`without`
-    among them).
+    """Return the named files and those in folders, in natural order (step 2 before step 10). Omit files of data
+    directories, including `without`.
 
-    Raises `ConfigurationError` if none is left.
+    Raises `ConfigurationError` if no file remains.
     """
     found = []
     for path in paths:
@@ -85,7 +85,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 class Importer:
-    """Imports files into one run. The spool has to be ingested before."""
+    """Importer of files into one run. The caller ingests the spool first."""
 
     def __init__(self, home: Home, run: str, source: Source) -> None:
         """Read the earlier import. Raises the errors of `source`, `RunDeletedError`."""
@@ -101,8 +101,8 @@ class Importer:
         """Import a file.
 
         Raises:
-            ConfigurationError: it cannot be read, holds no log-probs, exceeds a limit, or has changed since it was
-                imported. Its earlier records are imported.
+            ConfigurationError: the file is unreadable, has no log-probs, exceeds a limit, or changed since its import.
+                Records before the fault are imported.
             OSError: the spool cannot be written.
         """
         bad: list[str] = []
@@ -119,20 +119,20 @@ class Importer:
         self.report.bad += bad[: max(0, SHOWN - len(self.report.bad))]
 
     def finish(self) -> ImportReport:
-        """Say that all files have ended. Raises `OSError`."""
+        """Record the end of all files. Raises `OSError`."""
         for file in self._open:  # not before: between two files the run has not ended
             file.end()
         return self.report
 
 
 def _writer(kind: str, row: Mapping[str, Any]) -> str:
-    """Name the writer of a file by its first record: the trainer's or engine's name for it."""
+    """Return the writer's name of a file, from the trainer's or engine's name in its first record."""
     name = json.dumps([kind, row.get("step"), row.get("sample_id")], default=str)
     return f"{IMPORTS}{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _rows_of(path: Path, bad: list[str]) -> Iterator[Row]:
-    """Read the rows of a file. Records that cannot be used go to `bad`, with the reason."""
+    """Read the rows of a file. Add unusable records to `bad`, with the reason."""
     if path.suffix == ".logprobe":
         yield from bundle.records(path)
         return
@@ -159,7 +159,7 @@ def _row(framework: Framework, unit: Unit, place: Place) -> Row:
 
 
 def _without_logprobs(path: Path, head: Sequence[Unit]) -> str:
-    """Return the content of a file without log-probs, and the remedy."""
+    """Return the error text for a file without log-probs, with its content and the remedy."""
     if not head:
         there = "it has no complete line"
     elif names := next((list(unit.value) for unit in head if unit.value), None):
@@ -173,7 +173,7 @@ def _without_logprobs(path: Path, head: Sequence[Unit]) -> str:
 
 
 class _Rows:
-    """Rows in order, taken piece by piece."""
+    """Rows in order, read in pieces."""
 
     def __init__(self, rows: Iterator[Row]) -> None:
         self._rows = rows
@@ -186,7 +186,7 @@ class _Rows:
         return self._waiting[place] if place < len(self._waiting) else None
 
     def piece(self, most: int = _PIECE_ROWS) -> list[Row]:
-        """Return the next rows of one kind, or none at the end. They stay until they are dropped."""
+        """Return the next rows of one kind, or none at the end. The rows remain until `drop`."""
         size, place = 0, 0
         while place < most and size <= _PIECE_BYTES and (row := self._peek(place)) is not None:
             if row[0] != self._waiting[0][0]:
@@ -196,12 +196,12 @@ class _Rows:
         return self._waiting[:place]
 
     def drop(self, count: int) -> None:
-        """Take rows away."""
+        """Remove the first rows."""
         del self._waiting[:count]
 
 
 class _File:
-    """Segments of one file. `stored`: those that the store has, by number."""
+    """Segments of one file. `stored`: segments in the store by number."""
 
     def __init__(self, importer: Importer, path: Path, writer: str, bad: list[str]) -> None:
         self._path, self._writer, self._bad = path, writer, bad
@@ -226,7 +226,7 @@ class _File:
                 self._take_piece(rows, stored)
 
     def end(self) -> None:
-        """Write the end of the file and its omissions, unless the store has them."""
+        """Write the end of the file and its omissions unless the store has both."""
         if self._ended or self._number + 1 in self._stored:  # by another copy of the file
             return
         bad = self._bad[self._noted :]
@@ -258,7 +258,7 @@ class _File:
         self._records += len(piece)
 
     def _is_end(self, rows: _Rows, stored: Mapping[str, Any]) -> bool:
-        """Return whether a stored segment belongs to `end`. A bundle has health records of its own."""
+        """Return whether a stored segment belongs to `end`. A bundle also contains health records."""
         if stored["kind"] != "health" or self._ends == 0:
             return False
         if any(kind == "health" for kind, _ in rows.piece(1)) and self._recognised(rows, stored):
@@ -267,7 +267,7 @@ class _File:
         return True
 
     def _recognised(self, rows: _Rows, stored: Mapping[str, Any]) -> list[Row]:
-        """Return the next rows if they are those of a stored segment, else none."""
+        """Return the next rows if they match a stored segment, else none."""
         for most in (stored["rows"], _PIECE_ROWS):  # the store may have left out some
             piece = rows.piece(most)
             if piece and self._spool().place(*self._table(piece)).segment_id == stored["segment_id"]:

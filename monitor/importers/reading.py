@@ -1,8 +1,7 @@
-"""Files that hold log-probs, taken apart record by record. No file can set its own limits (`monitor.limits`).
+"""Parser of files with log-probs, record by record. A file cannot change its limits (`monitor.settings.limits`).
 
-A JSON line that cannot be read costs itself; of Parquet and torch files, which are readable as a whole or not at all,
-the file is refused. The kernel refuses what takes too much memory: Parquet and pickles can claim a million times their
-own size. No code of a file is run.
+An unreadable JSON line is skipped. An unreadable Parquet or torch file is refused as a whole. The kernel enforces a
+memory limit, since Parquet and pickles can expand a million times. No code in a file is executed.
 """
 
 from __future__ import annotations
@@ -46,15 +45,16 @@ Sample: TypeAlias = Mapping[str, Any]  # columns of a debug dump, by the names o
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A line, row or sample of a file. `error`: why it has no value."""
+    """Line, row or sample of a file. `error`: reason for a missing value."""
 
     value: Mapping[str, Any] | None = None
     error: str | None = None
 
 
 def units(path: Path) -> Iterator[Unit]:
-    """Read a file in the way that its name says; JSON lines unless it ends in .parquet or .pt. Raises
-    `ConfigurationError`, `MissingExtraError`."""
+    """Read a file as Parquet (.parquet), torch (.pt) or else JSON lines. Raises `ConfigurationError`,
+    `MissingExtraError`.
+    """
     try:
         if path.suffix == ".parquet":
             yield from (Unit(row) for batch in _batches(path) for row in batch.to_pylist())
@@ -68,8 +68,9 @@ def units(path: Path) -> Iterator[Unit]:
 
 @contextmanager
 def memory_limit(path: Path) -> Iterator[None]:
-    """Raise `ConfigurationError` if reading `path` takes more memory than allowed. Counts data, not addresses: mapped
-    files cost nothing."""
+    """Raise `ConfigurationError` if reading `path` takes more memory than allowed. The limit counts data, without
+    mapped files.
+    """
     before, pool = resource.getrlimit(resource.RLIMIT_DATA), pa.default_memory_pool()
     used = _USED.search(Path("/proc/self/status").read_text(encoding="ascii")) if sys.platform == "linux" else None
     try:
@@ -87,7 +88,7 @@ def memory_limit(path: Path) -> Iterator[None]:
 
 
 def most_bytes(path: Path) -> int:
-    """Return the size to which a file may expand."""
+    """Return the maximum expanded size of a file."""
     return max(limits.IMPORT_FREE.value, limits.IMPORT_EXPANSION.value * path.stat().st_size)
 
 
@@ -109,8 +110,9 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a file, few at a time where they are long, without dictionaries, in which one text can stand for
-    millions."""
+    """Read the rows of a file in batches bounded by size. Dictionaries are excluded, since one text can represent
+    millions.
+    """
     for batch in map(_decoded, file.iter_batches(batch_size=256, use_threads=False)):
         rows = max(1, _SLICE_BYTES * batch.num_rows // max(1, batch.nbytes))
         yield from (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
@@ -124,7 +126,7 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _json_lines(path: Path) -> Iterator[Unit]:
-    """Yield the lines as units, without an incomplete last line, which is still being written."""
+    """Yield the lines as units. Omit an incomplete last line that is still being written."""
     with path.open("rb") as file:
         for line, wrong in limits.lines(file):
             unit = Unit(error=wrong) if wrong is not None else _json_line(line)
@@ -143,11 +145,11 @@ def _json_line(line: bytes) -> Unit:
 
 
 def _torch_samples(path: Path) -> Iterator[Sample]:
-    """Read the samples of ``--save-debug-rollout-data`` or ``--save-debug-train-data`` of slime or miles; ``kind`` says
-    of which.
+    """Read the samples of ``--save-debug-rollout-data`` or ``--save-debug-train-data`` of slime or miles. The column
+    ``kind`` distinguishes the two.
 
     Raises:
-        ConfigurationError: the file holds more than tensors and plain values, or is no such dump.
+        ConfigurationError: the file has more than tensors and plain values, or is not such a dump.
         MissingExtraError: torch is not installed.
     """
     document = _load(path)
@@ -160,7 +162,7 @@ def _torch_samples(path: Path) -> Iterator[Sample]:
 
 
 def _samples_of(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[Sample]]:
-    """Training dumps are lists of columns in the first format, and of samples, like rollout dumps, in the second."""
+    """Yield the samples of a dump. A training dump lists columns in the first format, and samples in the second."""
     version = document.get("format_version", 1)
     if version not in _DUMP_FORMATS:
         raise KeyError(f"format_version {version}; this logprobe reads {', '.join(map(str, _DUMP_FORMATS))}")
@@ -204,7 +206,7 @@ def _training(document: Mapping[str, Any]) -> Iterator[Sample]:
 
 
 def _training_samples(document: Mapping[str, Any]) -> Iterator[Sample]:
-    """`raw_reward` is of the whole batch, in the order of the rollout."""
+    """Yield the samples of a training dump. `raw_reward` covers the whole batch in rollout order."""
     batch_rewards = document.get("raw_reward")
     for sample in document["samples"]:
         position = sample.get("rollout_position")

@@ -1,4 +1,4 @@
-"""All metrics of logprobe: `compute` on arrays, and their `CATALOG`.
+"""Metrics of logprobe: `compute` for arrays in memory, and the `CATALOG`.
 
 from logprobe.monitor import metrics
 

@@ -1,4 +1,4 @@
-"""The catalog on arrays in memory: the same code path as the jobs, for notebooks, tests and a trainer's own checks.
+"""Metrics of the catalog for arrays in memory, with the code of the jobs, for notebooks, tests and checks in a trainer.
 
 Dimensions: ``_BT`` padded batch × time, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -29,7 +29,9 @@ from logprobe.monitor.metrics.sums import Floats, StepSums
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch flattened once; `lengths`, `mask` and everything per token agree, log-probabilities may not."""
+    """Flattened batch. The lengths of `mask` and values per token agree with `lengths`. Those of log-probs may
+    differ.
+    """
 
     lengths: NDArray[np.int64]
     mask: Ragged
@@ -92,25 +94,25 @@ def compute(
     cu_seqlens: Any = None,
     bounds: Mapping[str, Bounds] = DEFAULT_BOUNDS,
 ) -> dict[str, float | None]:
-    """Every metric of the catalog for one batch.
+    """Return every metric of the catalog for one batch.
 
     Args:
-        rollout_logprobs: r, as the engine reported them: padded [batch, time], packed [tokens] with `cu_seqlens`, or a
-            list of 1-D arrays, as numpy arrays, torch tensors or lists, in any float type. None, or None for a sequence
-            of a list: missing.
-        trainer_logprobs: t, recomputed by the trainer before the update; same layout.
-        mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
-        current_logprobs: c, under the policy of now; without it the pairs `update` and `total` are null.
-        reference_logprobs: under the reference policy; without it the pair `reference` is null.
-        advantages: per token, or one per sequence.
-        entropy: per token.
-        rewards: one per sequence.
+        rollout_logprobs: r of the engine, padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D
+            arrays. Numpy arrays, torch tensors and lists of any float type are accepted. None, or None for a sequence
+            of a list, means missing.
+        trainer_logprobs: t, recomputed by the trainer before the update, in the same layout.
+        mask: non-zero for tokens that the policy sampled and trains on, or None for all tokens.
+        current_logprobs: c, under the current policy. Without it, the pairs `update` and `total` are null.
+        reference_logprobs: log-probs under the reference policy. Without them, the pair `reference` is null.
+        advantages: advantages per token, or one per sequence.
+        entropy: entropy per token.
+        rewards: one reward per sequence.
         cu_seqlens: start of each packed sequence and the end of the last.
-        bounds: of ρ by pair, for the clip fractions; pairs that are not named have the usual ones.
+        bounds: bounds of ρ by pair, for the clip fractions. Other pairs have the default bounds.
 
     Returns:
-        ``<pair>.<key>`` or ``<key>`` → value; None where it cannot be measured from these inputs. Sequences of a list
-        whose two sides differ in length are left out, lower `coverage` and count in `length_mismatch_frac`.
+        ``<pair>.<key>`` or ``<key>`` → value, None if not measurable from these inputs. Sequences of a list whose two
+        sides differ in length are omitted. They lower `coverage` and count in `length_mismatch_frac`.
 
     Raises:
         InputError: the arrays do not fit together.
@@ -137,7 +139,8 @@ def statistics(
     cu_seqlens: Any = None,
     bounds: Mapping[str, Bounds] = DEFAULT_BOUNDS,
 ) -> dict[str, Statistics]:
-    """Return sufficient statistics per sequence, by pair, for `merge` and `from_statistics`. Arguments as in `compute`.
+    """Return sufficient statistics per sequence, by pair, for `merge` and `from_statistics`. The arguments are those of
+    `compute`.
 
     Returns:
         Pair → `logprobe.collectors.kernel.statistics.COLUMNS` → array [sequences], for pairs that have both sides. A
@@ -214,7 +217,7 @@ def _flatten(
 
 
 def _reference_lengths(given: Mapping[str, Ragged]) -> NDArray[np.int64]:
-    """Return the trainer's lengths of the sequences, or else the engine's."""
+    """Return the trainer's lengths of the sequences, or the engine's without them."""
     sizes = {len(value.lengths) for value in given.values()}
     if len(sizes) > 1:
         raise InputError(f"log-probs must have the same number of sequences, not {sorted(sizes)}")

@@ -1,4 +1,4 @@
-"""The catalog: every metric, once. Jobs, labels, alert validation and the docs table derive from it."""
+"""Catalog of all metrics. Jobs, labels, alert validation and the docs table derive from it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ KEYS: Final[tuple[str, ...]] = tuple(_BY_KEY)
 
 
 def metric(key: str) -> Metric:
-    """Return the declaration behind a stored key such as ``backend.k3_kl``.
+    """Return the declaration of a stored key such as ``backend.k3_kl``.
 
     Raises:
-        ConfigurationError: there is no such metric.
+        ConfigurationError: unknown metric.
     """
     if key not in _BY_KEY:
         of_pairs = [name for name in KEYS if name.endswith(f".{key}")]
@@ -37,7 +37,7 @@ def metric(key: str) -> Metric:
 
 
 def evaluate(step: StepSums, keys: Iterable[str] = KEYS) -> dict[str, Floats]:
-    """Return the metrics of every group: key → array [G], NaN for null. Infinite values are null, too."""
+    """Return the metrics of every group as key → array [G], with NaN for null. Infinite values also become null."""
     return {key: _evaluate(key, _BY_KEY[key], step) for key in keys}
 
 

@@ -1,4 +1,4 @@
-"""Declaration of a metric, with everything that jobs, labels, alert validation and docs derive from it."""
+"""Declaration of a metric, the source for jobs, labels, alert validation and docs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEQUENCE_MEAN = "Mean over sequences of their own means: a long sequence weighs 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One number per step (or slice). `key` is public: the store, thresholds and reports use it."""
+    """One number per step or slice. `key`: public name in the store, thresholds and reports."""
 
     key: str
     label: str
@@ -35,7 +35,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMetric(Metric):
-    """A metric of a pair; stored as ``<pair>.<key>``."""
+    """Metric of a pair, stored as ``<pair>.<key>``."""
 
     value: Callable[[PairSums], Floats]
     pairs: tuple[str, ...] = RATIO_PAIRS
@@ -51,7 +51,7 @@ class PairMetric(Metric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetric(Metric):
-    """A metric of a step that belongs to no pair."""
+    """Metric of a step without a pair."""
 
     value: Callable[[StepSums], Floats]
 
@@ -60,7 +60,7 @@ class StepMetric(Metric):
         return (self.key,)
 
     def inputs(self, key: str) -> tuple[str, ...]:  # noqa: ARG002 - as of a pair's metric
-        """Return the inputs that it needs."""
+        """Return the inputs that the metric needs."""
         return self.needs
 
 
@@ -78,7 +78,7 @@ def means(
     shift: float = 0.0,
     pairs: tuple[str, ...] = RATIO_PAIRS,
 ) -> tuple[PairMetric, PairMetric]:
-    """Declare ``scale · mean(column) + shift`` twice: over all tokens, and over sequences' own means."""
+    """Declare ``scale · mean(column) + shift`` over all tokens, and the same over sequences' means."""
     over_tokens = PairMetric(
         key=key,
         label=label,

@@ -1,7 +1,7 @@
-"""Sums that are rounded once: the same, in every bit, in whatever order and parts the values came.
+"""Sums that are rounded once, bit-identical for any order and partition of the values.
 
-A sum per group of float64 values is the exact sum, rounded to nearest: 0 for an empty group, NaN with a NaN or with
-infinities of both signs.
+The sum of a group of float64 values is the exact sum, rounded to nearest. It is 0 for an empty group, and NaN with a
+NaN or with infinities of both signs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Floats = NDArray[np.float64]
 
 
 def sums(index: NDArray[np.intp], values: Floats, size: int) -> Floats:
-    """Return the sum per group [G]. `index`: the group of each value [S], in [0, `size`)."""
+    """Return the sum per group [G]. `index`: group of each value [S], in [0, `size`)."""
     return np.array([rounded(numbers) for numbers in _parts(index, values, size)])
 
 
 def _parts(index: NDArray[np.intp], values: Floats, size: int) -> list[list[float]]:
-    """Return numbers of each group whose exact sum is that of its values; few where there are many values."""
+    """Return few numbers per group with the same exact sum as its values."""
     if len(values) > _FEW and (largest := float(np.abs(values).max())) < _HUGE:
         columns = _levels(index, values, size, largest)
         return [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
@@ -38,7 +38,7 @@ def _parts(index: NDArray[np.intp], values: Floats, size: int) -> list[list[floa
 
 
 def _levels(index: NDArray[np.intp], values: Floats, size: int, largest: float) -> Iterator[Floats]:
-    """Yield sums per group of the leading bits of all values, then of the next, until none are left. No sum is rounded.
+    """Yield unrounded sums per group of the leading bits of all values, then of the next bits, until none remain.
 
     Leading bits are the remainder after adding and subtracting a sufficiently large power of two (Rump, Ogita and Oishi
     2008, Accurate floating-point summation, algorithm ExtractVector).

@@ -1,7 +1,7 @@
-"""Weight lag: from the version labels of trainer and tokens to differences in versions, optimizer steps and seconds.
+"""Weight lag in versions, optimizer steps and seconds, from the version labels of trainer and tokens.
 
-Labels are whatever a framework calls its weights. Whole numbers are subtracted; other labels count by the order in
-which the run's weight records first name them. A label that is neither a number nor recorded has an unknown lag.
+Labels are a framework's names of its weights. Whole numbers are subtracted. Other labels are ranked by their first
+appearance in the run's weight records. A label that is neither a number nor recorded has an unknown lag.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class WeightRecord:
 
 @dataclass(frozen=True)
 class Versions:
-    """Facts about each label: its number, its place in the order of appearance, its step, when it was
-    published."""
+    """Facts about each label: number, place in the order of appearance, step and time of publication."""
 
     order: Mapping[str, int]
     steps: Mapping[str, int]
@@ -42,7 +41,9 @@ class Versions:
 
     @classmethod
     def from_records(cls, records: Iterable[WeightRecord]) -> Versions:
-        """Digest a run's weight records. The trainer's own time of a version counts before an engine's."""
+        """Build the versions from a run's weight records. The trainer's time of a version takes precedence over an
+        engine's.
+        """
         timed = sorted(records, key=_place)
         order: dict[str, int] = {}
         steps: dict[str, int] = {}
@@ -71,13 +72,13 @@ class Versions:
 
 
 def _place(record: WeightRecord) -> tuple[Any, ...]:
-    """Return the sort key: by time, independent of the order of arrival."""
+    """Return the sort key by time, independent of the order of arrival."""
     time, step = record.time, record.step
     return time is None, time.timestamp() if time else 0.0, step is None, step or 0, record.version
 
 
 def is_number(label: str) -> bool:
-    """Return whether labels of this kind are subtracted, and need no order of appearance.
+    """Return whether a label is a number, which needs no order of appearance.
 
     >>> is_number("12"), is_number("step-12")
     (True, False)
@@ -90,7 +91,7 @@ def _values_of(values: Mapping[str, Any], names: list[str]) -> list[float]:
 
 
 def _codes(column: pa.ChunkedArray, labels: pa.Array) -> NDArray[np.int64]:
-    """Place of each label in `labels`, −1 for null."""
+    """Return the index of each label in `labels`, −1 for null."""
     return pc.index_in(column, value_set=labels).fill_null(-1).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
 
 

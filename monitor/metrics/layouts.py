@@ -1,8 +1,10 @@
-"""Batches in memory as people have them, in one flat form: padded [batch, time], packed [tokens] with `cu_seqlens`, or
-a list of 1-D arrays; numpy arrays, torch tensors or lists.
+"""Conversion of batches in memory to one flat form.
 
-Two others read these layouts, and cannot do it so: a recorder copies first and looks later, in another thread
-(`recorder.batches`), and a correction leaves tensors where they are and returns their layout (`correction.batch`).
+The layouts are padded [batch, time], packed [tokens] with `cu_seqlens`, and a list of 1-D arrays, as numpy arrays,
+torch tensors or lists.
+
+Two other modules read these layouts differently. A recorder copies first and converts later in another thread
+(`recorder.batches`). A correction keeps tensors on their device and returns their layout (`correction.batch`).
 
 Dimensions: ``_N`` flat tokens, ``_S`` sequences.
 """
@@ -24,7 +26,7 @@ _PADDED: Final = 2  # dimensions of a padded batch
 
 @dataclass(frozen=True)
 class Ragged:
-    """Values [N] of sequences of these lengths [S]; −1: the sequence has none."""
+    """Values [N] of sequences with lengths [S], −1 for a sequence without values."""
 
     values: NDArray[np.generic]
     lengths: NDArray[np.int64]
@@ -34,14 +36,14 @@ class Ragged:
         return self.values if keep_S.all() else self.values[np.repeat(keep_S, np.maximum(self.lengths, 0))]
 
     def padded(self, time: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """[S, time] with the values of each sequence at the beginning of its row, 0 after them."""
+        """Return [S, time] with the values of each sequence at the beginning of its row, followed by 0."""
         padded = np.zeros((len(self.lengths), time), dtype)
         padded[np.arange(time) < self.lengths[:, None]] = self.values
         return padded
 
 
 def flattened(name: str, value: Any, cu_seqlens: Any = None) -> Ragged:
-    """Flat values and lengths of any of the three layouts. Raises `InputError`, which begins with `name`."""
+    """Return flat values and lengths of any of the three layouts. Raises `InputError`, which begins with `name`."""
     if _is_list_of_sequences(value, cu_seqlens):
         return _from_list(name, value)
     array = arrays.numbers_on_host(name, value)
@@ -60,8 +62,9 @@ def flattened(name: str, value: Any, cu_seqlens: Any = None) -> Ragged:
 
 
 def per_token(name: str, value: Any, lengths: NDArray[np.int64], cu_seqlens: Any = None) -> Ragged:
-    """Return the values per token; one per sequence is repeated over its tokens. Raises `InputError` when the lengths
-    are others."""
+    """Return the values per token. Repeat one value per sequence over its tokens. Raises `InputError` for other
+    lengths.
+    """
     if not arrays.is_ragged(value):
         piece = arrays.numbers_on_host(name, value)
         if piece.ndim == 1 and len(piece) == len(lengths):

@@ -1,9 +1,9 @@
-"""Metrics of a pair: how far two policies' log-probabilities of the same tokens are apart.
+"""Metrics of a pair, the distance between two policies' log-probabilities of the same tokens.
 
-Adding one: append a declaration here, its function to `pair_values` unless it is a mean, and its value by the plain
-formula to `tests/monitor/test_step_metrics.py`; everything else derives from it, unless it needs a new sum
-(CONTRIBUTING.md). ``d = policy − behaviour`` and ``ρ = exp(clamp(d, ±20))``; means are over valid tokens of the whole
-step unless said otherwise.
+To add a metric, append a declaration here, its function to `pair_values` unless it is a mean, and its value by the
+plain formula to `tests/monitor/test_step_metrics.py`. The rest derives from the declaration, unless the metric needs a
+new sum (CONTRIBUTING.md). ``d = policy − behaviour`` and ``ρ = exp(clamp(d, ±20))``. Means are over valid tokens of the
+whole step unless stated otherwise.
 """
 
 from __future__ import annotations

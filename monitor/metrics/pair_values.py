@@ -26,45 +26,46 @@ def ratio_variance(pair: PairSums) -> Floats:
 
 
 def chi2_token(pair: PairSums) -> Floats:
-    """mean(ρ²) − 1 over tokens, from sums of ρ − 1."""
+    """Return mean(ρ²) − 1 over tokens, from sums of ρ − 1."""
     return pair.token_mean("sum_ratio_m1_sq") + 2 * pair.token_mean("sum_ratio_m1")
 
 
 def chi2_token_seq_mean(pair: PairSums) -> Floats:
-    """mean(ρ²) − 1 as the mean over sequences."""
+    """Return mean(ρ²) − 1 as the mean over sequences."""
     return pair.sequence_mean("sum_ratio_m1_sq") + 2 * pair.sequence_mean("sum_ratio_m1")
 
 
 def chi2_centered(pair: PairSums) -> Floats:
-    """Variance of ρ over its squared mean."""
+    """Return the variance of ρ divided by its squared mean."""
     return ratio_variance(pair) / (1 + pair.token_mean("sum_ratio_m1")) ** 2
 
 
 def ess(pair: PairSums) -> Floats:
-    """Effective sample size of the tokens, in (0, 1]."""
+    """Return the effective sample size of the tokens, in (0, 1]."""
     return 1 / (1 + chi2_centered(pair))
 
 
 def ess_seq(pair: PairSums) -> Floats:
-    """Effective sample size of the sequences' geometric mean ratios."""
+    """Return the effective sample size of the sequences' geometric mean ratios."""
     weights = exp_clamped(pair.mean_log_ratio)
     total, squares = pair.sequences.sum(weights), pair.sequences.sum(weights**2)
     return divide(total**2, pair.sequences.count() * squares)
 
 
 def chi2_seq(pair: PairSums) -> Floats:
-    """χ² of the sequences' geometric mean ratios."""
+    """Return χ² of the sequences' geometric mean ratios."""
     return pair.sequences.mean(np.expm1(2 * np.clip(pair.mean_log_ratio, -CLAMP, CLAMP)))
 
 
 def chi2_seq_product(pair: PairSums) -> Floats:
-    """χ² of the products of the sequences' ratios."""
+    """Return χ² of the products of the sequences' ratios."""
     return pair.sequences.mean(np.expm1(2 * np.clip(pair.column("sum_d"), -CLAMP, CLAMP)))
 
 
 def calibration_z(pair: PairSums) -> Floats:
-    """Z of a ratio of sums whose clusters are sequences: residuals of Σ(ρ − 1) about its mean, from sums of
-    products."""
+    """Return z of a ratio of sums with sequences as clusters. Residuals of Σ(ρ − 1) about its mean come from sums of
+    products.
+    """
     mean_m1, total, n = pair.token_mean("sum_ratio_m1"), pair.column("sum_ratio_m1"), pair.lengths
     squares = pair.sequences.sum(total * total)
     products, lengths = pair.sequences.sum(total * n), pair.sequences.sum(n * n)
@@ -92,38 +93,39 @@ def extreme_d(pair: PairSums, column: str) -> Floats:
 
 
 def abs_diff_max(pair: PairSums) -> Floats:
-    """Largest |d|."""
+    """Return the largest |d|."""
     return np.maximum(extreme_d(pair, "max_d"), -extreme_d(pair, "min_d"))
 
 
 def ppl(pair: PairSums, column: str) -> Floats:
-    """Mean over sequences of the perplexity of one side."""
+    """Return the mean over sequences of the perplexity of one side."""
     return pair.sequences.mean(exp_clamped(-pair.per_token(column)))
 
 
 def clamped_indicator(pair: PairSums) -> Floats:
-    """Mean over sequences of the fraction of ρ outside the bounds."""
+    """Return the mean over sequences of the fraction of ρ outside the bounds."""
     return pair.sequences.mean(pair.per_token("n_above") + pair.per_token("n_below"))
 
 
 def gspo_indicator(pair: PairSums, bounds: Bounds) -> Floats:
-    """Fraction of sequences whose geometric ratio is outside `bounds`."""
+    """Return the fraction of sequences whose geometric ratio is outside `bounds`."""
     ratio = exp_clamped(pair.mean_log_ratio)
     return pair.sequences.mean((ratio < bounds.lower) | (ratio > bounds.upper))
 
 
 def pg_clip_fraction(pair: PairSums) -> Floats:
-    """Fraction of the tokens with an advantage that PPO's minimum clips."""
+    """Return the fraction of the tokens with an advantage that PPO's minimum clips."""
     return divide(pair.tokens["n_pg_clipped"], pair.tokens["n_advantage"])
 
 
 def kl_entropy_ratio(pair: PairSums) -> Floats:
-    """k3 over the trainer's entropy."""
+    """Return K3 divided by the trainer's entropy."""
     return divide(pair.token_mean("sum_k3"), pair.step.entropy)
 
 
 def coverage(pair: PairSums) -> Floats:
-    """Backend: of all tokens under the mask. Other pairs are optional: null where the trainer sent no such
-    log-probs."""
+    """Return the measured fraction of tokens under the mask. Pairs other than `backend` are null without log-probs from
+    the trainer.
+    """
     measured = pair.measured | (pair is pair.step.pair("backend"))
     return np.where(measured, divide(pair.n, pair.step.expected), np.nan)

@@ -1,4 +1,4 @@
-"""Statistics of parts → statistics of the whole → metrics: for ranks and micro-batches that do not share a process.
+"""Merging of statistics from ranks and micro-batches in different processes, and the metrics of the whole.
 
 Dimensions: ``_S`` sequences.
 """
@@ -18,7 +18,7 @@ from logprobe.monitor.metrics.sums import Groups, StepSums
 
 
 def merge(*parts: Mapping[str, Statistics]) -> dict[str, Statistics]:
-    """Return the statistics of a whole batch from those of its parts, whose sequences are concatenated.
+    """Return the statistics of a whole batch from its parts, with concatenated sequences.
 
     Args:
         parts: results of `logprobe.monitor.metrics.statistics`. Sequences of a part without a pair have no valid token
@@ -35,8 +35,7 @@ def merge(*parts: Mapping[str, Statistics]) -> dict[str, Statistics]:
 
 
 def from_statistics(statistics: Mapping[str, Statistics]) -> dict[str, float | None]:
-    """Return every metric that follows from statistics, equal to `logprobe.monitor.metrics.compute` of the same
-    sequences.
+    """Return every metric that follows from statistics, with the values of `logprobe.monitor.metrics.compute`.
 
     Args:
         statistics: result of `logprobe.monitor.metrics.statistics` or `merge`.
@@ -68,19 +67,18 @@ def step_values(step: StepSums, statistics: Mapping[str, Statistics]) -> dict[st
 
 
 def one_group(size: int) -> Groups:
-    """Return groups that put all sequences into one."""
+    """Return a single group of all sequences."""
     return Groups(np.zeros(size, np.intp), 1)
 
 
 def uncompared(expected_S: NDArray[np.int64]) -> Statistics:
-    """Return the statistics of sequences whose two sides could not be compared: tokens under the mask, and NaN as the
-    smallest d."""
+    """Return the statistics of incomparable sequences, with tokens under the mask and NaN as the smallest d."""
     size = len(expected_S)
     return {**empty(size), "n_expected": expected_S, "min_d": np.full(size, np.nan)}
 
 
 def _compared(columns: Statistics) -> NDArray[np.bool_]:
-    """Return which sequences are not `uncompared` [S]."""
+    """Return a flag per sequence that is not `uncompared` [S]."""
     return ~np.isnan(columns["min_d"])
 
 

@@ -33,7 +33,8 @@ def publication_rows(places: Mapping[tuple[str, int], int], records: Sequence[Re
 def _of_replicas(records: Sequence[Record]) -> Iterator[tuple[float | None, float | None, float | None]]:
     """Return `DURATIONS` of one version by replica. `records`: all its records.
 
-    Of an engine's records the first counts, since later ones are reloads. Without engine records the trainer's count.
+    Only the first record of an engine counts, since later ones are reloads. Without engine records, the trainer's
+    count.
     """
     engines = any(record["source"] == "engine" for record in records)
     heard = [r for r in records if r["source"] is not None and (r["source"] == "engine") == engines]

@@ -1,4 +1,4 @@
-"""Metrics of a step that belong to no pair: the trainer's reports, join statistics and weight lag.
+"""Metrics of a step without a pair: the trainer's reports, join statistics and weight lag.
 
 A publish delay is the time from a step to the arrival of its weights at the engines, see ``sql/step_publications.sql``.
 """
@@ -46,7 +46,7 @@ def _publication_metrics(name: str, key: str, label: str, words: str, formula: s
 
 
 def _replicas(step: StepSums) -> Floats:
-    """Null, not 0, where the weights were not recorded at all."""
+    """Return the number of replicas, null without any recorded weights."""
     if step.publications is None:
         return np.full(step.groups.size, np.nan)
     groups, delay = step.publications.groups, step.publications.delay
@@ -92,12 +92,12 @@ PUBLISH_METRICS: Final[tuple[StepMetric, ...]] = (
 
 
 def _with_lag(function: Callable[[Lag], Floats]) -> Callable[[StepSums], Floats]:
-    """Null where nothing at all is known about weight versions."""
+    """Return the values, null without any known weight version."""
     return lambda step: np.full(step.groups.size, np.nan) if step.lag is None else function(step.lag)
 
 
 def _where_countable(function: Callable[[Lag, str], Floats], lag: Lag, unit: str) -> Floats:
-    """Null where a known version cannot be counted: the rest alone would look newer than the step is."""
+    """Return the values, null if a known version is not countable. The countable versions alone would look too new."""
     uncounted = lag.known & (lag.tokens > 0) & np.isnan(getattr(lag, unit))
     return np.where(lag.groups.sum(uncounted) > 0, np.nan, function(lag, unit))
 
@@ -137,7 +137,7 @@ def _sequences(lag: Lag) -> int:
 
 
 def _mean_over(lag: Lag, values: Floats, keep: NDArray[np.bool_]) -> Floats:
-    """Mean of a value per sequence (not row) over those to keep."""
+    """Return the mean of a value over the kept sequences, not rows."""
     _, first = np.unique(lag.sequence, return_index=True)
     alike = np.ones(len(first)) if lag.alike is None else lag.alike[first]
     groups = Groups(lag.groups.index[first], lag.groups.size).where(keep)

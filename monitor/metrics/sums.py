@@ -1,10 +1,9 @@
-"""Sums over groups of sequences: what the value functions of the catalog see.
+"""Sums over groups of sequences, the input of the catalog's value functions.
 
 A group is a step, or a slice of one. All groups are reduced at once, so a value function maps arrays [G] to an array
 [G]; NaN stands for null ("cannot be measured") until the value is written.
 
-Sums are exact until they are rounded once: a step has the same value, in every bit, in whatever order its sequences
-came.
+Sums are exact and rounded once. A step's value is therefore bit-identical for any order of its sequences.
 
 Dimensions: ``_S`` sequences, ``_V`` sequences with a valid token, ``_G`` groups.
 """
@@ -27,7 +26,7 @@ CLAMP: Final = 20.0  # of log-ratios of whole sequences before they are exponent
 
 
 def divide(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
-    """Quotient, NaN where the denominator is not positive."""
+    """Return the quotient, NaN if the denominator is not positive."""
     denominator = np.asarray(denominator, np.float64)
     positive = denominator > 0
     quotient: Floats = np.divide(numerator, denominator, out=np.full(positive.shape, np.nan), where=positive)
@@ -35,7 +34,7 @@ def divide(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
 
 
 def exp_clamped(values: Floats) -> Floats:
-    """``exp(clamp(values, ±20))``."""
+    """Return ``exp(clamp(values, ±20))``."""
     return np.exp(np.clip(values, -CLAMP, CLAMP))
 
 
@@ -47,7 +46,7 @@ class Groups:
     size: int
 
     def sum(self, values_S: ArrayLike) -> Floats:
-        """Sum per group, 0 for an empty one."""
+        """Return the sum per group, 0 for an empty one."""
         values = np.asarray(values_S)
         if values.dtype.kind in "biu":  # whole numbers need no rounding
             return np.bincount(self.index, values, self.size).astype(np.float64)
@@ -58,15 +57,15 @@ class Groups:
         return self.sum(np.ones(len(self.index), np.int64))
 
     def mean(self, values_S: ArrayLike) -> Floats:
-        """Mean per group, NaN for an empty one."""
+        """Return the mean per group, NaN for an empty one."""
         return divide(self.sum(values_S), self.count())
 
     def max(self, values_S: ArrayLike) -> Floats:
-        """Maximum per group, NaN for an empty one."""
+        """Return the maximum per group, NaN for an empty one."""
         return self._finite(self.extreme(np.maximum, values_S, -np.inf))
 
     def min(self, values_S: ArrayLike) -> Floats:
-        """Minimum per group, NaN for an empty one."""
+        """Return the minimum per group, NaN for an empty one."""
         return self._finite(self.extreme(np.minimum, values_S, np.inf))
 
     def where(self, keep_S: NDArray[np.bool_]) -> Groups:
@@ -74,7 +73,7 @@ class Groups:
         return Groups(self.index[keep_S], self.size)
 
     def extreme(self, ufunc: np.ufunc, values_S: ArrayLike, identity: float) -> Floats:
-        """Extreme per group, `identity` for an empty one."""
+        """Return the extreme per group, `identity` for an empty one."""
         result = np.full(self.size, identity)
         ufunc.at(result, self.index, np.asarray(values_S, np.float64))
         result += 0.0  # no −0: which of two zeros is met first must not matter
@@ -94,7 +93,7 @@ class PairSums:
 
     @cached_property
     def tokens(self) -> Statistics:
-        """Token sums, extremes and counts: `COLUMNS` → [G]."""
+        """Token sums, extremes and counts by column (`COLUMNS` → [G])."""
         return {c.name: self._merged(c) for c in COLUMN_SPECS}
 
     def _merged(self, column: Column) -> NDArray[Any]:
@@ -105,12 +104,12 @@ class PairSums:
 
     @cached_property
     def compared(self) -> Floats:
-        """Sequences with statistics of the pair [G]."""
+        """Number of sequences with statistics of the pair [G]."""
         return self._groups.count()
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """Groups with statistics of the pair [G]: without, a count of broken tokens is null and not 0."""
+        """True for groups with statistics of the pair [G]. Other groups have null, not 0, broken tokens."""
         return self.compared > 0
 
     @cached_property
@@ -127,42 +126,41 @@ class PairSums:
         return np.asarray(self._statistics[name])[self._valid].astype(np.float64, copy=False)
 
     def per_token(self, name: str) -> Floats:
-        """Mean of a summed column over each sequence's tokens [V]."""
+        """Return the mean of a summed column over each sequence's tokens [V]."""
         return self.column(name) / self.lengths
 
     @cached_property
     def lengths(self) -> Floats:
-        """Valid tokens of each sequence [V]."""
+        """Number of valid tokens of each sequence [V]."""
         return self.column("n")
 
     @cached_property
     def mean_log_ratio(self) -> Floats:
-        """Mean log-ratio of each sequence [V]: the logarithm of its geometric ρ."""
+        """Mean log-ratio of each sequence [V], the logarithm of its geometric ρ."""
         return self.per_token("sum_d")
 
     @cached_property
     def n(self) -> Floats:
-        """Valid tokens [G]."""
+        """Number of valid tokens [G]."""
         return np.asarray(self.tokens["n"], np.float64)
 
     def token_mean(self, name: str) -> Floats:
-        """Σ over all valid tokens / their number [G]."""
+        """Return the mean over all valid tokens [G]."""
         return divide(self.tokens[name], self.n)
 
     def sequence_mean(self, name: str) -> Floats:
-        """Mean over sequences with a valid token of their means [G]."""
+        """Return the mean over sequences' means, for sequences with a valid token [G]."""
         return self.sequences.mean(self.per_token(name))
 
     def counted(self, *names: str) -> Floats:
-        """Sum of counts [G], NaN where the pair has no statistics."""
+        """Return the sum of counts [G], NaN if the pair has no statistics."""
         total = np.sum([self.tokens[name] for name in names], axis=0, dtype=np.float64)
         return np.where(self.measured, total, np.nan)
 
 
 @dataclass(frozen=True)
 class Lag:
-    """Token-weighted weight lag: one row per weight version that sampled a part of a sequence, or of several that are
-    alike.
+    """Token-weighted weight lag, one row per weight version and sequence, or group of equal sequences.
 
     `versions`, `steps` and `seconds` are the trainer's minus the token's, NaN where unknown.
     """
@@ -181,7 +179,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Publications:
-    """Publications of weights to the engines: one row per version and replica, in seconds, NaN where unknown."""
+    """Durations of weight publications, one row per version and replica, in seconds, NaN if unknown."""
 
     groups: Groups  # of the rows: the step whose result the weights are
     delay: Floats  # until they were in place
@@ -191,7 +189,7 @@ class Publications:
 
 @dataclass(eq=False)
 class StepSums:
-    """Inputs of each group besides log-probabilities; arrays [S] with NaN for null."""
+    """Inputs of each group besides log-probabilities, as arrays [S] with NaN for null."""
 
     groups: Groups
     n_expected: Floats  # tokens under the mask
@@ -215,14 +213,14 @@ class StepSums:
         self.pairs[pair] = PairSums(statistics, groups, self)
 
     def pair(self, name: str) -> PairSums:
-        """Return the sums of a pair, or those of no sequence without statistics."""
+        """Return the sums of a pair, or empty sums without statistics."""
         if name not in self.pairs:
             self.add_pair(name, empty(0), Groups(np.empty(0, np.intp), self.groups.size))
         return self.pairs[name]
 
     @cached_property
     def expected(self) -> Floats:
-        """Tokens under the mask [G], measurable or not."""
+        """Number of tokens under the mask [G], measurable or not."""
         return self.groups.sum(self.n_expected)
 
     @cached_property
@@ -231,12 +229,12 @@ class StepSums:
         return self.reported(self.known_ratio(self.entropy_sum, self.entropy_n), "entropy")
 
     def known_mean(self, values_S: Floats) -> Floats:
-        """Mean over the sequences that have the value [G]."""
+        """Return the mean over the sequences that have the value [G]."""
         given = ~np.isnan(values_S)
         return self.groups.where(given).mean(values_S[given])
 
     def known_ratio(self, numerator_S: Floats, denominator_S: Floats) -> Floats:
-        """Σ numerator / Σ denominator over the sequences that have the numerator [G]."""
+        """Return Σ numerator / Σ denominator over the sequences that have the numerator [G]."""
         given = ~np.isnan(numerator_S)
         groups = self.groups.where(given)
         return divide(groups.sum(numerator_S[given]), groups.sum(denominator_S[given]))
@@ -250,11 +248,11 @@ class StepSums:
         return self.versions.get(name, np.full(len(self.n_expected), np.nan))
 
     def stated(self, name: str) -> Floats:
-        """Return the trainer's statement about the whole step, null where it made none [G]."""
+        """Return the trainer's statement about the whole step, null if missing [G]."""
         return self.reported(np.full(self.groups.size, np.nan), name)
 
     def reported(self, computed: Floats, *names: str) -> Floats:
-        """Return `computed`, or where it is null the first of these scalars that the trainer reported [G]."""
+        """Return `computed`, or if it is null, the first of these scalars that the trainer reported [G]."""
         for name in names:
             if name in self.scalars:
                 computed = np.where(np.isnan(computed), self.scalars[name], computed)

@@ -1,4 +1,4 @@
-"""Metrics and corrections of other frameworks for the same tokens, under their own keys.
+"""Metrics and corrections of other frameworks for the same tokens, under the frameworks' keys.
 
 from logprobe.monitor import peers
 
@@ -31,8 +31,9 @@ _WORDS: Final = {"true": True, "false": False, "none": None, "null": None}
 
 
 class Report(dict[str, float]):
-    """Metrics by the keys of a framework's dashboard; indexing, `in` and `get` also take names without the logger's
-    prefix."""
+    """Metrics by the keys of a framework's dashboard. Indexing, `in` and `get` also accept names without the logger's
+    prefix.
+    """
 
     def __init__(self, metrics: Mapping[str, float], prefixes: tuple[str, ...]) -> None:
         super().__init__(metrics)
@@ -49,7 +50,7 @@ class Report(dict[str, float]):
         return super().__contains__(key) or key in self._full
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the number under a key or its short name, or `default` if there is none."""
+        """Return the number under a key or its short name, or `default` without one."""
         return self[key] if key in self else default  # noqa: SIM401 - this is what `get` is made of
 
 
@@ -72,32 +73,33 @@ def view(
     advantages: Any = None,
     **options: Any,
 ) -> Report:
-    """Return the metrics of a framework for these tokens, by its own formulas, clamps and treatment of empties.
+    """Return the metrics of a framework for these tokens, with its formulas, clamps and treatment of empty sequences.
 
     Args:
         peer: one of `PEERS`.
-        rollout_logprobs: r [batch, time], or a list of 1-D arrays; numpy, torch or lists, in any float type.
+        rollout_logprobs: r [batch, time], or a list of 1-D arrays, as numpy arrays, torch tensors or lists of any float
+            type.
         trainer_logprobs: t, of the same shape.
-        mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
-        current_logprobs: c, of the same shape; what needs it is left out without.
-        reference_logprobs: of the reference policy, of the same shape; what needs it is left out without.
-        advantages: per token, or one per sequence; what needs them is left out without.
-        options: the framework's own settings, by its own names; docs/import-export.md lists them.
+        mask: non-zero for tokens that the policy sampled and trains on, or None for all tokens.
+        current_logprobs: c, of the same shape. Without it, the metrics that need it are omitted.
+        reference_logprobs: log-probs of the reference policy, of the same shape. Without them, the metrics that need
+            them are omitted.
+        advantages: advantages per token, or one per sequence. Without them, the metrics that need them are omitted.
+        options: settings of the framework by its names, as listed in docs/import-export.md.
 
     Returns:
-        Key → value, as the framework logs it: NaN and infinities where it would log those. Empty where it would log
-        nothing.
+        Key → value, as the framework logs it, including NaN and infinities. Empty if the framework would log nothing.
 
     Raises:
-        ConfigurationError: an unknown peer or option, or a value that does not fit.
-        InputError: the arrays do not fit together.
+        ConfigurationError: unknown peer or option, or invalid value.
+        InputError: the arrays have incompatible shapes.
     """
     sides = (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs)
     return Report(_reading(peer, options, sides, mask, advantages).metrics, named(peer).prefixes)
 
 
 def view_of_table(peer: str, tokens: pa.Table, **options: Any) -> Report:
-    """Return the view of a step's raw tokens, as the query `peer_tokens` has them."""
+    """Return the view of a step's raw tokens from the query `peer_tokens`."""
 
     def known(name: str) -> list[Array] | None:
         lists = float_lists(tokens[name])
@@ -125,7 +127,7 @@ def correction(
 ) -> Correction:
     """Return the importance weights and the loss mask that a framework would apply.
 
-    Arguments and errors as of `view`.
+    The arguments and errors are those of `view`.
     """
     sides = (rollout_logprobs, trainer_logprobs, current_logprobs, None)
     reading = _reading(peer, options, sides, mask, advantages)
@@ -134,7 +136,7 @@ def correction(
 
 
 def named(name: str) -> Peer:
-    """Return a peer by name. Raises `ConfigurationError` if there is none of that name."""
+    """Return a peer by name. Raises `ConfigurationError` for an unknown name."""
     if name not in PEERS:
         raise ConfigurationError(f"no peer {name!r}; {instead(name, list(PEERS))}")
     return PEERS[name]
@@ -169,7 +171,7 @@ def _batch(sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> di
 
 
 def options_of(peer: str, texts: Mapping[str, str]) -> dict[str, object]:
-    """Return options that a command line gave as text: as flags, numbers and None where they are meant to be.
+    """Convert options from command-line text to flags, numbers and None.
 
     Raises:
         ConfigurationError: an unknown peer or option, or a value that does not fit.

@@ -1,4 +1,4 @@
-"""Sums and functions that the expressions of `table.yaml` are made of, and their evaluation."""
+"""Sums and functions in the expressions of `table.yaml`, and their evaluation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _K3_LIMIT: Final = 10.0  # where K3 is clamped at all
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums and means as a framework takes them: of each sequence [batch, 1], or of all tokens."""
+    """Sums and means by a framework's definition, of each sequence [batch, 1] or of all tokens."""
 
     mask: Array
     selects: bool  # of a selection; else of a product with the mask, which lets a NaN through (0 · NaN is NaN)
@@ -63,17 +63,17 @@ def _clamp(values: Array) -> Array:
 
 
 def _k3(log_ratio: Array) -> Array:
-    """Return exp(d) − d − 1 as the frameworks write it: unclamped, and cancelling when d is small."""
+    """Return exp(d) − d − 1 in the frameworks' form, unclamped and with cancellation for small d."""
     return np.exp(log_ratio) - log_ratio - 1.0
 
 
 def _clipped(ratio: Array, advantages: Array, low: float, high: float) -> Array:
-    """Return where the PPO minimum takes its clipped branch."""
+    """Return a mask of the tokens where the PPO minimum takes its clipped branch."""
     return np.asarray(-advantages * np.clip(ratio, 1 - low, 1 + high) > -advantages * ratio)
 
 
 def _lower_median(values: Array) -> float:
-    """Return the lower of two middle values, as `torch.median` does, or NaN if any value is."""
+    """Return the lower of two middle values, as `torch.median` does, or NaN if any value is NaN."""
     if not values.size or np.isnan(values).any():
         return NAN
     return float(np.sort(values)[(values.size - 1) // 2])
@@ -104,7 +104,7 @@ _CRITERIA: Final = (
 def _rejection(criteria: str, threshold: Any) -> dict[str, tuple[float | None, float]]:
     """Return verl's bounds of each criterion on its divergence.
 
-    Those of k1 are written as ratios; −d is held against their logarithms.
+    The bounds of k1 are ratios, whose logarithms are compared with −d.
     """
     names = list(dict.fromkeys(part.strip() for part in criteria.split(",") if part.strip()))
     for name in names:
@@ -151,7 +151,7 @@ _FUNCTIONS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Option:
-    """A setting of a framework. Without `choices` a number, or a flag where the default is one."""
+    """Setting of a framework. Without `choices`, the value is a number, or a flag if the default is a flag."""
 
     default: Any
     choices: tuple[Any, ...] = ()
@@ -160,7 +160,7 @@ class Option:
 
     @classmethod
     def of(cls, stated: Any) -> Option:
-        """Return the option that the table states."""
+        """Return the option declared in the table."""
         if isinstance(stated, list):
             return cls(stated[0], tuple(stated))
         if isinstance(stated, dict):
@@ -217,7 +217,7 @@ class Peer:
 
 
 class _Scope(dict[str, Any]):
-    """Names that an expression can use. One that is defined is evaluated when it is first asked for."""
+    """Names for expressions. A defined name is evaluated at its first use."""
 
     def __init__(self, given: Mapping[str, Any], definitions: Mapping[str, tuple[tuple[str, ...], str]]) -> None:
         super().__init__(given, every=self._every)
@@ -257,7 +257,7 @@ class _Scope(dict[str, Any]):
         return _Scope({**self._given, name: value}, self._definitions)
 
     def _every(self, expression: str, name: str, values: Sequence[Any]) -> Array:
-        """Return where an expression holds for each value of a name."""
+        """Return a mask where an expression holds for each value of a name."""
         holds = np.ones(self["mask"].shape, np.bool_)
         for value in values:
             holds &= self._with(name, value).value(expression)

@@ -1,2 +1,3 @@
-"""Proof by experiment: scores recorded tokens again, on a fresh engine and a plain forward pass, and says which side
-deviates."""
+"""Proof by experiment: rescoring of recorded tokens on a fresh engine and a plain forward pass to find the deviating
+side.
+"""

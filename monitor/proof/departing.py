@@ -1,14 +1,14 @@
-"""Decision which side deviates, from the mismatches between scorings. Pure.
+"""Decision on the deviating side, from the mismatches between scorings. Pure.
 
     r ── state ── r′ ── engine ── q(rollout's weights) ── age ── q(trainer's weights) ── trainer ── t
 
-Each gap along this chain belongs to one culprit; those above the noise floor depart, the largest first. An engine's
-state is not what is left when nothing else is known: it is called so where the gap looks like one, or where an
-experiment made the same gap on purpose.
+Each mismatch along this chain belongs to one side. Sides above the noise floor depart, the largest first. An engine's
+state is not the verdict by default. The verdict requires a matching pattern, or an experiment that reproduces the
+mismatch.
 
-A `Pattern` is what a gap looks like: which sequences, which places, which tokens, which sign. A gap that no setting
-accounts for is described by these; and whether an engine's state makes it shows here, too: states spoil some requests,
-or requests from some token on, while a setting or other weights spoil all of them alike.
+A `Pattern` has the affected sequences, places and tokens of a mismatch, and its sign. It describes a mismatch that no
+setting explains. It also indicates an engine's state. States affect some requests, or requests from some token on,
+while a setting or other weights affect all requests alike.
 
 Dimensions: ``_N`` tokens that both scored, ``_S`` sequences.
 """
@@ -70,8 +70,7 @@ _WORDS: Final[Mapping[Departs, str]] = {
 
 
 def above(gap: Gap | None, floor: float) -> bool:
-    """Return whether a gap is more than noise: on average over sequences, or in a few of them that are far beyond the
-    others."""
+    """Return whether a mismatch exceeds noise, on average over sequences or in a few outliers."""
     if gap is None:
         return False
     low = gap.k3 if gap.interval is None else gap.interval[0]
@@ -90,12 +89,12 @@ def decide(
     """Decide which side deviates.
 
     Args:
-        legs: gap of each leg of the chain; None: not measured.
-        whole: between r and t; None: not measured.
+        legs: mismatch of each leg of the chain, or None if not measured.
+        whole: mismatch between r and t, or None if not measured.
         floor: K3 that counts as agreement.
-        state: what the gap between r and a fresh engine looks like; None: not looked at.
-        reproduced: sides whose gap an experiment made on purpose.
-        unsure: what of the engine's settings could not be repeated; None: nothing.
+        state: pattern of the mismatch between r and a fresh engine, or None.
+        reproduced: sides whose mismatch an experiment reproduced.
+        unsure: engine settings that could not be repeated, or None.
     """
     off = sorted((leg for leg in LEGS if above(legs.get(leg), floor)), key=lambda leg: -_size(legs[leg]))
     missing = [leg for leg in LEGS if legs.get(leg) is None and leg != "policy_age"]
@@ -133,8 +132,9 @@ def _quiet(legs: Mapping[Departs, Gap | None], whole: Gap | None, floor: float, 
 
 
 def _foreign(whole: Gap | None, legs: Mapping[Departs, Gap | None], off: Collection[Departs]) -> bool:
-    """Return whether the sample is of something else than what scores it: r and t are much nearer to each other than to
-    their own scorers."""
+    """Return whether the sample does not belong to its scorers. In this case r and t are much closer to each other than
+    to their scorers.
+    """
     if whole is None:
         return False
     if whole.abs_diff_mean == 0 and not whole.broken:  # no two implementations agree in every bit
@@ -146,7 +146,9 @@ def _foreign(whole: Gap | None, legs: Mapping[Departs, Gap | None], off: Collect
 
 
 def _unlike_the_run(whole: Gap | None, legs: Mapping[Departs, Gap | None]) -> bool:
-    """Return whether a fresh engine deviates from all others, r included. It is not the one that sampled then."""
+    """Return whether a fresh engine deviates from all others, including r. It then differs from the engine that
+    sampled.
+    """
     trainer, *fresh = (legs.get(leg) for leg in ("trainer", *_OF_FRESH))
     if whole is None or trainer is None or None in fresh:
         return False
@@ -154,8 +156,7 @@ def _unlike_the_run(whole: Gap | None, legs: Mapping[Departs, Gap | None]) -> bo
 
 
 def _doubt(state: Pattern | None, unsure: str | None) -> str | None:
-    """Return the reason why a gap between r and a fresh engine may be something else than the engine's state, or
-    None."""
+    """Return a reason to doubt that a mismatch between r and a fresh engine comes from the engine's state, or None."""
     if state is None or (state.of_state and unsure is None):
         return None
     if state.sign:
@@ -172,7 +173,7 @@ def _doubt(state: Pattern | None, unsure: str | None) -> str | None:
 
 
 def _unexplained(whole: Gap | None, off: list[Departs], legs: Mapping[Departs, Gap | None], floor: float) -> bool:
-    """Return whether a leg is missing and those that were measured are far too small for the gap."""
+    """Return whether a leg is missing and the measured legs are far too small for the whole mismatch."""
     if (
         whole is None
         or not above(whole, floor)
@@ -190,15 +191,15 @@ def _size(gap: Gap | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Shape of a gap from `a` to `b`.
+    """Shape of a mismatch from `a` to `b`.
 
     Attributes:
-        sequences: that were compared.
-        exact: of these, those that agree although others do not.
-        late: whether those that do not agree do so at the beginning of their response.
-        sign: +1 when nearly all of `b` is above `a`, −1 below, 0 neither.
-        temperature: by which `b` would be `a`, where one side is the other at another temperature.
-        words: what else is seen, for people.
+        sequences: number of compared sequences.
+        exact: number of compared sequences that agree, although others do not.
+        late: true if the other sequences agree at the beginning of their response.
+        sign: +1 if nearly all of `b` is above `a`, −1 if below, else 0.
+        temperature: temperature that maps `b` to `a`, if only the temperature differs.
+        words: further observations for users.
     """
 
     sequences: int
@@ -210,17 +211,17 @@ class Pattern:
 
     @property
     def of_state(self) -> bool:
-        """True if some requests, or the later tokens of requests, are spoiled and others are not."""
+        """True if only some requests, or only the later tokens of requests, are affected."""
         return not self.of_setting and (0 < self.exact < self.sequences or self.late)
 
     @property
     def of_setting(self) -> bool:
-        """True if a sampling param explains it that one of the two scorers was not given."""
+        """True if a sampling param that one of the two scorers lacked explains the mismatch."""
         return self.sign != 0 or self.temperature is not None
 
 
 def pattern(a: Scores, b: Scores, sequences: Sequence[TokenSequence]) -> Pattern | None:
-    """Return the shape of the gap from `a` to `b`, or None if no token was scored by both."""
+    """Return the shape of the mismatch from `a` to `b`, or None without a token scored by both."""
     d_S = differences(a, b)
     kept = [at for at, d in enumerate(d_S) if np.isfinite(d).any()]
     if not kept:
@@ -251,7 +252,7 @@ def _late(d_S: Sequence[Floats]) -> bool:
 
 
 def _tokens(a: Scores, b: Scores, sequences: Sequence[TokenSequence], kept: Sequence[int]) -> Tokens:
-    """Return tokens as the diagnosis reads them: r is `a`, t is `b`; the rest is unknown."""
+    """Return tokens in the format of the diagnosis, with `a` as r, `b` as t and the rest unknown."""
     lengths = [len(sequences[at].response_ids) for at in kept]
     n = sum(lengths)
     prompts = {prompt: code for code, prompt in enumerate(dict.fromkeys(sequences[at].prompt_ids for at in kept))}
@@ -291,7 +292,7 @@ def _words(d_S: Sequence[Floats], prompts: Sequence[int], off_S: NDArray[np.bool
 
 
 def _by_place(d_S: Sequence[Floats], prompt_S: Floats) -> Iterator[str]:
-    """Describe the places in the response, and the first position of prompt and response."""
+    """Describe the affected places in the response and the first affected position of prompt and response."""
     halves = [(np.abs(d[: len(d) // 2]), np.abs(d[len(d) // 2 :])) for d in d_S if len(d) >= _FEWEST]
     if not halves:
         return
@@ -305,7 +306,7 @@ def _by_place(d_S: Sequence[Floats], prompt_S: Floats) -> Iterator[str]:
 
 
 def _by_token(tokens: Tokens) -> Iterator[str]:
-    """Describe the tokens: few ids, unlikely ones, one sign."""
+    """Describe the affected tokens by few ids, low probability and common sign."""
     size = np.abs(tokens.d)
     if len(size) < _FEWEST or not size.sum() > 0:
         return

@@ -1,1 +1,1 @@
-"""Search for the setting that makes the gap, and the arms it measures."""
+"""Search for the setting that causes the mismatch, with its measured arms."""

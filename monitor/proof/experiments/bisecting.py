@@ -1,10 +1,11 @@
-"""`logprobe bisect`: which setting makes the gap, found by changing one at a time.
+"""`logprobe bisect`: search for the settings that cause the mismatch, by changing one at a time.
 
-Each side of the chain that departs is searched by itself: every setting alone, then greedily together until the gap is
-gone, then back from that set, one at a time. What remains is the smallest set that restores parity.
+Each departing side of the chain is searched separately. The search tries every setting alone, then adds settings
+greedily until the mismatch is gone, then removes them one at a time. The result is the smallest set that restores
+parity.
 
-An arm that makes a setting safe and closes the gap proves it. One that makes the reference faulty until it gives what
-was recorded proves nothing by coming closer: its set is named when all but noise is gone, or not at all.
+An arm that makes a setting safe and closes the mismatch proves the cause. An arm that makes the reference faulty proves
+nothing by approaching the recorded values. Its set is named only if all but noise is gone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NOT_RUN: Final = "everything: no arm ran"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An arm that ran: log-probs of `a` and `b`, whose gap it is judged by; or why it did not."""
+    """Result of an arm: the log-probs of `a` and `b`, whose mismatch is judged, or the reason for a failure."""
 
     a: Scores | None = None
     b: Scores | None = None
@@ -42,7 +43,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """One setting of one knob. `measure` of a side interprets `value`."""
+    """One setting of one knob. `value`: input of the side's `measure`."""
 
     knob: Knob
     setting: str
@@ -55,17 +56,17 @@ Measure = Callable[[tuple[Change, ...]], Measured]
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A side with what can be changed on it.
+    """Side of the chain with its possible changes.
 
     Attributes:
-        side: whose gap it is.
-        base: the gap's two scorings as configured.
-        changes: what to try.
-        measure: runs an arm.
-        ruled_out: knobs that need no arm, with why.
-        reproduces: whether an arm is a faulty scoring that may give what was recorded, rather than the recorded side
-            made safe.
-        costs: of the engines as configured.
+        side: searched side.
+        base: the two scorings of the mismatch as configured.
+        changes: changes to try.
+        measure: function that runs an arm.
+        ruled_out: knobs that need no arm, with the reason.
+        reproduces: true if an arm is a faulty scoring that may reproduce the recorded values, false if an arm makes the
+            recorded side safe.
+        costs: costs of the engines as configured.
     """
 
     side: Side
@@ -79,22 +80,22 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A row of the result.
+    """Row of the result.
 
     Attributes:
         knob: name of the setting.
         setting: its value in this arm.
-        side: whose it is.
-        k3: of the gap in this arm; None: not run.
-        removed: share of the side's gap that is gone; None: not run.
-        interval: 95 % of it.
-        tokens_per_s: of the engine in this arm.
-        speed: ratio of it to the engine as configured, with the 95 % interval; None: not measured.
-        kv_tokens: room in its KV cache.
+        side: side of the setting.
+        k3: K3 of the mismatch in this arm, or None if not run.
+        removed: removed share of the side's mismatch, or None if not run.
+        interval: 95 % interval of `removed`.
+        tokens_per_s: speed of the engine in this arm.
+        speed: ratio of this speed to the configured engine's, with the 95 % interval, or None if not measured.
+        kv_tokens: capacity of its KV cache in tokens.
         verdict: see `Verdict`.
-        note: why it was not run, or with which other settings.
-        cause: the diagnosis cause that the knob proves.
-        leaves_open: what the arm does not establish.
+        note: reason for not running the arm, or its further settings.
+        cause: cause of the diagnosis that the knob proves.
+        leaves_open: questions that the arm does not answer.
     """
 
     knob: str
@@ -140,12 +141,12 @@ class Bisection:
 
     @property
     def enough(self) -> float:
-        """K3 of the engine at which nothing has to change: what such a setup is reported to have, or else agreement."""
+        """K3 of the engine that requires no change, the reported level of similar setups or else agreement."""
         return max(self.floor, self.level or 0.0)
 
     @property
     def within(self) -> bool:
-        """True if the engine departs by no more than such a setup is reported to."""
+        """True if the engine departs by at most the reported level of similar setups."""
         engine_gap = self.legs.get("engine")
         return (
             "engine" in self.decision.departs_all
@@ -156,8 +157,7 @@ class Bisection:
 
     @property
     def cheapest(self) -> Arm | None:
-        """The engine's sufficient setting that costs the least speed, or None if there is none or no speed was
-        measured."""
+        """Sufficient setting of the engine with the least loss of speed, or None without one or a measured speed."""
         at_fault = [arm for arm in self.arms if arm.side == "engine" and arm.verdict in _AT_FAULT and arm.speed]
         alone = [
             arm
@@ -167,7 +167,7 @@ class Bisection:
         return None if self.within else max(alone, key=lambda arm: arm.speed[0] if arm.speed else 0.0, default=None)
 
     def document(self) -> dict[str, object]:
-        """Return the JSON-ready form: what ``logprobe bisect --json`` prints and the store keeps."""
+        """Return the JSON-ready form, for ``logprobe bisect --json`` and the store."""
         return {
             "departs": self.decision.departs,
             "departs_all": list(self.decision.departs_all),
@@ -194,13 +194,13 @@ class Bisection:
 
 @dataclass
 class Search:
-    """The search on one side.
+    """Search on one side.
 
     Args:
-        bench: the side.
+        bench: side to search.
         floor: K3 that counts as agreement.
-        out_of_time: returns whether to start no more arms.
-        countdown: called for each arm, except those of single settings, which the owner reports.
+        out_of_time: function that returns true if no further arms may start.
+        countdown: callback for each arm, except arms of single settings, which the owner reports.
     """
 
     bench: Bench
@@ -227,7 +227,7 @@ class Search:
         return arms, names, bool(smallest) and self._parity(smallest)
 
     def left(self, names: Collection[str]) -> tuple[Scores, Scores]:
-        """Return the two scorings whose gap remains after the named settings."""
+        """Return the two scorings whose mismatch remains after the named settings."""
         changes = tuple(change for change in self.bench.changes if change.knob.name in names)
         measured = next((self._kept[key] for key in self._kept if {name for name, _ in key} == {*names}), None)
         if not changes or measured is None or measured.a is None or measured.b is None:
@@ -256,7 +256,7 @@ class Search:
         return replace(judged_arm, speed=ratio, kv_tokens=cost.kv_tokens, leaves_open=still)
 
     def _restores(self, changes: tuple[Change, ...], base: Sums) -> bool:
-        """Return whether all but noise of the side's gap is gone with these changes."""
+        """Return whether these changes remove all but noise of the side's mismatch."""
         measured = self._measure(changes) if changes else Measured()
         of = self._sums(measured)
         if of is None or measured.a is None or measured.b is None:
@@ -264,12 +264,12 @@ class Search:
         return restores(base, of, differences(*self.bench.base), differences(measured.a, measured.b), self.floor)
 
     def _opposed(self, alone: Mapping[Change, Arm]) -> bool:
-        """Return whether a setting and its opposite both seem to do it: then neither does."""
+        """Return whether a setting and its opposite both appear to close the mismatch, so that neither counts."""
         worked = [change for change, arm in alone.items() if arm.verdict in _AT_FAULT]
         return any(_opposite(one, other) for one, other in itertools.combinations(worked, 2))
 
     def _greedy(self, base: Sums) -> tuple[Change, ...]:
-        """Return the settings that each remove a part of the remaining gap, the best first."""
+        """Return the settings that each remove a part of the remaining mismatch, the best first."""
         kept: tuple[Change, ...] = ()
         left = base
         while self._above(left) and not any(change.alone for change in kept):
@@ -284,7 +284,7 @@ class Search:
         return kept
 
     def _back(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Return `changes` without the settings that it does as well without."""
+        """Return `changes` without the dispensable settings."""
         kept = changes
         for change in changes if len(changes) > 1 else ():
             fewer = tuple(other for other in kept if other is not change)
@@ -297,8 +297,9 @@ class Search:
         return kept
 
     def _with_rest(self, change: Change, alone: Arm, smallest: tuple[Change, ...], base: Sums) -> Arm:
-        """Return the arm of a setting; one that only shows once others are fixed gets the share that it removes
-        then."""
+        """Return the arm of a setting. If its effect only shows after other fixes, use the share removed on top of
+        them.
+        """
         if change not in smallest or len(smallest) == 1 or alone.verdict in _AT_FAULT:
             return alone
         others = tuple(other for other in smallest if other is not change)
@@ -313,7 +314,7 @@ class Search:
         return left is not None and not self._above(left)
 
     def _measure(self, changes: tuple[Change, ...]) -> Measured:
-        """Run an arm once; the order of its changes does not matter."""
+        """Run an arm once, regardless of the order of its changes."""
         key = tuple(sorted((change.knob.name, change.setting) for change in changes))
         if key not in self._kept:
             if self.out_of_time():
@@ -330,7 +331,7 @@ class Search:
 
 
 def judged(share: float, interval: tuple[float, float] | None, *, alone: bool) -> Verdict:
-    """Return the verdict on the setting of an arm that ran; `alone`: with it, all but noise of the gap is gone.
+    """Return the verdict on the setting of a completed arm. `alone`: true if the setting alone removes all but noise.
 
     >>> [judged(0.99, (0.9, 1.0), alone=alone) for alone in (True, False)]
     ['this is it', 'contributes']
@@ -343,7 +344,7 @@ def judged(share: float, interval: tuple[float, float] | None, *, alone: bool) -
 
 
 def _opposite(one: Change, other: Change) -> bool:
-    """Return whether the two set one knob to x and −x."""
+    """Return whether the two changes set one knob to x and −x."""
     if one.knob is not other.knob or not (isinstance(one.value, Mapping) and isinstance(other.value, Mapping)):
         return False
     return [*one.value.values()] == [-x if isinstance(x, int | float) else x for x in other.value.values()]
@@ -355,15 +356,16 @@ def _ruled_out(side: Side, knob: Knob, verdict: Verdict, note: str) -> Arm:
 
 
 def _open(knob: Knob, of: Sums, *, reproduces: bool) -> str:
-    """Return the open questions of an arm that ran: it has seen this sample only, and a reproduction has not seen the
-    code that may be at fault."""
+    """Return the open questions of a completed arm. An arm covers only this sample, and a reproduction does not run the
+    suspected code.
+    """
     sequences, longest = int((of.n_S > 0).sum()), int(of.n_S.max())
     others = "other faults with the same log-probs, " if reproduces else ""
     return f"seen on {sequences} sequences of up to {longest} tokens; not tested: {others}{knob.untested}"
 
 
 def _unproven(arm: Arm, smallest: Sequence[Change]) -> Arm:
-    """Return a guilty arm other than those named as unproven: a reproduction closer than the reference."""
+    """Return an unnamed guilty arm as unproven, since a reproduction only came closer than the reference."""
     if arm.verdict not in _AT_FAULT or any((c.knob.name, c.setting) == (arm.knob, arm.setting) for c in smallest):
         return arm
     return replace(arm, verdict="unproven", note="comes closer; what it leaves is more than noise")
@@ -390,18 +392,18 @@ def search_all(
     deadline: float | None = None,
     countdown: Countdown | None = None,
 ) -> Bisection:
-    """Search every side that departs.
+    """Search every departing side.
 
     Args:
         benches: sides that can be searched.
-        legs: gaps of the chain.
-        whole: the gap between r and t.
-        look: what a gap looks like.
-        noise_floor: K3 between two engines with the same configuration; None: not measured.
+        legs: mismatches of the chain.
+        whole: mismatch between r and t.
+        look: function that returns the pattern of a mismatch.
+        noise_floor: K3 between two engines with the same configuration, or None if not measured.
         floor: K3 that counts as agreement.
-        unsure: what of the engine's settings could not be repeated; None: nothing.
-        deadline: on the monotonic clock; arms that have not started by then are not run.
-        countdown: is told of each arm.
+        unsure: engine settings that could not be repeated, or None.
+        deadline: latest start of an arm on the monotonic clock.
+        countdown: callback for each arm.
     """
     floor = max(floor, 2 * (noise_floor or 0.0))
     countdown = countdown or Countdown()
@@ -441,7 +443,7 @@ def search_all(
 
 
 def _in_words(seen: Pattern | None, *, named: bool) -> str:
-    """Describe the gap that no setting accounts for."""
+    """Describe the mismatch that no setting explains."""
     begin = "more than these settings" if named else "not one of these settings"
     words = () if seen is None else seen.words
     return f"{begin}; {'; '.join(words) or 'what is left is alike in all sequences, places and tokens'}"
@@ -453,12 +455,12 @@ def _leg_size(legs: Mapping[Departs, Gap | None], bench: Bench) -> float:
 
 
 def leg(a: Scores, b: Scores, names: tuple[str, str]) -> Gap | None:
-    """Return the gap of one leg."""
+    """Return the mismatch of one leg."""
     return gap(names[0], a, names[1], b)
 
 
 def jumps(layers: Sequence[tuple[str, float]]) -> list[str]:
-    """Return the layers at which the relative error grows by more than rounding does, the first of them first.
+    """Return the layers at which the relative error grows by more than rounding, in order.
 
     >>> jumps([("embedding", 0.0), ("layer 0", 2e-7), ("layer 1", 3e-3), ("layer 2", 4e-3)])
     ['layer 1']

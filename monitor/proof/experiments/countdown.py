@@ -13,11 +13,11 @@ _WIDTH: Final = 20
 
 
 class Countdown:
-    """A line before each arm.
+    """Progress line before each arm.
 
     Args:
-        say: gets the line.
-        clock: monotonic seconds.
+        say: function that receives the line.
+        clock: source of monotonic seconds.
 
     >>> seconds = iter([0.0, 30.0, 30.0, 60.0])
     >>> countdown = Countdown(print, lambda: next(seconds))
@@ -38,12 +38,12 @@ class Countdown:
         self._durations: list[float] = []
 
     def expect(self, arms: int) -> None:
-        """So many more are going to be started."""
+        """Add to the number of expected arms."""
         self._expected += arms
 
     @contextmanager
     def arm(self, words: str) -> Iterator[None]:
-        """Show an arm, from its start to its end."""
+        """Show an arm while it runs."""
         self._begun += 1
         self._expected = max(self._expected, self._begun)
         self._say(f"{self._bar()} {self._begun}/{self._expected}{self._left()}: {words}")

@@ -1,4 +1,4 @@
-"""Measurements of `logprobe bisect` on each side: from knobs to processes that score with them changed."""
+"""Measurements of `logprobe bisect` on each side, by processes that score with changed knobs."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def bisect(
     run: Run = run_scorer,
     countdown: Countdown | None = None,
 ) -> Bisection:
-    """Find the settings that make the gap.
+    """Find the settings that cause the mismatch.
 
     Args:
         sequences: sequences to score.
         setup: checkpoints, engine and trainer.
         knobs: settings to try.
         floor: K3 that counts as agreement.
-        minutes: time after which no arm is started.
-        run: starts a process or returns its kept answer, like `run_scorer`.
-        countdown: called for each arm.
+        minutes: time in minutes after which no arm is started.
+        run: function like `run_scorer` that starts a process or returns a cached answer.
+        countdown: callback for each arm.
 
     Raises:
         ConfigurationError: neither engine nor reference could score anything.
@@ -86,7 +86,7 @@ def bisect(
 
 
 class _Laboratory:
-    """The baselines, measured once, and what an arm changes on each side."""
+    """Baselines, measured once, with the changes of arms on each side."""
 
     def __init__(self, sequences: Sequence[TokenSequence], setup: Setup, run: Run, countdown: Countdown) -> None:
         self._sequences, self._setup, self._run = sequences, setup, run
@@ -115,8 +115,9 @@ class _Laboratory:
                 self.t = self._trainer({}, scorers)
 
     def _eagerly(self) -> Fresh:
-        """Return the baseline engine without compilation, which all arms then do without; the failed one if that does
-        not start either."""
+        """Return the baseline engine without compilation, which then applies to all arms, or the failed one if neither
+        starts.
+        """
         setup = replace(self._setup, overrides={**self._setup.overrides, "enforce_eager": True})
         scorers = Scorers(self._sequences, setup, self._run)
         with self._countdown.arm("baseline: engine, eagerly"):
@@ -129,30 +130,29 @@ class _Laboratory:
         return fresh
 
     def problems(self) -> list[str]:
-        """Return the problems of the baselines; arms have their own."""
+        """Return the problems of the baselines, without those of arms."""
         return list(dict.fromkeys(self._baselines.problems))
 
     def layers(self, side: Literal["engine", "trainer"]) -> tuple[tuple[str, float], ...]:
-        """Return the relative error of a side's hidden states by layer, for the trainer only with its function."""
+        """Return the relative error of a side's hidden states by layer. The trainer's requires its function."""
         with self._countdown.arm(f"hidden states of the {side} by layer"):
             return self._baselines.layers(side)
 
     def unlike(self) -> tuple[str, ...]:
-        """Return the settings of the recorded engine that the baseline does not have."""
+        """Return the settings of the recorded engine that the baseline lacks."""
         return self._setup.unlike(self._baselines.settings)
 
     def level(self) -> float | None:
-        """Return K3 up to which setups like this one are reported, or None if the engine did not start, or none is
-        reported."""
+        """Return the highest reported K3 of similar setups, or None without a started engine or a report."""
         engine, trainer = self._baselines.settings, self._setup.trainer_settings
         return band_of(SetupOfRun((engine,), trainer=trainer)) if engine else None
 
     def _scorers(self) -> Scorers:
-        """Return the scorers of one arm, whose problems are not the baselines'."""
+        """Return the scorers of one arm, with separate problems."""
         return Scorers(self._sequences, self._setup, self._run)
 
     def benches(self, knobs: Sequence[Knob]) -> list[Bench]:
-        """Return the sides, with what can be changed on each."""
+        """Return the sides with their possible changes."""
         return [self._engine_bench(knobs), self._state_bench(knobs), self._trainer_bench(knobs)]
 
     def _engine_bench(self, knobs: Sequence[Knob]) -> Bench:
@@ -184,8 +184,7 @@ class _Laboratory:
         return _measured(fresh.decode, self.q_rollout, fresh)
 
     def _state_bench(self, knobs: Sequence[Knob]) -> Bench:
-        """Return the bench of the states that an engine may have been in: brought about on purpose, with the other
-        checkpoints that there are."""
+        """Return the bench of possible engine states, which the other available checkpoints reproduce."""
         wanted = {knob.name: knob for knob in knobs if knob.side == "engine_state"}
         others = _earlier(self._setup.models, {sequence.rollout_version for sequence in self._sequences})
         changes = [
@@ -205,7 +204,7 @@ class _Laboratory:
         return Bench("engine_state", base, tuple(changes), self._measure_state, tuple(ruled_out), reproduces=True)
 
     def _states(self, others: Sequence[str]) -> Iterator[tuple[str, str, dict[str, object]]]:
-        """Knob, description of its state, and the required model or arguments of `Scorers.replayed`."""
+        """Yield knob, description of its state, and the required model or arguments of `Scorers.replayed`."""
         for version in others:
             yield "weights", f"{version} loaded", {"model": version}
             yield "enable_prefix_caching", f"prompts kept from {version}", {"prefix": version}
@@ -222,8 +221,9 @@ class _Laboratory:
         return _measured(self.r, fresh.decode, fresh)
 
     def _trainer_bench(self, knobs: Sequence[Knob]) -> Bench:
-        """Return the arms of the trainer. With its function, settings are made safe. Without it, the reference is made
-        faulty until it gives t."""
+        """Return the arms of the trainer. With its function, arms make settings safe. Without it, arms make the
+        reference faulty to reproduce t.
+        """
         changes: list[Change] = []
         ruled_out: list[tuple[Knob, Verdict, str]] = []
         for knob in knobs:
@@ -278,8 +278,9 @@ def _measured(a: Scores, b: Scores, fresh: Fresh) -> Measured:
 
 
 def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[TokenSequence]) -> str | None:
-    """Return the reason why a knob needs no arm: the engine has its safe value. None if it has another, or it is
-    unknown."""
+    """Return the reason why a knob needs no arm if the engine has its safe value, or None for another or unknown
+    value.
+    """
     for name in knob.sampling:
         used = {sequence.sampling.get(name, NEUTRAL[name]) for sequence in sequences}
         return f"already {NEUTRAL[name]:g}" if used == {NEUTRAL[name]} else None
@@ -292,7 +293,7 @@ def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[T
 
 
 def _earlier(models: Mapping[str, Path], stated: set[str | None]) -> list[str]:
-    """Return the possible earlier versions of the engine, of more than two only the oldest and the newest.
+    """Return the possible earlier versions of the engine, reduced to the oldest and the newest.
 
     >>> _earlier({str(number): Path() for number in range(12)}, {"9", "10"})
     ['0', '8']
