@@ -1,9 +1,9 @@
-"""The stored statements of ``monitor/sql`` that read, as functions of their source.
+"""Stored read statements of ``monitor/sql``, as functions of their source.
 
     rows = queries.cli_behind(reader, run="qwen-3").to_pylist()
 
-`queries.pyi` has the parameters and the columns of each, so that a typo is a type error. ``python tests/query_stub.py``
-generates it from the SQL.
+`queries.pyi` declares the parameters and columns of each, so that type checkers find typos. ``python
+tests/query_stub.py`` generates it from the SQL.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from logprobe.monitor.store.sql_files import statement
 
 
 class Source(Protocol):
-    """Source that stored statements are read from: a `Reader`, a `Store`, or an object that hands them on."""
+    """Source of stored statements: a `Reader`, a `Store`, or an object that forwards to one."""
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """Return the rows of the stored statement `name`."""
 
 
 class Query:
-    """A stored statement."""
+    """Stored statement."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __call__(self, source: Source, /, *incoming: pa.Table, **params: Any) -> pa.Table:
-        """Return its rows, with `params` for its ``$name`` places. A `Store` can join the table `incoming`. Raises as
-        ``source.read`` does."""
+        """Return the rows, with `params` for the ``$name`` parameters. A `Store` can join the table `incoming`. Raises
+        as ``source.read`` does.
+        """
         return source.read(self.name, *incoming, **params)
 
 

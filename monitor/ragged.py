@@ -21,20 +21,20 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def lengths(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """[S] number of elements of each list; −1 for a null list."""
+    """Return the number of elements of each list [S], −1 for a null list."""
     return np.asarray(pc.fill_null(pc.list_value_length(column), -1), dtype=np.int64)
 
 
 def flat_floats(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[np.float32] | None:
     """Return the elements of all lists [N], NaN for a null element or list, or None if every list is null.
 
-    `lengths_S`: length of each sequence, which every list that is not null has.
+    `lengths_S`: length of each sequence. Every non-null list has this length.
     """
     return _filled(column, lengths_S, np.dtype(np.float32), np.nan)
 
 
 def flat_mask(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[N] elements of all lists; True throughout a null list: no mask means that every token counts."""
+    """Return the elements of all lists [N], True throughout a null list, since without a mask every token counts."""
     mask = _filled(column, lengths_S, np.dtype(np.bool_), fill=True)
     return np.ones(int(lengths_S.sum()), np.bool_) if mask is None else mask
 
@@ -47,7 +47,7 @@ def flat_ids(column: pa.ChunkedArray) -> NDArray[np.int32]:
 def finite_sums(
     values_N: NDArray[np.float32], mask_N: NDArray[np.bool_] | None, offsets_S1: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """[S] sum and number of the finite values of each sequence, under the mask if there is one."""
+    """Return the sum and number of the finite values of each sequence [S], under the mask if given."""
     usable = np.isfinite(values_N)
     if mask_N is not None:
         usable &= mask_N
@@ -70,7 +70,7 @@ def _filled(
 
 
 def floats(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float64]:
-    """Return a column of numbers, or of booleans as 0 and 1, as float64, with NaN for null.
+    """Return a column of numbers or booleans as float64, with NaN for null and booleans as 0 and 1.
 
     >>> floats(pa.array([1, None, 3])).tolist()
     [1.0, nan, 3.0]

@@ -1,7 +1,7 @@
-"""Reading a home: through its service when one runs, straight from the store's file when none does.
+"""Reader of a data directory, through its running service or else directly from the store's file.
 
-The service holds the DuckDB file read-write, and no other process can open it meanwhile; so while a service runs it is
-the only way in. Both ways offer the same read-only `Reader`.
+A running service holds the DuckDB file read-write, so no other process can open it. Both ways offer the same read-only
+`Reader`.
 
     with open_reader(home) as reader:
         table = reader.query("SELECT run, count(*) AS sequences FROM sequences GROUP BY run")
@@ -43,7 +43,7 @@ _INGEST_SECONDS: Final = 3600.0  # a backlog of hours may have gathered while no
 
 
 class Reader(ABC):
-    """Read-only access to one home. May be shared between threads."""
+    """Read-only access to one data directory. May be shared between threads."""
 
     source: str  # "service" | "file"
 
@@ -54,13 +54,13 @@ class Reader(ABC):
         """Return the rows of one read-only statement.
 
         Args:
-            sql: one statement.
-            params: a list for ``?``, a mapping for ``$name``.
-            first: only so many rows, fewer where those are larger than 16 MiB; the schema's metadata has `queries.MORE`
-                when there are others.
-            label: by which `stop` knows it.
+            sql: single read-only statement.
+            params: list for ``?``, or mapping for ``$name``.
+            first: maximum number of rows, reduced to 16 MiB of data. The schema's metadata has `queries.MORE` if rows
+                were omitted.
+            label: label of the query for `stop`.
 
-        Raises `QueryError` when the statement is refused or fails, `ServiceUnavailableError` when the service does not
+        Raises `QueryError` if the statement is refused or fails, and `ServiceUnavailableError` if the service does not
         answer.
         """
 
@@ -70,12 +70,13 @@ class Reader(ABC):
 
     @abstractmethod
     def status(self) -> Status:
-        """Return the service's account of itself: jobs, backlog, unreadable files. Without a service only
-        ``running``."""
+        """Return the status of the service with jobs, backlog and unreadable files, or only ``running`` without a
+        service.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the connection; the reader is of no use afterwards."""
+        """Close the connection. The reader is unusable afterwards."""
 
     def __enter__(self) -> Self:
         return self
@@ -85,17 +86,17 @@ class Reader(ABC):
 
 
 def connect(home: Home | str | PathLike[str]) -> FlightReader:
-    """Return a reader through the running service. Raises `ServiceUnavailableError` when none answers."""
+    """Return a reader through the running service. Raises `ServiceUnavailableError` if none answers."""
     reader = FlightReader(_as_home(home))
     reader.status()
     return reader
 
 
 def open_reader(home: Home | str | PathLike[str]) -> Reader:
-    """Return a reader through the service if one runs, else straight from the store's file.
+    """Return a reader through the running service, or else directly on the store's file.
 
-    Raises `ServiceUnavailableError` when a service holds the home but does not answer, `StoreError` when there is
-    neither a service nor a store.
+    Raises `ServiceUnavailableError` if a service holds the data directory but does not answer, and `StoreError` without
+    a service and a store.
     """
     place = _as_home(home)
     try:
@@ -111,7 +112,7 @@ def _as_home(home: Home | str | PathLike[str]) -> Home:
 
 
 class FlightReader(Reader):
-    """Reads through the service; finds it again after a restart (another port, another token)."""
+    """Reader through the service, which finds the service again after a restart (another port and token)."""
 
     source = "service"
 
@@ -124,38 +125,39 @@ class FlightReader(Reader):
     def query(
         self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
     ) -> pa.Table:
-        """See `Reader.query`."""
+        """Return the rows of a statement; see `Reader.query`."""
         return self.ask(Request(sql=sql, params=params, first=first, label=label))
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """See `Reader.read`."""
+        """Return the rows of a stored query; see `Reader.read`."""
         return self.ask(Request(name=name, params=params))
 
     def status(self) -> Status:
-        """See `Reader.status`."""
+        """Return the status of the service; see `Reader.status`."""
         status: Status = self._act("status", _STATUS_SECONDS)
         return status
 
     def greet(self) -> None:
-        """Raise `ServiceUnavailableError` unless the service answers soon; this costs it nothing."""
+        """Raise `ServiceUnavailableError` unless the service answers soon. The request is cheap for the service."""
         self._call(lambda to: list(to.client.list_actions(to.options(_STATUS_SECONDS))))
 
     def stop(self, label: str) -> bool:
-        """End the queries that run under `label`: a thread that waits for one gets a `QueryError`. Return whether there
-        was one."""
+        """Stop the running queries with `label`. A thread waiting for one gets a `QueryError`. Return whether one was
+        running.
+        """
         return bool(self.act("stop_query", {"label": label})["stopped"])
 
     def ingest(self) -> Ingested:
-        """Have the service ingest the spool now; return its report once that is visible to readers."""
+        """Make the service ingest the spool now. Return its report once readers can see the result."""
         ingested: Ingested = self._act("ingest", _INGEST_SECONDS)
         return ingested
 
     def shutdown(self) -> None:
-        """Ask the service to finish the current batch and stop."""
+        """Request the service to finish the current batch and stop."""
         self._act("shutdown", _STATUS_SECONDS)
 
     def close(self) -> None:
-        """See `Reader.close`."""
+        """Close the connection; see `Reader.close`."""
         with self._lock:
             if self._connection is not None:
                 self._connection.client.close()
@@ -184,9 +186,9 @@ class FlightReader(Reader):
         return self._call(call)
 
     def _call(self, call: Callable[[_Connection], T]) -> T:
-        """Run `call`; once more on a fresh connection when the service is not where, or who, it was.
+        """Run `call`. Retry once on a fresh connection if the service has moved or restarted.
 
-        Everything asked of the service is safe to ask twice.
+        All requests to the service are idempotent.
         """
         connection = self._connect()
         try:
@@ -211,7 +213,7 @@ class FlightReader(Reader):
             return self._connection
 
     def _absent(self) -> str:
-        """Say why no service can be asked."""
+        """Return the reason why no service is reachable."""
         where = self._home.path
         file = self._home.service_file
         if self._home.owner() is not None and file.exists() and not os.access(file, os.R_OK):
@@ -243,7 +245,7 @@ class _Connection:
 
 
 class FileReader(Reader):
-    """Reads the store's file directly. No service may start on the home while it is open."""
+    """Reader of the store's file. An open reader prevents the start of a service on the data directory."""
 
     source = "file"
 
@@ -270,18 +272,18 @@ class FileReader(Reader):
         first: int | None = None,
         label: str | None = None,  # noqa: ARG002
     ) -> pa.Table:
-        """See `Reader.query`. Only Ctrl-C can stop it, whatever its `label`."""
+        """Return the rows of a statement; see `Reader.query`. Only Ctrl-C can stop the query, regardless of `label`."""
         stop, given = Stop(), json.loads(encode(params))
         return self._calls.run(lambda: self._sql.answer(sql, given, first=first, stop=stop), stop.set)
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """See `Reader.read`."""
+        """Return the rows of a stored query; see `Reader.read`."""
         return self._calls.run(lambda: self._store.read(name, **params), self._store.interrupt)
 
     def status(self) -> Status:
-        """See `Reader.status`."""
+        """Return the status without a service; see `Reader.status`."""
         return {"running": False}
 
     def close(self) -> None:
-        """See `Reader.close`."""
+        """Close the file; see `Reader.close`."""
         self._store.close()

@@ -1,12 +1,12 @@
-"""Content of a home as polars frames, for notebooks and scripts.
+"""Content of a data directory as polars frames, for notebooks and scripts.
 
     from logprobe.monitor import reading
 
     reading.steps("my-run", home="/shared/logprobe").select("step", "backend.k3_kl")
     reading.tokens("my-run").filter(pl.col("step") == 120, pl.col("mask")).collect()
 
-Every call reads through the home's service where one runs, else straight from its file (see `logprobe.monitor.reader`),
-and closes the connection before it returns. Columns are those of the SQL views of the same name; unknown is null, and
+Every call reads through the running service, or else directly from the file (see `logprobe.monitor.reader`). The call
+closes its connection before it returns. The columns are those of the SQL views of the same name. Unknown is null, and
 NaN is a recorded value.
 """
 
@@ -43,8 +43,7 @@ def runs(*, home: Where = None) -> pl.DataFrame:
     Args:
         home: data directory, by default ``LOGPROBE_HOME``.
 
-    Raises `StoreError` if nothing is stored there, and `ServiceUnavailableError` if a service holds it and does not
-    answer.
+    Raises `StoreError` for an empty data directory, and `ServiceUnavailableError` if its service does not answer.
     """
     with _open(home) as reader:
         return _frame(reader.query("SELECT * FROM runs ORDER BY last_time DESC NULLS LAST, run"))
@@ -53,7 +52,7 @@ def runs(*, home: Where = None) -> pl.DataFrame:
 def steps(run: str, *, home: Where = None) -> pl.DataFrame:
     """Return one row per optimizer step of the view ``steps``, in order, with a column per metric and per scalar.
 
-    A scalar whose name is taken has the column "step.<name>". A NUL in a name is shown as "␀".
+    A scalar with an occupied name has the column "step.<name>". A NUL in a name is shown as "␀".
 
     Raises `StoreError` for an unknown run, and the errors of `runs`.
     """
@@ -72,13 +71,12 @@ def sequences(run: str, *, home: Where = None) -> pl.DataFrame:
 
 
 def tokens(run: str, *, home: Where = None) -> pl.LazyFrame:
-    """One row per raw token, read when collected: the view ``tokens``, in order of steps.
+    """Return one row per raw token of the view ``tokens``, in order of steps, as a lazy frame.
 
-    Only the columns that a query needs leave the store, and only steps that its conditions on ``step`` alone let
-    through. `collect` reads about a million tokens at a time, so ``collect(engine="streaming")`` and ``sink_parquet``
-    need little memory.
+    A query loads only the columns that it needs and the steps that match its conditions on ``step`` alone. `collect`
+    reads about a million tokens at a time, so ``collect(engine="streaming")`` and ``sink_parquet`` need little memory.
 
-    Raises `StoreError` when there is no such run; otherwise as `runs`, at once or when collected.
+    Raises `StoreError` for an unknown run. The errors of `runs` are raised immediately or on `collect`.
     """
     with _open(home) as reader:
         _check(reader, run)
@@ -157,7 +155,7 @@ def _chunks(counted: pl.DataFrame, at_once: int, predicate: pl.Expr | None = Non
 
 
 def _conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
-    """Return the conditions that all have to hold."""
+    """Return the conditions whose conjunction is the predicate."""
     inputs = predicate.meta.pop()
     if len(inputs) == 2:  # noqa: PLR2004
         for left, right in (inputs, inputs[::-1]):
@@ -167,7 +165,7 @@ def _conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
 
 
 def _with(columns: list[str], predicate: pl.Expr | None) -> list[str]:
-    """Return `columns` and those that `predicate` reads."""
+    """Return `columns` with the columns that `predicate` reads."""
     return list(dict.fromkeys([*columns, *([] if predicate is None else predicate.meta.root_names())]))
 
 

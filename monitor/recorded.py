@@ -1,12 +1,12 @@
-"""A run as a folder of Parquet files, read by the demo, tests and notebooks; `sample_data/tools/exporting.py` writes
-them.
+"""Run as a folder of Parquet files, for the demo, tests and notebooks.
 
-    <folder>/RUN.json            the manifest: what was recorded, how, and how much of it
+`sample_data/tools/exporting.py` writes these folders.
+
+    <folder>/RUN.json            manifest: origin, configuration and size of the recording
     <folder>/<kind>.parquet      all rows of a record kind, named and typed by the wire contract, in recorded order
 
-Nothing is rounded, re-ordered within a writer or left out. Columns without a single value are not stored and come back
-as nulls; `writer` stands next to the columns of the contract, because in a segment it is part of the place and not of
-the rows.
+The files contain all rows of each writer, unrounded and in order. Columns without a value are not stored and are read
+as nulls. The column `writer` is added to those of the contract, because a segment has the writer in its path.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ORDER: Final = ("config", "weights", "rollout", "statistics", "training", "step
 
 
 class RecordedRun:
-    """An exported run, read lazily. Raises `ConfigurationError` immediately if `folder` is not one.
+    """Exported run, read lazily. Raises `ConfigurationError` immediately if `folder` is not an exported run.
 
     Attributes:
-        folder: its folder.
-        manifest: the content of ``RUN.json``.
+        folder: folder of the run.
+        manifest: content of ``RUN.json``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,12 +47,12 @@ class RecordedRun:
 
     @property
     def run(self) -> str:
-        """Name of the run when it was recorded."""
+        """Original name of the run."""
         return str(self.manifest["run"])
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Record kinds with rows, in the order in which they are written to a spool."""
+        """Record kinds with rows, in the order for a spool."""
         return tuple(kind for kind in _ORDER if kind in self.manifest["kinds"])
 
     @cached_property
@@ -95,7 +95,7 @@ def shifted(table: pa.Table, by: timedelta) -> pa.Table:
 
 
 def _with_contract_columns(kind: str, stored: pa.Table) -> pa.Table:
-    """Put back, as nulls and in their place, the columns that were not stored."""
+    """Insert the columns that were not stored, as nulls in the order of the contract."""
     for index, field in enumerate(SCHEMAS[kind]):
         if field.name not in stored.column_names:
             stored = stored.add_column(index, field, pa.nulls(stored.num_rows, field.type))
@@ -103,7 +103,7 @@ def _with_contract_columns(kind: str, stored: pa.Table) -> pa.Table:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the content of ``RUN.json``. Raises `ConfigurationError` when `folder` is no exported run."""
+    """Return the content of ``RUN.json``. Raises `ConfigurationError` if `folder` is not an exported run."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(limits.read_text(path, limits.SETTINGS))

@@ -162,7 +162,10 @@ def _torch_samples(path: Path) -> Iterator[Sample]:
 
 
 def _samples_of(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[Sample]]:
-    """Yield the samples of a dump. A training dump lists columns in the first format, and samples in the second."""
+    """Return the function that yields a dump's samples.
+
+    A training dump lists columns in the first format and samples in the second. A rollout dump always lists samples.
+    """
     version = document.get("format_version", 1)
     if version not in _DUMP_FORMATS:
         raise KeyError(f"format_version {version}; this logprobe reads {', '.join(map(str, _DUMP_FORMATS))}")

@@ -46,7 +46,7 @@ def _publication_metrics(name: str, key: str, label: str, words: str, formula: s
 
 
 def _replicas(step: StepSums) -> Floats:
-    """Return the number of replicas, null without any recorded weights."""
+    """Return the number of replicas with a known publish delay, null without any recorded weights."""
     if step.publications is None:
         return np.full(step.groups.size, np.nan)
     groups, delay = step.publications.groups, step.publications.delay

@@ -198,7 +198,7 @@ class Pattern:
         exact: number of compared sequences that agree, although others do not.
         late: true if the other sequences agree at the beginning of their response.
         sign: +1 if nearly all of `b` is above `a`, −1 if below, else 0.
-        temperature: temperature that maps `b` to `a`, if only the temperature differs.
+        temperature: ratio of temperatures between the sides, or None unless only the temperature differs.
         words: further observations for users.
     """
 

@@ -1,8 +1,8 @@
-"""Log-probs by a plain transformers forward pass: the neutral reference q, and the trainer t′ that logprobe ships.
+"""Log-probs of a plain transformers forward pass, for the neutral reference q and the shipped trainer t′.
 
-A function for ``--trainer module:function`` has the signature of `score`: it gets the sequences and the checkpoint, and
-returns one list of log-probs per sequence. Keyword arguments beyond those are settings that `logprobe bisect` may
-change; a function that lacks one is reported as not testable for it.
+A function for ``--trainer module:function`` has the signature of `score`. It takes the sequences and the checkpoint,
+and returns one list of log-probs per sequence. Further keyword arguments are settings that `logprobe bisect` may
+change. A missing one is reported as not testable.
 """
 
 from __future__ import annotations
@@ -33,19 +33,21 @@ def score(
     """Return the log-probs of the response tokens.
 
     Args:
-        sequences: each with `prompt_ids`, `response_ids` and `temperature`.
+        sequences: sequences with `prompt_ids`, `response_ids` and `temperature`.
         model: folder of a Hugging Face checkpoint.
-        dtype: of weights and activations.
-        head_dtype: of the last matrix product; None: as `dtype`.
-        attn_implementation: as transformers names it.
-        temperature: instead of each sequence's own.
-        dropout: probability of attention dropout; above 0 the model is in training mode.
-        shift: how many positions too late the logits are read; 0 is right.
-        mask_shift: how many positions too late the response mask begins: log-probs of neighbouring tokens; 0 is right.
-        packing: all sequences in one row without boundaries, as a trainer does that forgets to reset attention.
+        dtype: type of weights and activations.
+        head_dtype: type of the last matrix product, or None for `dtype`.
+        attn_implementation: attention implementation by its name in transformers.
+        temperature: override of the sequences' temperatures.
+        dropout: probability of attention dropout. Above 0, the model is in training mode.
+        shift: delay of the logits in positions, correct if 0.
+        mask_shift: delay of the response mask in positions, correct if 0. Else the log-probs are those of neighbouring
+            tokens.
+        packing: true to put all sequences into one row without boundaries, like a trainer that fails to reset
+            attention.
 
     Returns:
-        One list per sequence, computed from logits in float32 (float64 when `dtype` is).
+        One list per sequence, computed from logits in float32, or float64 if `dtype` is float64.
     """
     network = _network(model, dtype, attn_implementation, dropout)
     wide = torch.float64 if dtype == "float64" else torch.float32
@@ -67,8 +69,7 @@ def score(
 def sample(
     prompts: Sequence[Sequence[int]], model: Path, tokens: int, dtype: str = "bfloat16", temperature: float = 1.0
 ) -> list[Sampled]:
-    """Return the answers of `tokens` tokens, token by token with a cache, as an engine decodes; each with its
-    log-probs."""
+    """Return answers of `tokens` tokens with their log-probs, decoded token by token with a cache, as in an engine."""
     network = _network(model, dtype, "eager", 0.0)
     answers: list[Sampled] = []
     for prompt in prompts:
@@ -120,8 +121,9 @@ def _logits(network: Any, ids: Sequence[int], head_dtype: str | None) -> Tensor:
 
 
 def _rows(values: Tensor, start: int, length: int) -> Tensor:
-    """`length` positions from `start`; beyond the end the last one is repeated, as a padded batch would have something
-    there."""
+    """Return `length` positions from `start`. Repeat the last position beyond the end, in place of a batch's
+    padding.
+    """
     places = torch.arange(start, start + length, device=values.device).clamp(0, len(values) - 1)
     return values[places]
 

@@ -1,8 +1,8 @@
-"""Gaps between two scorings of the same tokens, with intervals by sequence. Pure.
+"""Mismatch between two scorings of the same tokens, with intervals by sequence. Pure.
 
 Dimensions: ``_S`` sequences. Tokens of a sequence are not independent, so sequences are resampled.
 
-`Cost` has speed and memory of the engine with a setting, relative to the engine as configured.
+`Cost` has the speed and memory of an engine. `speed` compares an arm with the configured engine.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _FOLLOWS: Final = 0.3  # correlation of what is left with what was changed; nois
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Per sequence: `n` tokens that both scored, `k3` and `abs_diff` their sums, `broken` tokens that one of the two
-    lacks."""
+    """Sums per sequence. `n`: tokens scored by both. `k3`, `abs_diff`: sums over these. `broken`: tokens that one
+    scorer lacks.
+    """
 
     n_S: Floats
     k3_S: Floats
@@ -42,24 +43,24 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Distance of `b` from `a`: d = b − a per token.
+    """Mismatch between `a` and `b`, with d = b − a per token.
 
     Attributes:
-        a: name of the scorer that is taken for the sampling policy.
-        b: name of the other.
+        a: name of the scorer in the role of the sampling policy.
+        b: name of the other scorer.
         k3: mean of e^d − d − 1.
         abs_diff_mean: mean of the absolute d.
-        interval: 95 % of `k3`, by sequence; None: too few sequences.
-        tokens: that both scored.
-        broken: share of tokens to which one of the two gives no finite log-prob.
-        p50: of the absolute d; likewise p95 and p99.
-        largest: absolute d.
+        interval: 95 % interval of `k3` by sequence, or None for too few sequences.
+        tokens: number of tokens scored by both.
+        broken: share of tokens without a finite log-prob from one of the two.
+        p50: median of the absolute d. `p95` and `p99` are further quantiles.
+        largest: largest absolute d.
         outside: share of ratios e^d outside [0.9, 1.1].
-        off: tokens whose absolute d is above 1e-3.
-        tail: those of them that are also far beyond what the other tokens have.
-        unequal: tokens whose log-probs differ in a bit of float32.
-        first_unequal: place of the first such token: sequence, token of its response; None: all are equal.
-        sequences_off: places of the sequences that hold tokens of the tail, or of `off` where there is none.
+        off: number of tokens with an absolute d above 1e-3.
+        tail: number of tokens of `off` with an absolute d far above that of the other tokens.
+        unequal: number of tokens whose log-probs differ in a bit of float32.
+        first_unequal: sequence and response position of the first unequal token, or None if all are equal.
+        sequences_off: places of the sequences with tokens of the tail, or of `off` without a tail.
     """
 
     a: str
@@ -88,8 +89,9 @@ class Gap:
 
 
 def sums(a: Scores, b: Scores) -> Sums | None:
-    """Return the sums behind `gap` and `removed`, 0 for sequences that one of the two lacks, or None if no token was
-    scored by both."""
+    """Return the sums for `gap` and `removed`, or None without a token scored by both. Sums of missing sequences are
+    0.
+    """
     rows = [_of_sequence(x, y) for x, y in zip(a, b, strict=True)]
     if not any(row[0] + row[3] for row in rows):
         return None
@@ -106,7 +108,7 @@ def _of_sequence(a: Floats | None, b: Floats | None) -> tuple[float, float, floa
 
 
 def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
-    """Return the gap between two scorings, or None without a token to compare."""
+    """Return the mismatch between two scorings, or None without a token to compare."""
     of = sums(a, b)
     if of is None:
         return None
@@ -141,7 +143,7 @@ def gap(name_a: str, a: Scores, name_b: str, b: Scores) -> Gap | None:
 
 
 def _unequal(a: Scores, b: Scores) -> list[tuple[int, int]]:
-    """Return the places of the tokens that only one side has, or whose log-probs are not the same float32."""
+    """Return the places of tokens that only one side has or whose log-probs differ in float32."""
     return [
         (at, int(token))
         for at, (x, y) in enumerate(zip(a, b, strict=True))
@@ -164,7 +166,7 @@ def differences(a: Scores, b: Scores) -> list[Floats]:
 
 
 def _resampled(x_S: Floats, n_S: Floats) -> tuple[float, float] | None:
-    """95 % interval of Σx/Σn by the bootstrap over sequences, always of the same seed."""
+    """Return the 95 % interval of Σx/Σn by the bootstrap over sequences, with a fixed seed."""
     used = n_S > 0
     if used.sum() < FEWEST:
         return None
@@ -175,11 +177,11 @@ def _resampled(x_S: Floats, n_S: Floats) -> tuple[float, float] | None:
 
 
 def removed(base: Sums, arm: Sums) -> tuple[float, tuple[float, float] | None]:
-    """Share of the K3 of `base` that `arm` no longer has, and its 95 % interval: paired by sequence, Student's t on the
-    ratio.
+    """Return the share of the K3 of `base` that `arm` removes, with its 95 % interval (Student's t, paired by
+    sequence).
 
-    Sequences that one of the two lacks are left out. Broken tokens count as the largest K3 of a clamped token would,
-    lest a gap vanish by tokens that cannot be compared.
+    Sequences missing in one of the two are omitted. Broken tokens count with the largest K3 of a clamped token, so that
+    incomparable tokens cannot hide a mismatch.
     """
     both_S = (arm.n_S + arm.broken_S > 0) & (base.n_S + base.broken_S > 0)
     a_S, b_S = _mean_parts(arm, both_S), _mean_parts(base, both_S)
@@ -196,16 +198,16 @@ def removed(base: Sums, arm: Sums) -> tuple[float, tuple[float, float] | None]:
 
 
 def restores(base: Sums, arm: Sums, base_d: Sequence[Floats], arm_d: Sequence[Floats], floor: float) -> bool:
-    """Return whether a change accounts for a gap: what it leaves is small in K3 and in mean absolute d, and is noise.
+    """Return whether a change explains a mismatch. The residual must be noise and small in K3 and mean absolute d.
 
-    A change that merely resembles the fault halves K3, which a few tokens decide, and leaves a residual that follows
-    from what it changed. Below `floor` nothing can follow.
+    A change that merely resembles the fault can halve K3, which a few tokens dominate. Its residual then depends on the
+    change. Below `floor` this dependence is not tested.
 
     Args:
-        base: of the gap as it is.
-        arm: of the gap with the change.
-        base_d: its d per sequence.
-        arm_d: likewise.
+        base: sums of the original mismatch.
+        arm: sums of the mismatch with the change.
+        base_d: d of `base` per sequence.
+        arm_d: d of `arm` per sequence.
         floor: K3 that counts as agreement.
     """
     both_S = (arm.n_S + arm.broken_S > 0) & (base.n_S + base.broken_S > 0)
@@ -223,7 +225,7 @@ def restores(base: Sums, arm: Sums, base_d: Sequence[Floats], arm_d: Sequence[Fl
 
 
 def _follows(left_N: Floats, change_N: Floats) -> bool:
-    """Return whether the remaining gap depends on the change by more than chance."""
+    """Return whether the remaining mismatch depends significantly on the change."""
     if not (left_N.std() > 0 and change_N.std() > 0):
         return False
     correlation = float(np.corrcoef(left_N, change_N)[0, 1])
@@ -231,15 +233,15 @@ def _follows(left_N: Floats, change_N: Floats) -> bool:
 
 
 def _mean_parts(of: Sums, chosen_S: NDArray[np.bool_]) -> Floats:
-    """Return the chosen sequences' parts of their mean K3, in units that both arms share."""
+    """Return the chosen sequences' parts of their mean K3, in a unit common to both arms."""
     tokens = float((of.n_S + of.broken_S)[chosen_S].sum())
     parts: Floats = (of.k3_S + _CLAMP * of.broken_S)[chosen_S] / max(tokens, 1.0)
     return parts
 
 
 def student(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5); 1 % off at 4 degrees of freedom, less
-    beyond.
+    """Return the 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5). The error is 1 % at 4 degrees of
+    freedom and smaller above.
 
     >>> round(student(10), 2), round(student(30), 2)
     (2.23, 2.04)
@@ -260,7 +262,7 @@ class Cost:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Mean of the rounds, as a rate is averaged: by time."""
+        """Mean rate of the rounds, averaged by time."""
         return statistics.harmonic_mean(self.rates) if self.rates else None
 
 

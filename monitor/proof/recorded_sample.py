@@ -1,4 +1,4 @@
-"""The sample of a recorded run: sequences with a recorded prompt, and the engine's recorded configuration."""
+"""Sample of a recorded run: sequences with a recorded prompt, and the engine's recorded configuration."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _STEERING: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordedSample:
-    """Sequences of a run, and the setup of the engine that sampled them.
+    """Sequences of a run with the setup of the engine that sampled them.
 
     Attributes:
-        sequences: the newest first.
+        sequences: sampled sequences, the newest first.
         overrides: fields of vLLM's `EngineArgs`.
         environment: variables of the engine's process.
-        settings: effective settings, by the names of the recorded summary.
+        settings: effective settings by their names in the recorded summary.
         not_repeated: settings of engine and requests that a fresh engine does not accept.
     """
 
@@ -80,17 +80,17 @@ def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
 def recorded_sample(
     source: Source, run: str, *, versions: Collection[str], most: int, step: int | None = None
 ) -> RecordedSample:
-    """Return the sequences of `run` that can be scored with the checkpoints there are, the newest first.
+    """Return the sequences of `run` that the available checkpoints can score, the newest first.
 
     Args:
         source: the store.
         run: name of the run.
-        versions: weight versions with a checkpoint; "" alone: one checkpoint of a version that is not named.
-        most: sequences wanted.
-        step: whose sequences; None: of all steps.
+        versions: weight versions with a checkpoint, or only "" for one checkpoint without a version.
+        most: maximum number of sequences.
+        step: step of the sequences, or None for all steps.
 
     Raises:
-        ConfigurationError: prompts, or the checkpoint of a version, are missing; says which.
+        ConfigurationError: prompts or the checkpoint of a version are missing. The message names them.
     """
     rows = queries.proof_sequences(source, run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
@@ -107,8 +107,9 @@ def recorded_sample(
 
 
 def _imported(source: Source, run: str, versions: Collection[str], most: int, step: int | None) -> RecordedSample:
-    """Return the sample of the trainer's records alone, which hold the prompts. A version that the file does not name
-    is the step."""
+    """Return the sample of the trainer's records alone, which contain the prompts. The step replaces an unnamed
+    version.
+    """
     rows = queries.proof_imported(source, run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
         raise ConfigurationError(
@@ -126,7 +127,7 @@ def _imported(source: Source, run: str, versions: Collection[str], most: int, st
 
 
 def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
-    """Return a sequence whose mask begins with the response. Tool output within it has no log-prob."""
+    """Return a sequence whose mask begins with the response. Tool output in the response has no log-prob."""
     tokens, mask = row["token_ids"], row["mask"]
     under = np.flatnonzero(mask)
     start, end = int(under[0]), int(under[-1]) + 1
@@ -146,7 +147,7 @@ def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
 
 
 def _under(mask: list[bool], values: list[float] | None, start: int, end: int) -> list[float | None] | None:
-    """Return the log-probs of tokens ``start:end``, None for those that the mask leaves out."""
+    """Return the log-probs of tokens ``start:end``, None for masked ones."""
     if values is None:
         return None
     return [value if flag else None for value, flag in zip(values[start:end], mask[start:end], strict=True)]
@@ -159,7 +160,7 @@ def _has_checkpoints(sequence: TokenSequence, versions: Collection[str]) -> bool
 
 
 def _wanted(run: str, sequences: list[TokenSequence], versions: Collection[str]) -> str:
-    """Return the options to pass instead, by the record."""
+    """Return the error text with the options to pass, according to the record."""
     stated = Counter((sequence.rollout_version, sequence.trainer_version) for sequence in sequences)
     words = ", ".join(
         f"{count} sampled by {sampled or 'an unknown version'} and trained on by {trained or 'an unknown version'}"
@@ -189,7 +190,7 @@ def _sequence(row: Mapping[str, Any], place: str) -> TokenSequence:
 
 
 def _of_trainer(row: Mapping[str, Any]) -> Floats | None:
-    """T of the tokens that the engine sampled."""
+    """Return t of the tokens that the engine sampled."""
     values = _floats(row["trainer_logprobs"])
     if values is None:
         return None
@@ -203,7 +204,7 @@ def _floats(values: Any) -> Floats | None:
 
 
 def _engine(source: Source, run: str, fingerprint: str | None, sample: RecordedSample) -> RecordedSample:
-    """Return the sample, with the engine of its sequences."""
+    """Return the sample with the engine of its sequences."""
     rows = queries.config_documents(source, run=run, kind="engine_config").to_pylist()
     document = next((json.loads(row["document"]) for row in rows if row["fingerprint"] == fingerprint), None)
     if document is None:
@@ -229,8 +230,7 @@ def _engine(source: Source, run: str, fingerprint: str | None, sample: RecordedS
 
 
 def _arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the recorded arguments that can be set again, and the names of those that cannot: a text stands for an
-    object."""
+    """Return the repeatable recorded arguments and the names of the others, which are recorded only as text."""
     ours = {name: value for name, value in given.items() if value is not None and not _AROUND.fullmatch(name)}
     lost = [name for name, value in ours.items() if name.endswith("_config") and isinstance(value, str)]
     never = tuple(name for name in ours if name in _NEVER or name in lost)

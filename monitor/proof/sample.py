@@ -1,4 +1,4 @@
-"""The sequences that are scored again: what was sampled, and what engine and trainer said about it.
+"""Sequences for rescoring, with the sampled tokens and the log-probs of engine and trainer.
 
 A sample file is JSON lines or Parquet, one sequence per row:
 
@@ -6,9 +6,9 @@ A sample file is JSON lines or Parquet, one sequence per row:
     rollout_logprobs, trainer_logprobs      r and t per response token; either may be null
     temperature                             of sampling; default 1.0
     sampling                                other sampling params as an object: top_p, top_k, min_p, presence_penalty, …
-    rollout_version, trainer_version        weight versions that gave r and t; null: the checkpoint that is scored
+    rollout_version, trainer_version        weight versions of r and t, or null for the scored checkpoint
     replica                                 engine that sampled it
-    spans                                   [{"start", "end", "version"}] of one that several versions sampled
+    spans                                   [{"start", "end", "version"}] if several versions sampled it
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _REQUIRED: Final = ("sample_id", "prompt_ids", "response_ids")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Response tokens ``start:end`` were sampled by weights `version`."""
+    """Response tokens ``start:end``, sampled by weights `version`."""
 
     start: int
     end: int
@@ -56,21 +56,21 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TokenSequence:
-    """One prompt and one response.
+    """Prompt with one response.
 
     Attributes:
         sample_id: name of the sequence.
         prompt_ids: token ids of the prompt.
         response_ids: token ids of the response, at least one.
-        rollout: r per response token, NaN where unknown; None: not recorded.
-        trainer: t per response token, NaN where unknown; None: not recorded.
-        temperature: of sampling.
+        rollout: r per response token, NaN if unknown, or None if not recorded.
+        trainer: t per response token, NaN if unknown, or None if not recorded.
+        temperature: sampling temperature.
         sampling: sampling params that differ from `NEUTRAL`.
-        rollout_version: weights that sampled it; None: not stated.
-        trainer_version: weights that gave t; None: not stated.
-        spans: weight versions within the response; empty: one version, or not stated.
-        replica: engine that sampled it; None: not stated.
-        assumed: what decides a log-prob and was not stated: "temperature", "sampling".
+        rollout_version: version of the weights that sampled it, or None if not stated.
+        trainer_version: version of the weights of t, or None if not stated.
+        spans: weight versions within the response, empty for one version or an unstated one.
+        replica: engine that sampled it, or None if not stated.
+        assumed: unstated inputs of a log-prob, "temperature" or "sampling".
     """
 
     sample_id: str
@@ -87,11 +87,11 @@ class TokenSequence:
     assumed: tuple[str, ...] = ()
 
     def versions(self) -> set[str | None]:
-        """Weight versions that sampled it."""
+        """Weight versions that sampled the sequence."""
         return {self.rollout_version, *(span.version for span in self.spans)}
 
     def job(self) -> SequenceJob:
-        """Return the job of a scorer."""
+        """Return the sequence as a part of a scorer's job."""
         return {
             "prompt_ids": list(self.prompt_ids),
             "response_ids": list(self.response_ids),
@@ -102,7 +102,7 @@ class TokenSequence:
 
 
 def digest(sequences: Sequence[TokenSequence]) -> str:
-    """Identity of the scored sequences: ids and sampling params of all, in order."""
+    """Return the digest of the scored sequences, from their ids and sampling params in order."""
     text = json.dumps([sequence.job() for sequence in sequences], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -111,7 +111,8 @@ def read_sample(path: Path) -> tuple[TokenSequence, ...]:
     """Return the sequences of a sample file.
 
     Raises:
-        ConfigurationError: not readable, a column is missing, or a row does not fit together; says which row and why.
+        ConfigurationError: the file is unreadable, a column is missing, or a row is inconsistent. The message names row
+            and reason.
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
@@ -165,8 +166,9 @@ def sequence_of(row: Mapping[str, Any], place: str) -> TokenSequence:
 
 
 def stating(sequences: Sequence[TokenSequence], text: str, place: str) -> tuple[TokenSequence, ...]:
-    """Return the sequences with sampling params, an object's JSON text, where they state none. Raises
-    `ConfigurationError`."""
+    """Return the sequences with default sampling params. `text`: JSON object with the defaults. Raises
+    `ConfigurationError`.
+    """
     try:
         given = json.loads(text)
     except ValueError as error:
@@ -216,8 +218,9 @@ def temperature_of(value: Any, place: str) -> float:
 
 
 def sampling_of(value: Any, place: str) -> dict[str, float]:
-    """Return the sampling params that change a distribution, of an object or its JSON text. Raises
-    `ConfigurationError`."""
+    """Return the sampling params that change a distribution from an object or its JSON text. Raises
+    `ConfigurationError`.
+    """
     try:
         document = json.loads(value) if isinstance(value, str) else value or {}
         given = {name: document.get(name) for name in NEUTRAL}
@@ -232,7 +235,7 @@ def _neutral(name: str, value: float) -> bool:
 
 
 def spans_of(value: Any) -> tuple[Span, ...]:
-    """Weight versions of a response, empty if one of them is unknown."""
+    """Return the weight versions of a response, empty if one of them is unknown."""
     rows = value or []
     if any(row.get("version") is None for row in rows):
         return ()
@@ -244,8 +247,9 @@ def _text(value: Any) -> str | None:
 
 
 def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:
-    """Return the gaps of the sample: what each would allow, or the assumption in its place and its consequence if
-    wrong."""
+    """Return the missing inputs of the sample, each with its use or with the assumption that replaces it and its
+    risk.
+    """
     say = "state it with --sampling"
     absent = [name for name in ("rollout", "trainer") if all(getattr(sequence, name) is None for sequence in sequences)]
     assumed = {name for sequence in sequences for name in sequence.assumed}

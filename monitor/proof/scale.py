@@ -1,4 +1,4 @@
-"""Tell from scored tokens alone whether one side's distribution is the other's at another temperature."""
+"""Estimate of a temperature ratio between two distributions from scored tokens alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEWEST: Final = 200  # tokens of a slope
 
 
 def scale_between(tokens: Tokens) -> float | None:
-    """Return β of t as a power of r, or None if there is no scale, or too few tokens."""
+    """Return β of t as a power of r, or None without a scale or with too few tokens."""
     if len(tokens) < _FEWEST or correlation(tokens.r, tokens.t) < _RELATED:
         return None
     siblings = siblings_of(tokens)
@@ -35,11 +35,11 @@ def scale_between(tokens: Tokens) -> float | None:
 
 
 def _bounded_scale(tokens: Tokens) -> float | None:
-    """Without siblings: one side gives every likely token a higher probability.
+    """Estimate the scale without siblings, if one side gives every likely token a higher probability.
 
-    With p a token's softer probability and q ∝ p^β, β > 1: Σ_j p_j^β ≤ p^β + (1 − p)^β, with equality where one other
-    token has all the rest, hence logit q ≥ β·logit p. Among likely tokens the smallest ratio of logits comes near β;
-    the 2nd percentile keeps single odd tokens out.
+    Let p be a token's softer probability and q ∝ p^β with β > 1. Then Σ_j p_j^β ≤ p^β + (1 − p)^β, with equality if a
+    single other token has the rest. Hence logit q ≥ β·logit p. Among likely tokens the smallest ratio of logits
+    approximates β. The 2nd percentile excludes outliers.
     """
     for soft_N, sharp_N, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
         likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINIER)

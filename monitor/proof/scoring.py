@@ -1,4 +1,4 @@
-"""`logprobe bisect --only-score`: the same tokens, scored by a fresh engine, the reference and the trainer."""
+"""`logprobe bisect --only-score`: rescoring of the same tokens by a fresh engine, the reference and the trainer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Compared = Literal["reference", "trainer", "engine"]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Measurements: log-probs by scorer, gaps, and the side that deviates."""
+    """Measured log-probs by scorer, mismatches, and deviating side."""
 
     scores: Mapping[str, Scores]
     pairs: tuple[Gap, ...]
@@ -50,7 +50,7 @@ class Score:
         return any((pair.a, pair.b, pair.unequal) == ("r", "t", 0) for pair in self.pairs)
 
     def document(self) -> dict[str, object]:
-        """Return the JSON-ready form: what ``logprobe bisect --only-score --json`` prints."""
+        """Return the JSON-ready form, the output of ``logprobe bisect --only-score --json``."""
         return {
             "departs": self.decision.departs,
             "departs_all": list(self.decision.departs_all),
@@ -133,7 +133,7 @@ def score(
 def _off(
     sequences: Sequence[TokenSequence], scores: Mapping[str, Scores], legs: Mapping[Departs, Gap | None]
 ) -> Iterator[dict[str, object]]:
-    """Yield the sequences with a token that is off, with their engine and the K3 of each gap."""
+    """Yield the sequences with a deviating token, with their engine and the K3 of each mismatch."""
     measured = {leg: leg_gap for leg, leg_gap in legs.items() if leg_gap is not None}
     of = {leg: sums(scores[leg_gap.a], scores[leg_gap.b]) for leg, leg_gap in measured.items()}
     for at in sorted({at for leg_gap in measured.values() for at in leg_gap.sequences_off}):
@@ -147,7 +147,9 @@ def _off(
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Log-probs of a fresh engine: by decode kernels, by prefill kernels, and of a few alone in the engine."""
+    """Log-probs of a fresh engine by decode kernels, by prefill kernels, and for a few sequences alone in the
+    engine.
+    """
 
     decode: Scores
     prefill: Scores
@@ -157,7 +159,7 @@ class Fresh:
 
 
 class Scorers:
-    """Starts scorers on the sequences that have a checkpoint, and restores the order of their answers.
+    """Launcher of scorers on the sequences with a checkpoint, which restores the order of their answers.
 
     Args:
         sequences: sequences to score.
@@ -239,7 +241,7 @@ class Scorers:
         return self._fresh(jobs, None)
 
     def _fresh(self, jobs: Sequence[tuple[EngineJob, list[int]]], environment: Mapping[str, str] | None) -> Fresh:
-        """Run engines and put their answers together."""
+        """Run engines and combine their answers."""
         answers: dict[str, list[Floats | None]] = {path: [None] * len(self._sequences) for path in PATHS}
         costs, errors = [], []
         variables = {**self._setup.environment, **(environment or {})}
@@ -258,8 +260,9 @@ class Scorers:
         return Fresh(decode, prefill, alone, _cost(costs), errors[0] if errors else None)
 
     def require(self, *scores: Scores) -> None:
-        """Raise `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can
-        load."""
+        """Raise `ConfigurationError` if neither engine nor reference scored a sequence, as for a checkpoint that
+        neither can load.
+        """
         if all(values is None for side in scores for values in side):
             raise ConfigurationError(f"nothing could be scored: {'; '.join(self.problems)}")
 
@@ -269,7 +272,7 @@ class Scorers:
                 self.speed[name] = answer[key]
 
     def reference(self, version: Callable[[TokenSequence], str | None], **settings: Any) -> Scores:
-        """Q of every sequence, with the weights that `version` names."""
+        """Return q of every sequence, with the weights that `version` names."""
         return self.forward(REFERENCE, {"dtype": self._setup.dtype, **settings}, version)
 
     def forward(
@@ -281,12 +284,12 @@ class Scorers:
         at_once: int | None = None,
         repeat: int = 0,
     ) -> Scores:
-        """Return the log-probs by a function like the trainer's.
+        """Return the log-probs of a function like the trainer's.
 
         Args:
             function: ``module:function``.
-            settings: its keyword arguments.
-            version: returns the weight version of a sequence.
+            settings: keyword arguments of the function.
+            version: function that returns the weight version of a sequence.
             at_once: sequences per call, 1 for a few only, or None for all.
             repeat: number of an otherwise equal call.
         """
@@ -397,7 +400,7 @@ def _merged(configured: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def _cost(answers: Sequence[Mapping[str, Any]]) -> Cost:
-    """Return the cost over the engines of several checkpoints; rounds are averaged in their order."""
+    """Return the cost over the engines of several checkpoints. Rounds are averaged by their order."""
     rounds = zip(*(answer.get("rates", ()) for answer in answers), strict=False)
     first = answers[0] if answers else {}
     rates = tuple(float(np.mean(rates)) for rates in rounds)
@@ -405,7 +408,7 @@ def _cost(answers: Sequence[Mapping[str, Any]]) -> Cost:
 
 
 def _place(function: str) -> dict[str, object]:
-    """Return the folder of a trainer's function and the state of its file: an edited one is scored again."""
+    """Return the folder of a trainer's function and the state of its file. An edited file is scored again."""
     module = Path(*function.partition(":")[0].split(".")).with_suffix(".py")
     stat = module.stat() if module.is_file() else None
     return {"folder": str(Path.cwd()), "source": None if stat is None else [stat.st_size, stat.st_mtime_ns]}
@@ -463,7 +466,7 @@ def _missing(scores: Mapping[str, Scores], setup: Setup) -> list[str]:
 
 
 def _mean(values: Scores | None) -> float | None:
-    """Mean log-prob over all tokens that have one."""
+    """Return the mean log-prob over all tokens with a log-prob."""
     arrays = [array[np.isfinite(array)] for array in values or () if array is not None]
     flat = np.concatenate(arrays) if arrays else np.empty(0)
     return float(flat.mean()) if len(flat) else None

@@ -25,17 +25,16 @@ class Setup:
     """Inputs of a repeated scoring.
 
     Attributes:
-        models: checkpoints by weight version; under "" the one for sequences that name no version.
-        arguments: of the engine, as `vllm serve` takes them.
-        overrides: fields of vLLM's `EngineArgs` on top of them.
+        models: checkpoints by weight version, with "" for sequences without a version.
+        arguments: arguments of the engine in the form of `vllm serve`.
+        overrides: fields of vLLM's `EngineArgs` that override `arguments`.
         environment: variables of the engine's process.
-        trainer: ``module:function``; None: t′ is not scored.
-        trainer_settings: its keyword arguments.
-        dtype: of the reference, "float32" or "float64".
-        seconds: limit of each scorer's process.
-        recorded: settings that the engine which sampled ran with, by the names that engines report; empty: not
-            recorded.
-        not_repeated: settings of it that a fresh engine cannot be given.
+        trainer: ``module:function``, or None to omit t′.
+        trainer_settings: keyword arguments of the trainer's function.
+        dtype: type of the reference, "float32" or "float64".
+        seconds: time limit of each scorer's process.
+        recorded: settings of the engine that sampled, by the names that engines report, empty if not recorded.
+        not_repeated: recorded settings that a fresh engine does not accept.
     """
 
     models: Mapping[str, Path]
@@ -50,7 +49,7 @@ class Setup:
     not_repeated: tuple[str, ...] = ()
 
     def recorded_as(self, sample: RecordedSample) -> Setup:
-        """Return the setup with the recorded engine. Arguments given by hand take precedence."""
+        """Return the setup with the recorded engine. Explicit arguments take precedence."""
         words = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in self.arguments.split()}
         given = words | {word.removeprefix("no_") for word in words}
         kept, settings = (
@@ -79,7 +78,7 @@ class Setup:
 
 
 def checked(models: Mapping[str, Path]) -> Mapping[str, Path]:
-    """`models`, where each is a checkpoint. Raises `ConfigurationError`."""
+    """Return `models` if each is a checkpoint. Raises `ConfigurationError` otherwise."""
     if not models:
         raise ConfigurationError("no checkpoint: pass --model PATH, or --model VERSION=PATH once per weight version")
     for path in models.values():
@@ -89,7 +88,7 @@ def checked(models: Mapping[str, Path]) -> Mapping[str, Path]:
 
 
 def settings_of(text: str | None) -> dict[str, object]:
-    """Keyword arguments of a trainer's function, as a JSON object. Raises `ConfigurationError`."""
+    """Return the keyword arguments of a trainer's function from a JSON object. Raises `ConfigurationError`."""
     if text is None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Experiments in the store: written by the commands, through the running service or directly."""
+"""Storage of experiments by the commands, through the running service or directly."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def part(store: Store, _: threading.Event) -> Part:
 
 
 def record(home: Home, run: str, kind: str, document: Mapping[str, Any], author: str) -> None:
-    """Store what an experiment found. Raises `ConfigurationError`, `HomeBusyError` or `StoreError`."""
+    """Store the result of an experiment. Raises `ConfigurationError`, `HomeBusyError` or `StoreError`."""
     text = json.dumps(document)
     actions.perform(_ACTIONS, home, RECORD, {"run": run, "kind": kind, "author": author, "document": text})
 
 
 def _record(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """``{"run", "kind": "score" | "bisect", "author", "document": JSON text}``."""
+    """Store an experiment: ``{"run", "kind": "score" | "bisect", "author", "document": JSON text}``."""
     run = actions.run_of(document)
     kind, author, text = (actions.text(document, name) for name in ("kind", "author", "document"))
     if kind not in _KINDS:

@@ -1,1 +1,1 @@
-"""The service process: jobs, Flight endpoint, health."""
+"""Service process with jobs, Flight endpoint and health endpoint."""

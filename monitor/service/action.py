@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something a client may ask the service to do, over its Flight endpoint.
+    """Action that a client may request through the Flight endpoint.
 
-    `run` is called from any thread with the JSON object the client sent, and returns one. Its `LogprobeError`s reach
-    the client. Clients ask again when a connection broke, so doing it twice must be the same as doing it once.
+    Any thread may call `run`, which takes the client's JSON object and returns one. A `LogprobeError` is sent to the
+    client. An action must be idempotent, since clients retry after a broken connection.
     """
 
     words: str

@@ -35,7 +35,7 @@ def perform(
 ) -> Any:
     """Perform one of `actions`, through the service or, without one, as owner of the data directory.
 
-    `seconds`: time limit. Returns the action's answer, in which times from a service are texts.
+    `seconds`: time limit. The result is the action's answer. Times from a service are texts.
 
     Raises `ConfigurationError` for an invalid request, and `HomeBusyError` or `StoreError` if the data directory is
     unavailable.
@@ -51,7 +51,7 @@ def perform(
 
 
 def text(document: Mapping[str, Any], name: str) -> str:
-    """Return a text that an action needs. Raises `ConfigurationError` when it is missing or blank."""
+    """Return a required text of an action. Raises `ConfigurationError` for a missing or blank text."""
     value = document.get(name)
     if not isinstance(value, str) or not value.strip():
         raise ConfigurationError(f"{name!r} is missing")
@@ -59,7 +59,8 @@ def text(document: Mapping[str, Any], name: str) -> str:
 
 
 def run_of(document: Mapping[str, Any]) -> str:
-    """Return the run of an action unchanged, since a name may begin or end with a blank. Raises `ConfigurationError` if
-    it is missing."""
+    """Return the run of an action, including leading and trailing blanks. Raises `ConfigurationError` for a missing
+    run.
+    """
     text(document, "run")
     return str(document["run"])

@@ -1,9 +1,8 @@
-"""Delete runs, as a part of the service: people ask for it, and what is left or stored meanwhile is removed later.
+"""Deletion of runs on users' requests, with later removal of remaining data, as a part of the service.
 
-See `store.tombstone` for the order in which the places are emptied. A run that is being recorded is deleted only by
-force. Whether it is, says the newest thing heard of it anywhere: in the store, in the spool, from nodes that ship. A
-collector that closed has ended; one that did not counts until it has been silent for long. Imports are no collectors:
-theirs is the time of the records.
+See `store.tombstone` for the order of removal. Deleting a run during its recording requires force. The newest sign of
+the run in the store, in the spool or from a shipping node decides. A closed collector has ended. An open one counts
+until it has been silent for long. An import is not a collector and counts by the time of its records.
 """
 
 from __future__ import annotations
@@ -69,27 +68,29 @@ def delete(home: Home, document: Mapping[str, Any]) -> Deleted:
 
 
 def waits(home: Home, run: str) -> bool:
-    """Tell whether segments of a run lie in the spool."""
+    """Return whether segments of a run are in the spool."""
     return any(run_dir(home.path, run).glob("*/*"))
 
 
 def listed(home: Home) -> Tombstones:
-    """Return the tombstones of a home that another process may own. Raises `StoreError`."""
+    """Return the tombstones of a data directory that another process may own. Raises `StoreError`."""
     tombstones = Tombstones(home.path)
     tombstones.load(tidy=False)
     return tombstones
 
 
 class Sweeper:
-    """Finishes deletions that were cut short, and removes what jobs stored of a run while it was deleted."""
+    """Sweeper that completes interrupted deletions and removes rows that jobs stored during a deletion."""
 
     def __init__(self, store: Store) -> None:
-        """Touch nothing."""
+        """Set up the sweeper without touching files."""
         self._store = store
         self._until: dict[str, float] = {}  # run → monotonic time until which jobs may store something of it
 
     def run_once(self) -> dict[str, object]:
-        """Return the number of deleted runs, and in `left` why some of their files remain. Raises `StoreError`."""
+        """Sweep once. Return the number of deleted runs, and in `left` the reason for remaining files. Raises
+        `StoreError`.
+        """
         store = self._store
         runs = [tombstone.run for tombstone in store.archive.tombstones.all()]
         now = store.time.monotonic()
@@ -103,7 +104,7 @@ class Sweeper:
 
 
 def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> Deleted:
-    """``{"run", "author", "force"}``."""
+    """Delete a run: ``{"run", "author", "force"}``."""
     run, author = actions.run_of(document), actions.text(document, "author")
     if run not in store.archive.tombstones:
         if not _is_there(store, run):
@@ -130,7 +131,7 @@ _ACTIONS: Final[actions.Actions] = {DELETE: ("permanently delete a run", _delete
 
 
 def forget(store: Store, run: str) -> dict[str, int]:
-    """Take the rows of a run out of every table; return their numbers by table. Raises `StoreError`."""
+    """Delete the rows of a run from every table. Return their numbers by table. Raises `StoreError`."""
     counts = {}
     tables = [str(name) for name in queries.deletion_tables(store)["table_name"].to_pylist()]
     with store.transaction() as cursor:
@@ -179,7 +180,7 @@ def refuse_recorded(source: queries.Source, home: Home, run: str, now: datetime)
 
 
 def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> str | None:
-    """Return what says that a run is being recorded, in words, or None if nothing does."""
+    """Return the sign that a run is being recorded as text, or None without one."""
     rows: list[Mapping[str, Any]] = [row for row in queries.app_runs(source).to_pylist() if row["run"] == run]
     (row,) = rows or [{"writers": []}]
     since = now - lost_after(row.get("step_seconds"))
@@ -194,21 +195,21 @@ def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """State of one collector: when it was seen last, whether it said that it ended, and whether it records training
-    steps."""
+    """State of one collector: last sighting, closing flag, and flag for training records."""
 
     seen: datetime
     closed: bool
     trains: bool
 
     def with_news(self, other: Sign) -> Sign:
-        """Return what both say."""
+        """Return the combination of both signs."""
         return Sign(max(self.seen, other.seen), self.closed or other.closed, self.trains or other.trains)
 
 
 def _collectors(signs: Mapping[str, Sign], since: datetime) -> list[tuple[datetime, str]]:
-    """Return the collectors that have not closed. Where trainers are known, only they decide: engines are often just
-    killed."""
+    """Return the collectors that have not closed. If trainers are known, engines are ignored, since engines are often
+    killed.
+    """
     own = {name: sign for name, sign in signs.items() if not name.startswith(IMPORTS)}
     deciding = {name: sign for name, sign in own.items() if sign.trains} or own
     present = {name: sign for name, sign in deciding.items() if not sign.closed and sign.seen >= since}
@@ -241,7 +242,7 @@ def _modified(path: Path) -> float:
 
 
 def _is_closed(files: Sequence[Path]) -> bool:
-    """Tell whether the last of a writer's own words are a goodbye."""
+    """Return whether the last record of a writer reports its end."""
     for path in [path for path in files if ".health." in path.name][-_LAST:]:
         with suppress(SegmentError, OSError):
             if "closed" in read_segment(SegmentPath.parse(path)).table["event"].to_pylist():
@@ -250,7 +251,7 @@ def _is_closed(files: Sequence[Path]) -> bool:
 
 
 def _shipped(source: queries.Source, run: str, now: datetime) -> list[tuple[datetime, str]]:
-    """Return the nodes that still have something of the run."""
+    """Return the nodes that still have records of the run."""
     nodes = [row for row in queries.nodes_of(source, run=run, now=now).to_pylist() if row["segments"] != 0]
     recent = [row for row in nodes if now - row["seen_at"] <= lost_after(None)]
     return [(row["seen_at"], f"node {row['node']} had records to send") for row in recent]

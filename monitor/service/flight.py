@@ -1,13 +1,13 @@
-"""The service's Arrow Flight endpoint: read-only queries and a few actions, for one home.
+"""Arrow Flight endpoint of the service: read-only queries and actions for one data directory.
 
     do_get     ticket  {"sql": …, "params": …} or {"name": …, "params": {…}}   → record batches
-                       with "sql": "first" rows only; "label", by which the action "stop_query" knows it
+                       with "sql": at most "first" rows; "label" for the action "stop_query"
     do_action  "status" → one JSON document;  "ingest" → runs an ingest tick now, one JSON document;  "shutdown";
                and the actions of the service's parts, which take a JSON object as their body
 
-Every call carries ``authorization: Bearer <token>``; the token is in the home's ``service.json`` (mode 0600), so every
-user who may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that
-the client raises the same one-line error the server had.
+Every call carries ``authorization: Bearer <token>``. The token is in the data directory's ``service.json`` (mode 0600),
+so every user who can read that file has access. Errors are sent as JSON in Flight's ``extra_info`` with class and
+message. The client raises the same one-line error as the server.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ _ERRORS: Final[dict[str, type[LogprobeError]]] = {
 
 
 class Endpoint(Protocol):
-    """Interface that the server needs from the service. Called from many threads at once."""
+    """Interface of the service for the server. Many threads call it concurrently."""
 
     def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
-        """Return the rows of one client's statement. `gone`: returns whether the client stopped waiting."""
+        """Return the rows of one client's statement. `gone`: function that returns whether the client stopped
+        waiting.
+        """
 
     def stop_query(self, label: str) -> bool:
-        """End the queries of that label; return whether there was one."""
+        """Stop the queries with that label. Return whether one was running."""
 
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
         """Return the rows of one stored query."""
@@ -60,17 +62,17 @@ class Endpoint(Protocol):
         """Return the state of the service."""
 
     def ingest(self) -> Mapping[str, object]:
-        """Ingest now; return the report: `Ingested`."""
+        """Ingest now and return the report `Ingested`."""
 
     def shutdown(self) -> None:
-        """Ask for the end; return at once."""
+        """Request the shutdown and return immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One read in a Flight ticket: either a user's SQL or the name of a stored query.
 
-    For SQL, `first` limits the rows and `label` lets another client stop it.
+    For SQL, `first` limits the rows, and `label` lets another client stop the query.
     """
 
     sql: str | None = None
@@ -80,13 +82,13 @@ class Request:
     label: str | None = None
 
     def ticket(self) -> flight.Ticket:
-        """Return the ticket of the request. Raises `QueryError` when a parameter cannot travel as JSON."""
+        """Return the ticket of the request. Raises `QueryError` for a parameter that JSON cannot represent."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return flight.Ticket(encode({key: value for key, value in fields.items() if value is not None}))
 
     @classmethod
     def from_ticket(cls, ticket: flight.Ticket) -> Request:
-        """Read a request from a ticket. Raises `QueryError` on anything that is not a request."""
+        """Read a request from a ticket. Raises `QueryError` for an invalid ticket."""
         try:
             fields = json.loads(ticket.ticket)
             request = cls(**{name: fields.get(name) for name in cls.__slots__})
@@ -102,7 +104,7 @@ class Request:
 
 
 def _plain(value: Any) -> Any:
-    """Values JSON lacks: times as ISO 8601; numpy scalars as numbers."""
+    """Convert values that JSON lacks: times to ISO 8601 and numpy scalars to numbers."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if callable(getattr(value, "item", None)):
@@ -111,7 +113,7 @@ def _plain(value: Any) -> Any:
 
 
 def encode(document: Any) -> bytes:
-    """JSON bytes. Raises `QueryError` for values that cannot travel."""
+    """Return JSON bytes. Raises `QueryError` for values that JSON cannot represent."""
     try:
         return json.dumps(document, default=_plain).encode()
     except (TypeError, ValueError) as error:
@@ -119,7 +121,7 @@ def encode(document: Any) -> bytes:
 
 
 def finite(document: Any) -> Any:
-    """Return the same document with NaN and infinities as None, since JSON has neither."""
+    """Return the document with None for NaN and infinities, which JSON lacks."""
     if isinstance(document, Mapping):
         return {key: finite(value) for key, value in document.items()}
     if isinstance(document, list | tuple):
@@ -130,7 +132,7 @@ def finite(document: Any) -> Any:
 
 
 def remote_error(error: flight.FlightError) -> LogprobeError:
-    """Return the logprobe error that `error` carries from the server, or one that quotes it."""
+    """Return the logprobe error inside the server's `error`, or one that quotes `error`."""
     try:
         fields = json.loads(error.extra_info)
         return _ERRORS.get(fields["class"], LogprobeError)(fields["message"])
@@ -145,7 +147,7 @@ def refused(error: LogprobeError) -> flight.FlightServerError:
 
 
 class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets no call through without the home's token."""
+    """Middleware that rejects calls without the token of the data directory."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -158,12 +160,12 @@ class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Serves an `Endpoint`. Listens on `port` once created, until `shutdown()`."""
+    """Flight server of an `Endpoint`, which listens on `port` from its creation until `shutdown()`."""
 
     def __init__(
         self, endpoint: Endpoint, *, host: str, port: int, token: str, actions: Mapping[str, Action] | None = None
     ) -> None:
-        """`actions`: besides those that every service has."""
+        """Set up the server. `actions`: actions in addition to those of every service."""
         super().__init__(f"grpc://{host}:{port}", middleware={"authorization": _BearerToken(token)})
         self._endpoint = endpoint
         self._actions = {
@@ -182,7 +184,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return {"stopped": self._endpoint.stop_query(str(asked.get("label")))}
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
-        """Answer a read."""
+        """Answer a read request."""
         try:
             request = Request.from_ticket(ticket)
             if request.sql is not None:
@@ -211,7 +213,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def _body(action: flight.Action) -> Mapping[str, Any]:
-    """Return the JSON object that the client sent along. Raises `QueryError` when it is not one."""
+    """Return the JSON object in the client's request. Raises `QueryError` for anything else."""
     content = action.body.to_pybytes()
     try:
         document = json.loads(content) if content else {}

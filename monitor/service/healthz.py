@@ -1,11 +1,10 @@
 """``/healthz`` and ``/metrics``: an HTTP endpoint for monitoring.
 
-``/healthz`` says whether the jobs still do their work, and whether everything in the spool gets into the store:
+``/healthz`` returns 200 while the jobs make progress and ingest works, and 503 in these cases:
 
-200 when it is so, 503 when a job has got nowhere for longer than its patience (it hangs, or fails again and again),
-when a file in the spool could not be read for that long, when a live run is judged late for more than a minute, and at
-once when the service knows why records cannot arrive. ``/metrics`` is for Prometheus (`scrape`). Both name runs and ask
-for no token: they answer on this machine's own address only.
+a job made no progress for longer than its patience, a file in the spool was unreadable for that long, a live run has
+been judged late for more than a minute, or a known problem keeps records from arriving. ``/metrics`` is for Prometheus
+(`scrape`). Both endpoints name runs and need no token. They listen only on the local address.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _CLIENT_SECONDS: Final = 5.0  # a client that sends nothing holds no thread for 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """State of ingest. None is unknown, or an empty spool.
+    """State of ingest. None means unknown, or an empty spool.
 
     `lag_seconds`: age of the oldest segment in the spool. `stuck_files`: unreadable files and folders there.
     `stuck_seconds`: time since the first of them became unreadable.
@@ -54,13 +53,12 @@ def describe(
     patience: float = PATIENCE,
     problems: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Return whether jobs and ingest are well: ``{"healthy": …, "problems": […], "jobs": {name: {…}}, "ingest": {…}}``.
+    """Return the health of jobs and ingest: ``{"healthy": …, "problems": […], "jobs": {name: {…}}, "ingest": {…}}``.
 
-    A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its
-    patience, in seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not
-    unwell: while a backlog of hours is worked off, it is long. `late`: live runs that are not judged in time; that is
-    unwell when one of them has been late for longer than `LATE_PATIENCE`, `late_seconds` being for how long.
-    `problems`: what keeps records from arriving, each in a sentence that says what to do.
+    A job is healthy if its last progress, or its creation, is at most its patience in seconds ago. Ingest is healthy if
+    no file has been stuck for longer than `patience`. A lag alone is not unhealthy, since a backlog takes time. `late`:
+    live runs that are not judged in time. `late_seconds`: longest delay among them, unhealthy above `LATE_PATIENCE`.
+    `problems`: obstacles to the arrival of records, each in a sentence with the remedy.
     """
     watched = {job.name: _job(job) for job in jobs}
     others = {} if intake is None else {"ingest": _ingest(intake, patience)}
@@ -101,7 +99,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 class HealthServer:
-    """Answers ``GET /healthz`` and ``GET /metrics`` from the moment it is made until `close`."""
+    """HTTP server of ``GET /healthz`` and ``GET /metrics``, from its creation until `close`."""
 
     def __init__(
         self,
@@ -109,9 +107,9 @@ class HealthServer:
         document: Callable[[], Mapping[str, Any]],
         metrics: Callable[[], str] = lambda: "# EOF\n",
     ) -> None:
-        """Listen on this machine's own address. `port`: 0 for any free one.
+        """Listen on the local address. `port`: port number, or 0 for any free port.
 
-        Raises `ConfigurationError` when it cannot be had.
+        Raises `ConfigurationError` for an unavailable port.
         """
         try:
             self._server = _Server((HOST, port), _handler(document, metrics))
@@ -134,7 +132,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Report nothing: a probe that went away before its answer is no news."""
+        """Ignore the error of a probe that disconnected before its answer."""
 
 
 def _handler(document: Callable[[], Mapping[str, Any]], metrics: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
@@ -170,6 +168,6 @@ def _handler(document: Callable[[], Mapping[str, Any]], metrics: Callable[[], st
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            """Log nothing: a probe every few seconds is no news."""
+            """Log nothing, since probes arrive every few seconds."""
 
     return Handler

@@ -1,8 +1,8 @@
-"""Return of freed memory to the operating system: the service's allocators otherwise keep what its busiest moment took.
+"""Return of freed memory to the operating system. The service's allocators otherwise keep their peak memory.
 
-glibc gives every thread its own arena and returns only the top of each; DuckDB's blocks of 256 KiB leave holes below
-it. In a service with dozens of threads most of the resident memory was such holes, and it grew for as long as it was
-observed.
+glibc gives every thread an arena and returns only the top of each. DuckDB's blocks of 256 KiB leave holes below the
+top. In a service with dozens of threads, such holes were most of the resident memory, which grew during the whole
+observation.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _LARGE: Final = 128 << 10  # bytes: DuckDB's blocks get a mapping of their own, 
 def settle() -> None:
     """Configure one allocator with few arenas and separate large blocks. Call it before threads start.
 
-    Arrow's own pools (mimalloc, jemalloc) keep freed memory per thread. The system's can be trimmed. Without glibc only
-    the pool is set.
+    Arrow's pools (mimalloc, jemalloc) keep freed memory per thread, while the system's pool can be trimmed. Without
+    glibc, only the pool is set.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = _libc("mallopt")
@@ -32,7 +32,7 @@ def settle() -> None:
 
 
 def trim() -> None:
-    """Return free memory of all allocators to the operating system; some milliseconds. Safe from any thread."""
+    """Return free memory of all allocators to the operating system within milliseconds. Safe from any thread."""
     pa.default_memory_pool().release_unused()
     malloc_trim = _libc("malloc_trim")
     if malloc_trim is not None:

@@ -1,11 +1,10 @@
-"""The jobs of the service: what runs in the background, how often, and an account of every run.
+"""Background jobs of the service, with their schedules and an account of every run.
 
-One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in its `Account`,
-and the next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed
-ones coalesce.
+A `Job` wraps one piece of work and never raises. An error is counted, logged once and kept in its `Account`. The next
+tick retries. The scheduler is APScheduler's. Late ticks run, and missed ticks coalesce.
 
-A `Part` is what a higher layer, or a larger piece of this one, adds to the service: jobs and actions. The service knows
-nothing of alerts; the process that starts it does, and hands it parts. A part is made once the store is open:
+A `Part` adds the jobs and actions of a higher layer, or of a larger component, to the service. The service does not
+know alerts. The process that starts the service passes its parts. A part is created after the store is opened:
 
     def part(store: Store, stopping: threading.Event) -> Part:
         return Part(jobs=[Job("alerts", 1.0, Evaluator(store, stopping).run_once)])
@@ -70,7 +69,7 @@ class Account:
 
 
 class Job:
-    """A scheduled piece of work. Runs in one thread at a time."""
+    """Scheduled piece of work, which runs in one thread at a time."""
 
     def __init__(
         self,
@@ -84,13 +83,12 @@ class Job:
         rank: Rank = Rank.OTHER,
         follows: bool = False,
     ) -> None:
-        """`work` returns its `Progress`.
+        """Set up the job. `work`: function that returns its `Progress`.
 
-        `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times
-        as long as a run took that no tick starts another, up to `most_rest` seconds: work that costs per run, not per
-        item, then finds more at a time. `rank`: which other jobs rest while it works, see `courtesy`. `follows`: there
-        is news for it when an armed run's growth was judged or the run was diagnosed: it is asked then, and its own
-        pace is for what other runs, time and people bring.
+        `patience`: seconds without a success or a `beat` after which the service is unhealthy. `rest`: pause after a
+        run as a multiple of its duration, at most `most_rest` seconds. A pause makes work with a cost per run process
+        more items per run. `rank`: rank that makes other jobs pause during the work, see `courtesy`. `follows`: true to
+        run after each judgement of an armed run's growth and each diagnosis, in addition to the interval.
         """
         self.name = name
         self.seconds = seconds
@@ -111,8 +109,7 @@ class Job:
         self._seen: set[str] = set()
 
     def run(self, *, wait: bool = False) -> None:
-        """Run once and never raise. While another run is in progress or the job pauses, do nothing, or with `wait`
-        queue one.
+        """Run once and never raise. During another run or a pause, do nothing, or queue a run with `wait`.
 
         A run requested by `ask` during another one follows it.
         """
@@ -152,7 +149,7 @@ class Job:
                 raise
 
     def account(self) -> Account:
-        """Return a snapshot; safe from any thread."""
+        """Return a snapshot of the account. Safe from any thread."""
         return replace(self._account)
 
     def unwell_seconds(self) -> float:
@@ -160,7 +157,7 @@ class Job:
         return time.monotonic() - self._succeeded
 
     def beat(self) -> None:
-        """Note that the work has got somewhere: it is neither stuck nor failing. Work that takes long calls this."""
+        """Record progress of the work. Long-running work calls this to show that it is not stuck."""
         self._advanced = time.monotonic()
 
     def silent_seconds(self) -> float:
@@ -207,14 +204,14 @@ class Job:
 
 
 class Schedule:
-    """Runs jobs, each at its own pace, until stopped.
+    """Schedule that runs each job at its interval until stopped.
 
-    The scheduler goes by the wall clock: one that is set back by an hour would let it sleep for that hour. A thread
-    that goes by the monotonic clock notices, and has all jobs run at once.
+    The scheduler uses the wall clock. A clock that is set back by an hour would delay all jobs by an hour. A thread
+    with the monotonic clock detects this and runs all jobs immediately.
     """
 
     def __init__(self, jobs: Iterable[Job], *, wall_clock: Callable[[], float] = time.time) -> None:
-        """Start nothing yet. `wall_clock`: seconds since any point in time, as the system's clock has them."""
+        """Set up the schedule without starting it. `wall_clock`: system clock in seconds since any epoch."""
         self.missed = 0
         self._wall_clock = wall_clock
         self._stopped = threading.Event()
@@ -238,13 +235,13 @@ class Schedule:
         self._watcher.start()
 
     def soon(self, job: Job) -> None:
-        """Run `job` at once, or again after the run under way; safe from any thread."""
+        """Run `job` immediately, or after its present run. Safe from any thread."""
         job.ask()
         with suppress(JobLookupError):  # the schedule is stopping
             self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC))
 
     def stop(self) -> None:
-        """Start no new runs, and return when those in progress have ended."""
+        """Stop new runs and wait for those in progress."""
         self._stopped.set()
         if self._scheduler.running:
             # While it waits for its jobs the scheduler holds a lock that a job which calls `soon` waits for: so it does
@@ -272,10 +269,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Jobs run at their own pace, each in its own thread; actions are named for the client.
+    """Component of the service with jobs, each in a separate thread, and named actions for clients.
 
-    `armed` says whether it may switch a correction of a run: such a run comes first in every stage. `close` is called
-    once the jobs have ended and before the store is closed, for threads of the part's own.
+    `armed`: function that returns whether the part may switch a correction of a run. Every stage prefers such a run.
+    `close`: called after the jobs end and before the store is closed, to end threads of the part.
     """
 
     jobs: Sequence[Job] = ()

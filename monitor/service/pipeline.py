@@ -1,8 +1,8 @@
-"""Work of the jobs: spool → store with the metrics of steps, then the diagnosis. For the service and for `up --once`.
+"""Work of the jobs for the service and `up --once`: ingest from spool to store, metrics of steps, and diagnosis.
 
-With a backlog ingest goes batch by batch, and what follows does about once per second.
+With a backlog, ingest works batch by batch, and the later stages run about once per second.
 
-What is removed by its age waits for a `SteadyClock`: a wall clock that has just been set may be wrong by years.
+Removal by age waits for a `SteadyClock`, since a newly set wall clock may be wrong by years.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STEP_SECONDS: Final = 60.0  # slewing is slower, and a suspended machine starts
 
 
 class Pipeline:
-    """The work of a store's owner. Each method belongs to one thread at a time; different ones may run side by side."""
+    """Work of a store's owner. One thread at a time may call each method. Different methods may run concurrently."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Pipeline:
         """Set up the pipeline. `stopping`: event that ends work after the current batch. `policy`, `budget`: limits of
         raw tokens and of the store, None for the defaults.
 
-        `paced`: true to limit diagnoses to their share of a core. `armed`: returns whether a correction of a run may be
-        switched.
+        `paced`: true to limit diagnoses to their share of a core. `armed`: function that returns whether a correction
+        of a run may be switched.
         """
         self._store = store
         self._ingester = Ingester(store)
@@ -69,14 +69,14 @@ class Pipeline:
 
     @property
     def delays(self) -> Delays:
-        """Files in the spool that cannot be read now."""
+        """Presently unreadable files in the spool."""
         return self._ingester.delays
 
     def ingest(self, follow_up: Callable[[Ingested], None], beat: Callable[[], None] = lambda: None) -> Ingested:
-        """Work off the spool.
+        """Ingest the spool.
 
-        `follow_up` is handed the report so far: after the last batch that brought something, about once per second
-        before. `beat` is called after every batch. Raises `StoreError`.
+        `follow_up`: called with the present report about once per second and after the last non-empty batch. `beat`:
+        called after every batch. Raises `StoreError`.
         """
         counts: Counter[str] = Counter()
         first = last = IngestReport()
@@ -95,8 +95,7 @@ class Pipeline:
         return _report(counts, first, last)
 
     def profile(self, beat: Callable[[], None] = lambda: None) -> Progress:
-        """Profile the tokens of the steps that were computed since; `beat` is called after every batch. Raises
-        `StoreError`."""
+        """Profile the tokens of newly computed steps. `beat`: called after every batch. Raises `StoreError`."""
         steps = tokens = 0
         problem = None
         while not self._stopping.is_set():
@@ -108,7 +107,7 @@ class Pipeline:
         return _judged({"steps": steps, "tokens": tokens, "problem": problem})
 
     def diagnose(self) -> Progress:
-        """Judge the runs that got new steps. Raises `StoreError` and `QueryError`."""
+        """Judge the runs with new steps. Raises `StoreError` and `QueryError`."""
         return self._diagnosis.run_once()
 
     def retain(self) -> Progress:
@@ -123,8 +122,9 @@ class Pipeline:
 
 
 def _judged(report: Progress) -> Progress:
-    """Mark a report with a problem as incomplete: a run that cannot be worked on is no success of the job, though it
-    holds up no other, see `jobs.INCOMPLETE`."""
+    """Mark a report with a problem as incomplete, see `jobs.INCOMPLETE`. A failing run makes the job unsuccessful
+    without delaying other runs.
+    """
     if report["problem"] is None:
         return {name: value for name, value in report.items() if name != "problem"}
     return {**report, INCOMPLETE: True}
@@ -148,7 +148,9 @@ def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> In
 
 
 def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backlog:
-    """Return the segments waiting in the spool. `known`: returns whether the file at a path was ingested."""
+    """Return the segments waiting in the spool. `known`: function that returns whether the file at a path was
+    ingested.
+    """
     now = home.now()
     content = scan(home, now=now, known=known)
     waiting = content.segments
@@ -164,8 +166,9 @@ def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backl
 
 
 def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
-    """Store which runs have records waiting for too long, for readers of a judgement, and return their number. Raises
-    `StoreError`."""
+    """Store the runs whose records have waited too long, for readers of a judgement. Return their number. Raises
+    `StoreError`.
+    """
     rows = [
         (run, now - timedelta(seconds=oldest), now - timedelta(seconds=waiting["newest_seconds"][run]))
         for run, oldest in waiting["waiting_seconds"].items()
@@ -182,7 +185,9 @@ def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
 
 
 class SteadyClock:
-    """Compares the wall clock with the monotonic one, from its making on. Used by one thread at a time."""
+    """Comparison of the wall clock with the monotonic clock since its creation. Only one thread at a time may use
+    it.
+    """
 
     def __init__(self, time: Time = TIME) -> None:
         self._time = time
@@ -193,7 +198,7 @@ class SteadyClock:
         self._offset = self._time.wall() - self._since
 
     def is_steady(self) -> bool:
-        """Return whether an hour has gone by without a step. Ask more often than that."""
+        """Return whether an hour has passed without a jump of the clock. Call this more than once per hour."""
         step = self._time.wall() - self._time.monotonic() - self._offset
         if abs(step) > _STEP_SECONDS:
             LOGGER.warning("the clock was set by %+.0f s: nothing is removed by its age for the next hour", step)

@@ -1,9 +1,9 @@
-"""``/metrics``: what Prometheus may want to know of a home, as of now.
+"""Endpoint ``/metrics`` for Prometheus, with the present state of a data directory.
 
-Bounded in size: the worst live runs only, a fixed list of metrics, of each the newest computed step. A run that has
-ended, or of which nothing came for hours, is left out; Prometheus then marks its series stale.
+The size is bounded by the worst live runs, a fixed list of metrics, and the newest computed step of each. A run that
+ended, or has been silent for hours, is omitted. Prometheus then marks its series stale.
 
-It is the OpenMetrics 1.0 text format: families of samples, written by prometheus_client.
+The output is in the OpenMetrics 1.0 text format, written by prometheus_client.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-
 
 
 def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
-    """Return the text of one scrape; `stuck`: files in the spool that cannot be read now.
+    """Return the text of one scrape. `stuck`: number of unreadable files in the spool.
 
-    Raises `StoreError` or `QueryError` when the store does not answer.
+    Raises `StoreError` or `QueryError` if the store does not answer.
     """
     live = queries.metrics_runs(store, hours=HOURS).to_pylist()
     judgements = judged.read(store, [run["run"] for run in live], store.time.now())
@@ -65,7 +65,7 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
 
 
 def _of_all(severities: Mapping[Severity, int]) -> list[Family]:
-    """Count all live runs, those without metrics here included."""
+    """Count all live runs, including those without exported metrics."""
     live = Family("logprobe_live_runs", "gauge", f"Live runs; the worst {MOST_RUNS} have metrics here.")
     live.add(sum(severities.values()))
     by = Family("logprobe_live_runs_by_severity", "gauge", "Live runs, by severity.")
@@ -158,7 +158,7 @@ def _of_jobs(jobs: Sequence[Job]) -> list[Family]:
 
 
 class Family(Metric):
-    """One metric, whose samples differ in their labels only. `name` ends in the unit, if there is one."""
+    """Metric whose samples differ only in their labels. `name`: name that ends in the unit, if any."""
 
     def __init__(self, name: str, kind: Literal["gauge", "counter", "stateset"], words: str, unit: str = "") -> None:
         super().__init__(name, words, kind, unit)
@@ -172,7 +172,7 @@ class Family(Metric):
 
 @dataclass(frozen=True, slots=True)
 class _Scrape:
-    """Collector of families, with the interface that prometheus_client asks for."""
+    """Collector of families, with the interface of prometheus_client."""
 
     families: Iterable[Family]
 
@@ -181,16 +181,16 @@ class _Scrape:
 
 
 def states(family: Family, state: str, names: Iterable[str], **labels: str) -> None:
-    """Add a state set: 1 for the state, 0 for the others."""
+    """Add a state set with 1 for the present state and 0 for the others."""
     for name in names:
         family.add(float(name == state), **labels, **{family.name: name})
 
 
 def render(families: Iterable[Family]) -> str:
-    """Return the exposition with its end mark. Families without samples are listed, too."""
+    """Return the exposition with its end mark, including families without samples."""
     return str(generate_latest(_Scrape(families)).decode())  # type: ignore[no-untyped-call]
 
 
 def _plain(text: str) -> str:
-    """Return `text` with ``?`` for lone surrogates, which UTF-8 cannot carry."""
+    """Return `text` with ``?`` for lone surrogates, which UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()

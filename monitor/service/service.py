@@ -1,8 +1,8 @@
-"""The monitor service: owner of one data directory. Runs the jobs and answers reads.
+"""Monitor service, the owner of one data directory, which runs the jobs and answers reads.
 
-`logprobe.app.processes.service` is its process. The service holds the lock for all of its life, publishes its address
-and token in ``service.json``, and stops cleanly on SIGTERM and SIGINT: the current batch is finished, the account of
-the jobs written, the store closed.
+`logprobe.app.processes.service` is its process. The service holds the lock during its lifetime and publishes its
+address and token in ``service.json``. On SIGTERM and SIGINT, the service finishes the current batch, writes the jobs'
+accounts and closes the store.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _REFUSED: Final = {
 
 
 class Service:
-    """The service of one data directory: `run` until `shutdown`. Answers the calls of the Flight endpoint."""
+    """Service of one data directory, and its Flight endpoint. It lasts from `run` to `shutdown`."""
 
     def __init__(
         self,
@@ -90,18 +90,18 @@ class Service:
         prepare: Callable[[Home], None] = lambda _: None,
         patience: float | None = None,
     ) -> None:
-        """Do nothing before `run`.
+        """Set up the service without starting it.
 
         Args:
-            home: to serve.
-            health_port: of ``/healthz``; 0: any free one.
-            policy: of raw tokens; None: the default one.
-            limits: of users' statements; None: the default ones.
-            budget: of the store; None: the default one.
-            parts: what the service does besides ingest, metrics and retention.
-            prepare: called with the home, locked, before its store is opened.
-            patience: seconds after which a job that gets nowhere, or a file that cannot be read, makes ``/healthz`` say
-                503; None: each its own.
+            home: data directory to serve.
+            health_port: port of ``/healthz``, or 0 for any free port.
+            policy: policy of raw tokens, or None for the default.
+            limits: limits of users' statements, or None for the defaults.
+            budget: budget of the store, or None for the default.
+            parts: components besides ingest, metrics and retention.
+            prepare: function called with the locked data directory before its store is opened.
+            patience: seconds without progress of a job or access to a file after which ``/healthz`` returns 503, or
+                None for the individual defaults.
         """
         self._home = home
         self._health_port = health_port
@@ -128,8 +128,9 @@ class Service:
         self._sql: Desk
 
     def run(self) -> None:
-        """Run the service; return after `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` when
-        it cannot start."""
+        """Run the service until `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` if the start
+        fails.
+        """
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
             self._prepare(self._home)
@@ -149,8 +150,7 @@ class Service:
             LOGGER.info("stopping")
 
     def assemble(self, store: Store) -> Sequence[Part]:
-        """Set up the jobs on an open store; return the parts. Start nothing: `run` does, or who drives each job by
-        hand. Raises `ConfigurationError`."""
+        """Set up the jobs on an open store without starting them. Return the parts. Raises `ConfigurationError`."""
         self._store = store
         self._sql = Desk(store, self._limits)
         parts = [make(store, self._stop) for make in self._makers]
@@ -260,7 +260,7 @@ class Service:
         return server
 
     def _beat(self) -> Progress:
-        """Note how far behind the service is: the health job."""
+        """Record the lag of the service, as the health job."""
         waiting = backlog(self._home, self._store.archive.waits)
         self._waiting = (time.monotonic(), waiting)
         now = time.monotonic()
@@ -273,7 +273,7 @@ class Service:
         return {**account, "judged_late": len(late)}
 
     def _late_seconds(self) -> float:
-        """Return the longest time for which a run has been judged late."""
+        """Return the longest delay of a run's judgement in seconds."""
         return max((time.monotonic() - since for _, since in self._late.values()), default=0.0)
 
     def _intake(self) -> healthz.Intake:
@@ -298,7 +298,7 @@ class Service:
         return [f"the disk of {self._home.path} {help_}; records wait in the spool" for help_ in sorted(refusals)]
 
     def shutdown(self) -> None:
-        """Ask for the end and return at once. Safe in signal handlers and from any thread."""
+        """Request the shutdown and return immediately. Safe in signal handlers and from any thread."""
         self._end_asked.put(None)
 
     def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
@@ -317,7 +317,7 @@ class Service:
             self._queries.remove((label, stop))
 
     def stop_query(self, label: str) -> bool:
-        """End the queries of that label; return whether there was one."""
+        """Stop the queries with that label. Return whether one was running."""
         stops = [stop for name, stop in list(self._queries) if name == label]
         for stop in stops:
             stop.set()
@@ -337,8 +337,7 @@ class Service:
         return self.jobs["ingest"].run_now()
 
     def status(self) -> Status:
-        """Return the status of the service: its identity, its start, its jobs, its backlog, and what in the spool
-        cannot be read now."""
+        """Return the status of the service: identity, start, jobs, backlog and unreadable files in the spool."""
         delays = self._pipeline.delays
         return {
             "running": True,
@@ -352,7 +351,7 @@ class Service:
 
 
 class _Stop(threading.Event):
-    """Set by hand, or when the waiting client goes."""
+    """Stop flag, set explicitly or by the disconnection of the waiting client."""
 
     def __init__(self, gone: Callable[[], bool]) -> None:
         super().__init__()
@@ -363,7 +362,7 @@ class _Stop(threading.Event):
 
 
 def _patiently(attempt: Callable[[], T], seconds: float) -> T:
-    """Try `attempt`, again for some seconds while something else holds the home or the store."""
+    """Call `attempt`. Retry for some seconds while another process holds the data directory or the store."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Status documents of the service, as readers get them: in JSON, so that times are texts there."""
+"""Status documents of the service for readers, in JSON with times as texts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, NotRequired, TypedDict
 
 
 class Ingested(TypedDict):
-    """Result of one run of ingest: counts, and the backlog.
+    """Result of one run of ingest, with counts and the backlog.
 
-    `late`: segments of deleted runs. `remaining`: segments. `lag_seconds`: age of the oldest segment when the run
-    began, or None. `stuck`: unreadable files, which are retried. `problems`: files that could not be moved or removed.
+    `late`: number of segments of deleted runs. `remaining`: number of waiting segments. `lag_seconds`: age of the
+    oldest segment when the run began, or None. `stuck`: unreadable files, which are retried. `problems`: files that
+    could not be moved or removed.
     """
 
     segments: int
@@ -75,8 +76,9 @@ class JobAccount(TypedDict):
 
 
 class Status(TypedDict):
-    """The service: who, since what time, its jobs, its backlog, and what cannot be read now. Only `running` where there
-    is none."""
+    """Status of the service: identity, start, jobs, backlog and unreadable files, or only `running` without a
+    service.
+    """
 
     running: bool
     home: NotRequired[str]

@@ -1,16 +1,14 @@
-"""Order of turns: the one place that decides it, for every stage that works run by run.
+"""Order of turns for every stage that works run by run.
 
-A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then
-runs that a user waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they
-rest until something changes. Of equals the one that has waited longest is next; every tenth turn it is, whatever it is,
-so that no run starves. After a turn the runs are looked at again, unless that was within the last second, so that a run
-that became urgent meanwhile waits for one turn and a second at most. Live runs have short turns together, as far as
-their last turns say that they are short: one statement reads what is new of all of them.
+A stage reports its due runs and their priority (`Stage.due`). The order is armed live runs, runs that a user waits for,
+live runs, runs new to the stage, and ended runs. Ended runs have one turn and rest until a change. Among equals, the
+longest waiting run is next. Every tenth turn takes the longest waiting run of all, so that no run starves. After a
+turn, the runs are read again, at most once per second. An urgent run therefore waits for at most one turn and a second.
+Live runs with short last turns share a turn, with one statement for the new data of all.
 
-What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a
-stage is paced, each priority has its share of a core, and a run rests for a multiple of what its last turn cost. A run
-that may not run now is passed over and keeps no other from its turn; neither does one that fails: it rests, is named in
-the report, and is tried again.
+The cost of a turn is processor time of this thread, which does not depend on the load of the machine. In a paced stage,
+each priority has a share of a core, and a run rests for a multiple of its last cost. A resting run is skipped without
+delaying others. A failing run rests, is named in the report, and is retried.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _TICK: Final = 5.0  # seconds after which a tick ends, so that its account is se
 
 
 class Priority(IntEnum):
-    """Urgency of a run's turn; the smaller, the sooner."""
+    """Urgency of a run's turn. A smaller value comes sooner."""
 
     ARMED = 0  # live, and a correction may be switched
     AWAITED = 1  # somebody waits for it
@@ -55,8 +53,9 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Limits of one priority: its share of a core, the pause of a run as a multiple of its last cost, and the number of
-    runs per short turn (None: the stage's)."""
+    """Limits of one priority: share of a core, pause of a run as a multiple of its last cost, and runs per short turn,
+    or None for the stage's number.
+    """
 
     share: float
     rest: float = 0.0
@@ -78,7 +77,7 @@ class Stage(Protocol):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Tables that decide what there is to do, and from which it is done."""
+        """Tables that the stage reads to find and do its work."""
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -88,11 +87,12 @@ class Stage(Protocol):
         """Return the runs that may be due."""
 
     def due(self, row: Row) -> Priority | None:
-        """Return the urgency of the run's turn, or None if there is nothing to do."""
+        """Return the urgency of the run's turn, or None without work."""
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Take one turn of these runs and return counts. Raises a run's error, after which they are tried one
-        by one."""
+        """Take one turn of these runs and return counts. Raises a run's error, after which the runs are retried one by
+        one.
+        """
 
 
 def as_of(runs: pa.Table, now: datetime) -> list[Row]:
@@ -117,7 +117,7 @@ def priority(*, live: bool, armed: bool, awaited: bool = False, first: bool = Fa
 
 
 class Turns:
-    """The turns of one stage. One thread at a time."""
+    """Turns of one stage. Only one thread at a time may use them."""
 
     def __init__(
         self,
@@ -178,8 +178,9 @@ class Turns:
         return {**counts, "waiting": waiting, **self._problem()}
 
     def _next(self, rows: Sequence[Row], had: set[str]) -> tuple[list[tuple[Priority, Row]], int, int]:
-        """Choose the runs of the next turn from `rows`, without those that had one. Return also the numbers of eligible
-        and due runs."""
+        """Choose the runs of the next turn from `rows`, without runs that had one. Also return the numbers of eligible
+        and due runs.
+        """
         left = (row for row in rows if row["run"] not in had)
         due = [(matters, row) for row in left if (matters := self._stage.due(row)) is not None]
         if not had:  # one that is no longer due, as it was deleted, fails no longer
@@ -192,8 +193,9 @@ class Turns:
         return self._together(ready), len(ready), len(due)
 
     def _together(self, ready: Sequence[tuple[Priority, Row]]) -> list[tuple[Priority, Row]]:
-        """Return the first, and those after it with the same priority, as long as their last turns say that it is
-        short."""
+        """Return the first run and the following runs of the same priority, within the expected length of a short
+        turn.
+        """
         if not ready:
             return []
         first, row = ready[0]

@@ -1,1 +1,1 @@
-"""Files of settings: read with limits, mistakes named by file and line."""
+"""Settings files, read with limits and with errors by file and line."""

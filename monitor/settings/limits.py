@@ -1,7 +1,7 @@
-"""Limits of the cost of a file from outside, in one place: no file can set these limits for itself.
+"""Limits on the cost of reading foreign files. A file cannot change its limits.
 
-The user who reads the file can raise one in the environment, by the name that the error says:
-``LOGPROBE_LIMITS="import_unit_mib=128"``, with commas between several; docs/cluster.md lists them all.
+The user who reads the file can raise a limit in the environment by the name in the error, as in
+``LOGPROBE_LIMITS="import_unit_mib=128"``. Commas separate several limits. docs/cluster.md lists all limits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Limit:
         return f"{size:,} {self.unit}".rstrip()
 
     def exceeded(self, what: str) -> ConfigurationError:
-        """Return the error that says `what` is over the limit, which limit, and how to raise it."""
+        """Return the error that names `what`, the exceeded limit and the way to raise it."""
         return ConfigurationError(
             f"{what}; the limit for {self.words} is {self}. If you trust the file, raise it: {VARIABLE}={self.name}=…"
         )
@@ -74,7 +74,7 @@ ALL: Final = (
 
 
 def _raised() -> dict[str, str]:
-    """Return the limits that the environment raises, by name."""
+    """Return the overrides of limits in the environment by name."""
     raised = pairs(os.environ.get(VARIABLE, ""))
     if unknown := raised.keys() - {limit.name for limit in ALL}:
         names = ", ".join(limit.name for limit in ALL)
@@ -83,7 +83,7 @@ def _raised() -> dict[str, str]:
 
 
 def read_text(file: Path, limit: Limit, *, not_for: int = 0) -> str:
-    """Return the text of a regular file. Raises as `read_bytes`, and `UnicodeDecodeError`."""
+    """Return the text of a regular file. Raises the errors of `read_bytes`, and `UnicodeDecodeError`."""
     return read_bytes(file, limit, not_for=not_for).decode("utf-8")
 
 
@@ -102,8 +102,8 @@ def read_bytes(file: Path, limit: Limit, *, not_for: int = 0) -> bytes:
     """Return the content of a regular file.
 
     Raises:
-        ConfigurationError: it is none, it is larger than `limit`, or its mode has one of the bits `not_for`.
-        OSError: it cannot be read.
+        ConfigurationError: the file is not regular, is larger than `limit`, or its mode has one of the bits `not_for`.
+        OSError: the file is unreadable.
     """
     # Opening a FIFO would wait for a writer; a device may have no end.
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as opened:
@@ -119,7 +119,7 @@ def read_bytes(file: Path, limit: Limit, *, not_for: int = 0) -> bytes:
 
 
 def lines(file: BinaryIO) -> Iterator[tuple[bytes, str | None]]:
-    """Yield the lines of a file with their ends. For a line that is too long yield its SHA-256 and the fault."""
+    """Yield the lines of a file with their ends. For a line over the limit, yield its SHA-256 and the fault."""
     most = IMPORT_UNIT.value
     while line := file.readline(most):
         if len(line) < most or line.endswith(b"\n"):

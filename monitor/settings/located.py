@@ -1,4 +1,4 @@
-"""YAML as plain data that remembers where each value stood, for messages that name file and line."""
+"""YAML as plain data with the place of each value, for messages with file and line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEEPEST: Final = 20  # settings need five
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a file, counted from 1."""
+    """Line of a file, counted from 1."""
 
     file: str
     line: int
@@ -28,20 +28,20 @@ class Place:
 
 @dataclass(slots=True)
 class Table:
-    """A YAML mapping: `values` are plain data, `Table`s and `Entries`; `places` say where each key stood."""
+    """YAML mapping. `values`: plain data, `Table`s and `Entries`. `places`: place of each key."""
 
     place: Place
     values: dict[str, object] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
 
     def over(self, base: Table) -> Table:
-        """Return `base` with what this table says instead."""
+        """Return `base` with the values of this table on top."""
         return Table(self.place, {**base.values, **self.values}, {**base.places, **self.places})
 
 
 @dataclass(slots=True)
 class Entries:
-    """A YAML sequence."""
+    """YAML sequence."""
 
     place: Place
     values: list[Any] = field(default_factory=list)
@@ -78,7 +78,7 @@ def parse(text: str, file: str) -> Table:
 
 
 def plain(value: Any) -> Any:
-    """Return the data alone."""
+    """Return the data without places."""
     if isinstance(value, Table):
         return {key: plain(item) for key, item in value.values.items()}
     if isinstance(value, Entries):
@@ -96,7 +96,7 @@ def place_of(value: Any, path: Iterable[Any]) -> Place:
 
 
 def keys_on(value: Any, path: Sequence[Any]) -> Iterator[Any]:
-    """Yield the keys of `path` that the data has, and the last one, which it may lack."""
+    """Yield the existing keys of `path` and the last one, which may be missing."""
     for i, key in enumerate(path):
         if _has(value, key):
             yield key
@@ -150,5 +150,5 @@ def items(table: Table, key: str) -> list[Table]:
 
 
 def empty(file: str) -> Table:
-    """Return the table of a file that is not there."""
+    """Return the table of a missing file."""
     return Table(Place(file, 1))

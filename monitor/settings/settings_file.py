@@ -1,5 +1,4 @@
-"""The settings of a home: the sections of its ``logprobe.yaml``, each read where it is used. A mistake is named with
-file and line."""
+"""Settings of a data directory, the sections of its ``logprobe.yaml``. Errors name file and line."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ Section: TypeAlias = Table | Entries
 
 
 class Settings(BaseModel):
-    """One mapping of a section. An unknown key is an error that suggests a known one."""
+    """Mapping of a section. An unknown key is an error that suggests a known one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +36,7 @@ class Settings(BaseModel):
 
 
 def section(home: Path, name: str) -> Section | None:
-    """Return a section with its places: None without one, an empty table where it says nothing.
+    """Return a section with its places, None for a missing section, or an empty table for an empty one.
 
     Raises `ConfigurationError` with file and line.
     """
@@ -47,8 +46,7 @@ def section(home: Path, name: str) -> Section | None:
 
 
 def read(home: Path, name: str, kind: TypeAdapter[T], default: T) -> T:
-    """Return a section as `kind` has it; `default` where it says nothing. Raises `ConfigurationError` with file and
-    line."""
+    """Return a section as `kind`, or `default` for an empty one. Raises `ConfigurationError` with file and line."""
     value = section(home, name)
     return default if is_empty(value) else checked(value, name, kind)
 
@@ -56,7 +54,7 @@ def read(home: Path, name: str, kind: TypeAdapter[T], default: T) -> T:
 def checked(value: Any, name: str, kind: TypeAdapter[T], where: str = "") -> T:
     """Return the declaration of a section called `name`. Raises `ConfigurationError` with every mistake and its place.
 
-    `value`: with its places, or plain data, whose place is `where`.
+    `value`: data with places, or plain data at the place `where`.
     """
     try:
         return kind.validate_python(located.plain(value))
@@ -66,7 +64,7 @@ def checked(value: Any, name: str, kind: TypeAdapter[T], where: str = "") -> T:
 
 
 def is_empty(value: Section | None) -> bool:
-    """Return true if a section says nothing."""
+    """Return whether a section is empty."""
     return value is None or (isinstance(value, Table) and not value.values)
 
 
@@ -84,7 +82,7 @@ def _table(file: Path) -> Table:
 
 
 def given(table: Table, name: str) -> Section | None:
-    """Return a section of a whole file, as `section` does. Raise `ConfigurationError` if it is a single value."""
+    """Return a section of a whole file, as `section` does. Raises `ConfigurationError` for a scalar."""
     if name not in table.values:
         return None
     value, place = table.values[name], table.places.get(name, table.place)

@@ -1,4 +1,4 @@
-"""YAML of our tables and of users' settings, with limits, since aliases can make 258 bytes mean millions of values."""
+"""YAML of packaged tables and users' settings, with limits. Aliases can expand 258 bytes to millions of values."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _OURS: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of libyaml 
 
 
 def packaged(package: str, name: str) -> Any:
-    """Return the meaning of a YAML file that comes with a package of ours."""
+    """Return the data of a YAML file in a package of logprobe."""
     text = files(package).joinpath(name).read_text(encoding="utf-8")
     return yaml.load(text, Loader=_OURS)  # noqa: S506 - a safe loader, either of them
 
 
 def composed(text: str, file: str) -> yaml.Node | None:
-    """Return the one document of `text` as nodes, or None if it is empty.
+    """Return the single document of `text` as nodes, or None for an empty text.
 
     Raises:
-        ConfigurationError: it is too large, has too many values, or is nested too deeply.
-        yaml.YAMLError: it is invalid YAML.
+        ConfigurationError: the text is too large, has too many values, or is nested too deeply.
+        yaml.YAMLError: the text is invalid YAML.
     """
     if len(text) > limits.SETTINGS.value:
         raise limits.SETTINGS.exceeded(f"{file} has {len(text):,} characters")
@@ -40,13 +40,13 @@ def composed(text: str, file: str) -> yaml.Node | None:
 
 
 def plain(text: str, file: str) -> Any:
-    """Return the meaning of `text`, as `yaml.safe_load` has it. Raises as `composed`."""
+    """Return the data of `text`, as `yaml.safe_load` does. Raises the errors of `composed`."""
     node = composed(text, file)
     return None if node is None else yaml.SafeLoader("").construct_document(node)
 
 
 def _values(node: yaml.Node, counts: dict[int, int | None]) -> int:
-    """Return the number of values that a node means; each node is looked at once, however many aliases name it."""
+    """Return the number of values of a node with expanded aliases. Each node is visited once."""
     if id(node) in counts:
         counted = counts[id(node)]
         if counted is None:  # it is part of itself

@@ -1,6 +1,6 @@
-"""Landing of a remote segment in the spool: whole, durable, once.
+"""Landing of a remote segment in the spool, atomically, durably and once.
 
-Names are parsed and rebuilt, and the content is verified as ingest does. A duplicate is recognised under any name.
+Names are parsed and rebuilt. The content is verified as in ingest. A duplicate is recognised under any name.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FREE_BYTES: Final = 1 << 30  # that stay on the disk, for the store
 
 
 def place_of(home: Path, name: str) -> SegmentPath:
-    """Return the place in the spool that ``RUN/WRITER/FILE`` means.
+    """Return the place in the spool for ``RUN/WRITER/FILE``.
 
-    Raises `SegmentError` (reason ``foreign``) if it is not the name that a collector would give.
+    Raises `SegmentError` (reason ``foreign``) for a name that no collector would give.
     """
     parts = name.split("/")
     if len(parts) != _PARTS or not all(part.isprintable() and part.isascii() for part in parts):
@@ -41,11 +41,11 @@ def place_of(home: Path, name: str) -> SegmentPath:
 
 
 def land(home: Path, name: str, content: bytes) -> str:
-    """Put a segment into the spool; return its id once it is durable there.
+    """Put a segment into the spool. Return its id once the file is durable.
 
     Raises:
-        SegmentError: it is not what its name says.
-        OSError: the disk refuses, or has too little room.
+        SegmentError: the content contradicts the name.
+        OSError: the disk refuses or has too little space.
     """
     place = place_of(home, name)
     segment = decoded_segment(place, content)
@@ -69,7 +69,7 @@ def land(home: Path, name: str, content: bytes) -> str:
 
 
 def require_room(home: Path, size: int) -> None:
-    """Raise `OSError` if `size` more bytes would leave the store too little of the disk."""
+    """Raise `OSError` if `size` more bytes would leave too little disk space for the store."""
     free = shutil.disk_usage(home).free
     if free - size < FREE_BYTES:
         raise OSError(f"{home}: the disk has {free >> 20} MiB left, of which {FREE_BYTES >> 20} MiB are kept free")

@@ -1,10 +1,11 @@
-"""A bucket has what the home has, so a home that is lost comes back: with a bucket the truth is in the bucket.
+"""Mirror of a data directory in a bucket, from which a lost data directory is restored.
 
     archive/!home, archive/RUN/KIND/CHECKSUM.parquet, deleted/RUN.json, journal.jsonl       as in the home
 
-The object of a segment goes only after the segment was merged and every file of its run's archive is in the bucket; a
-file goes from the bucket only after others there hold its segments. A tombstone is in the bucket before anything of
-its run goes. So whatever is cut short leaves a copy too many, never one too few, and no deleted run comes back.
+The object of a segment is removed only after the segment was merged and all files of its run's archive are in the
+bucket. A file is removed from the bucket only after other files there have its segments. The tombstone of a run is in
+the bucket before its data is removed. An interruption therefore leaves surplus copies, loses none, and restores no
+deleted run.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _fetch(bucket: Bucket, home: Home, name: str) -> None:
 
 
 class Mirror:
-    """Keeps a bucket as its home is. Used by one thread."""
+    """Synchronizer of a bucket with its data directory. Only one thread may use it."""
 
     def __init__(
         self,
@@ -106,8 +107,9 @@ class Mirror:
         known: Callable[[Collection[str]], Collection[str]],
         deleted: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """Set up the mirror. `known`: returns which segments the store has ingested. `deleted`: returns whether a run
-        was deleted."""
+        """Set up the mirror. `known`: function that returns the ingested segments. `deleted`: function that returns
+        whether a run was deleted.
+        """
         self._bucket, self._home, self._known, self._deleted = bucket, home, known, deleted
         self._files: defaultdict[str, set[str]] | None = None  # by run, those in the bucket; None: not known yet
         self._tombstones = set[str]()  # in the bucket
@@ -120,11 +122,11 @@ class Mirror:
         """Upload new files and remove the objects of merged segments. Return their numbers.
 
         Args:
-            landed: ``RUN/WRITER/FILE`` → id of the segment, whose objects exist.
-            late: folders of deleted runs that have objects.
+            landed: ``RUN/WRITER/FILE`` → id of the segment, for existing objects.
+            late: folders of deleted runs with objects.
 
-        Raises `ConfigurationError` if the bucket belongs to another data directory, and `OSError`. The rest follows
-        next time.
+        Raises `ConfigurationError` if the bucket belongs to another data directory, and `OSError`. The next call
+        continues.
         """
         mine = _line(self._home / IDENTITY)
         if mine is None or not self._is_mounted(mine):
@@ -150,7 +152,7 @@ class Mirror:
         return _line(self._home / ARCHIVE / MARK) == mine
 
     def close(self) -> None:
-        """End."""
+        """Close the connection."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _look(self, mine: bytes) -> defaultdict[str, set[str]]:
@@ -165,7 +167,7 @@ class Mirror:
         return files
 
     def _bury(self, files: defaultdict[str, set[str]], late: Collection[str]) -> None:
-        """Remove deleted runs, after their tombstones were put."""
+        """Upload the tombstones of deleted runs, then remove the runs."""
         for path in (self._home / DELETED).glob(f"[!.]*{_SUFFIX}"):
             if DELETED + path.name not in self._tombstones:
                 self._bucket.put(DELETED + path.name, path.read_bytes())
@@ -192,7 +194,7 @@ class Mirror:
         return complete
 
     def _put(self, name: str, there: set[str]) -> None:
-        """Put a file of the archive. One that is damaged is the archive's to name."""
+        """Upload a file of the archive. The archive itself reports a damaged file."""
         with suppress(FileNotFoundError), open_no_follow(self._home / name) as file:
             content = file.read()
             if name.rpartition("/")[2] == name_of(content):
@@ -200,7 +202,7 @@ class Mirror:
                 there.add(name)
 
     def _remove_copies(self, there: set[str], now: set[str]) -> None:
-        """Remove files that the home has no longer, if files that it has hold the same segments."""
+        """Remove files that the data directory lacks, if its files have the same segments."""
         surplus = there - now - self._only
         held = set[str]().union(*(_segments(name, _mapped(self._home / name)) for name in now if surplus))
         for name in surplus:
@@ -248,26 +250,26 @@ def _tombstone(run_folder: str) -> str:
 
 
 def _runs(home: Path) -> Iterator[str]:
-    """Yield the folders of the runs in a home's archive."""
+    """Yield the folders of the runs in a data directory's archive."""
     with suppress(FileNotFoundError):
         yield from (path.name for path in (home / ARCHIVE).iterdir() if path.name[:1] not in _HIDDEN)
 
 
 def _local(home: Path, run: str) -> set[str]:
-    """Return the names of the files of a run in a home's archive."""
+    """Return the names of the files of a run in a data directory's archive."""
     return {
         path.relative_to(home).as_posix() for path in (home / ARCHIVE / run).glob("*/*") if NAME.fullmatch(path.name)
     }
 
 
 def _segments(name: str, content: bytes | pa.Buffer) -> frozenset[str]:
-    """Return the ids of the segments in a file of the archive, none if it cannot be read."""
+    """Return the ids of the segments in a file of the archive, none for an unreadable file."""
     stated = footer(content)
     return merged_of(name.removeprefix(ARCHIVE), stated, 0).segments if stated else frozenset()
 
 
 def _mapped(path: Path) -> bytes | pa.Buffer:
-    """Content of a file, read in parts on demand."""
+    """Map the content of a file, which is read in parts on demand."""
     try:
         return pa.memory_map(str(path)).read_buffer()
     except FileNotFoundError:  # merged again meanwhile

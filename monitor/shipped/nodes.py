@@ -1,4 +1,4 @@
-"""Notes of nodes about their queues: size, age and obstacle. The store keeps the last note of each."""
+"""Notes of nodes about their queues, with size, age and obstacle. The store keeps the last note of each node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ROWS: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note that is there. `written`: on the clock of the place."""
+    """Existing note. `written`: time of writing by the clock of the place."""
 
     name: str
     tag: object
@@ -46,23 +46,23 @@ class Note:
 
 
 class Source(Protocol):
-    """Place that notes are read from."""
+    """Source of notes."""
 
     def listed(self) -> Iterable[Note]:
-        """List them. Raises `OSError`."""
+        """List the notes. Raises `OSError`."""
 
     def read(self, note: Note) -> bytes | None:
-        """Return one, or None if it is gone. Raises `OSError`."""
+        """Return the text of a note, or None if it was removed. Raises `OSError`."""
 
 
 class InBucket:
-    """Notes that nodes put into a bucket."""
+    """Source of notes that nodes put into a bucket."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
     def listed(self) -> Iterator[Note]:
-        """See `Source`."""
+        """List the notes; see `Source`."""
         from logprobe.collectors.shipping.bucket import NODES  # noqa: PLC0415 - needs an extra that most do not have
 
         for entry in self._bucket.entries(NODES):
@@ -70,25 +70,25 @@ class InBucket:
                 yield Note(entry.name, (entry.tag, entry.modified), entry.modified)
 
     def read(self, note: Note) -> bytes | None:
-        """See `Source`."""
+        """Read a note; see `Source`."""
         return self._bucket.get(note.name)
 
 
 class InFolder:
-    """Notes that a Ray cluster's landing has written."""
+    """Source of notes that a Ray cluster's landing wrote."""
 
     def __init__(self, home: Home) -> None:
         self._folder = home.path / FOLDER
 
     def listed(self) -> Iterator[Note]:
-        """See `Source`."""
+        """List the notes; see `Source`."""
         for path in self._folder.glob("[!.]*.json"):
             stamp = stamp_of(path)
             if stamp is not None:
                 yield Note(str(path), stamp, datetime.fromtimestamp(stamp[0] / 1e9, UTC))
 
     def read(self, note: Note) -> bytes | None:
-        """See `Source`."""
+        """Read a note; see `Source`."""
         try:
             with open_no_follow(Path(note.name)) as file:
                 return file.read(_MOST_BYTES)
@@ -97,7 +97,7 @@ class InFolder:
 
 
 class Nodes:
-    """Takes notes into the store. Used by one thread at a time."""
+    """Ingest of notes into the store. Only one thread at a time may use it."""
 
     def __init__(self, store: Store, source: Source) -> None:
         self._store, self._source = store, source

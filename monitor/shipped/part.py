@@ -15,7 +15,7 @@ from logprobe.monitor.store.store import Store
 
 
 def part(address: str | None) -> PartMaker:
-    """Return the part. `address`: address of the bucket, or None."""
+    """Return the part of the service. `address`: address of the bucket, or None."""
 
     def make(store: Store, _: threading.Event) -> Part:
         folder = Job("nodes", nodes.SECONDS, Nodes(store, InFolder(store.home)).once)

@@ -1,8 +1,8 @@
-"""Bucket → spool. A segment is taken once it is durable in the spool, and `mirror` removes its object later.
+"""Transfer of segments from a bucket to the spool. `mirror` later removes the objects of durable segments.
 
-A run whose folder in the spool refuses delays no other: its segments come with one of the next rounds. An object that
-contradicts its name stays, since its sender may repair it. It is checked again, after 10 seconds at first and 10
-minutes at most, and reported meanwhile.
+A run with an unwritable spool folder does not delay other runs. A later round retries its segments. An object that
+contradicts its name remains, since its sender may repair it. The object is reported and checked again after 10 seconds,
+with back-off to 10 minutes.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class _Bad:
 
 
 class Puller:
-    """Moves segments from a bucket into the spool. One per address, used by one thread at a time."""
+    """Puller of segments from a bucket into the spool, one per address. Only one thread at a time may use it."""
 
     def __init__(self, bucket: Bucket, home: Home, deleted: Callable[[str], bool] = lambda _: False) -> None:
-        """Set up the pulling. `deleted`: returns whether a run was deleted."""
+        """Set up the puller. `deleted`: function that returns whether a run was deleted."""
         self.owner = Owner(bucket, home)
         self.landed: dict[str, str] = {}  # RUN/WRITER/FILE whose object is still there → id of the segment
         self.late: set[str] = set()  # folders of deleted runs that have objects
@@ -60,8 +60,9 @@ class Puller:
         self._spool_at, self._spooled = 0.0, 0
 
     def once(self) -> Progress:
-        """Take new segments; the rest follows next time. Raises `OSError` of the bucket, or of the disk if it takes
-        nothing of any run."""
+        """Pull new segments. The next call continues. Raises `OSError` of the bucket, or of the disk if no run's
+        segments can be written.
+        """
         self.owner.require()
         if self._is_behind():
             return self._progress(f"{self._spooled >> 20} MiB wait to be ingested; nothing more is pulled until then")
@@ -83,7 +84,7 @@ class Puller:
         return self._progress(f"segments of {len(refused):,} runs wait in the bucket: {first}")
 
     def close(self) -> None:
-        """End. What was not merged yet is pulled again."""
+        """Close the connection. Unmerged segments are pulled again later."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _is_behind(self) -> bool:
@@ -128,7 +129,7 @@ class Puller:
     def _land(self, entry: Entry) -> str | OSError | None:
         """Return the id of a landed segment, the reason for a refusal, or None if the object was removed.
 
-        A `SegmentError` is about its content, another `OSError` about the disk.
+        A `SegmentError` concerns its content, another `OSError` the disk.
         """
         content = self._bucket.get(entry.name)
         if content is None:
@@ -153,7 +154,7 @@ class Puller:
 
 
 class Owner:
-    """Service that pulls from a bucket: the one that started last. One before it notices, and stops."""
+    """Service that pulls from a bucket, the last one started. An earlier service detects this and stops."""
 
     def __init__(self, bucket: Bucket, home: Home) -> None:
         self._bucket, self._address = bucket, bucket.address
@@ -169,7 +170,7 @@ class Owner:
         self._other: str | None = None
 
     def require(self) -> None:
-        """Raise `ConfigurationError` if another service pulls now, `OSError` if the bucket does not say."""
+        """Raise `ConfigurationError` if another service pulls now, `OSError` if the bucket does not answer."""
         if time.monotonic() >= self._next and self._other is None:
             if self._tag is None:
                 self._bucket.put(_OWNER, self._said)
@@ -189,7 +190,7 @@ def _folder(entry: Entry) -> str:
 
 
 def _together(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Group entries so that their bytes fit into memory."""
+    """Group entries within the memory limit."""
     some: list[Entry] = []
     for entry in entries:
         some.append(entry)

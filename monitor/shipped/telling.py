@@ -1,4 +1,4 @@
-"""Home → bucket: what trainers of a run are told. A document is put when it has changed."""
+"""Upload of directives for trainers from the data directory to the bucket, after each change."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _Stamp = tuple[object, object]
 
 
 class Publisher:
-    """Keeps the documents of one home in its bucket. Used by one thread at a time."""
+    """Publisher of one data directory's documents in its bucket. Only one thread at a time may use it."""
 
     def __init__(self, bucket: Bucket, home: Home, deleted: Callable[[str], bool] = lambda _: False) -> None:
-        """Set up the publisher. `deleted`: returns whether a run was deleted."""
+        """Set up the publisher. `deleted`: function that returns whether a run was deleted."""
         self._bucket, self._home, self._deleted = bucket, home, deleted
         self._said: dict[str, bytes] | None = None  # None: what the bucket says is not known yet
         self._stamps: dict[str, _Stamp] = {}
 
     def once(self) -> Progress:
-        """Upload changed documents. Raises `OSError`, and the rest follows next time."""
+        """Upload changed documents. Raises `OSError`, after which the next call continues."""
         if self._said is None:
             self._said = dict(self._published())
         put, problems = 0, list[str]()
@@ -64,7 +64,7 @@ class Publisher:
         return 1
 
     def _told(self) -> Iterator[str]:
-        """Yield the runs that the home says something to."""
+        """Yield the runs with documents in the data directory."""
         try:
             names = [path.name for path in (self._home.path / FOLDER).iterdir()]
         except FileNotFoundError:

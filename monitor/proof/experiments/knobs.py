@@ -1,6 +1,6 @@
-"""All settings that `logprobe bisect` can try. Pure data.
+"""Settings for `logprobe bisect` to try. Pure data.
 
-Names are vLLM's own argument names. The trainer's have the prefix ``trainer.``.
+Names of engine settings are vLLM's argument names. Names of trainer settings have the prefix ``trainer.``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Knob:
     """One setting.
 
     Attributes:
-        name: as vLLM, or the trainer's function, calls it.
-        side: whose it is.
-        safe: the value that parity is expected with, in words.
-        cause: the diagnosis cause that it proves; None: none has its name.
-        untested: what an arm of it leaves open, after "not tested:".
+        name: name in vLLM or in the trainer's function.
+        side: side of the setting.
+        safe: description of the value at which parity is expected.
+        cause: cause of the diagnosis that the knob proves, or None.
+        untested: open questions of an arm, as a text after "not tested:".
         engine: fields of vLLM's `EngineArgs` for the safe value.
         environment: variables of the engine's process.
-        sampling: sampling params; the value is the neutral one.
+        sampling: sampling params with their neutral values.
         trainer: keyword argument of the trainer's function with its safe value.
-        faulty: values of it that may reproduce a recorded t on top of the reference.
-        hardware: on which the setting exists.
+        faulty: values that may reproduce a recorded t on top of the reference.
+        hardware: hardware with the setting.
     """
 
     name: str
@@ -118,7 +118,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
 
 
 def chosen(names: Sequence[str] | None) -> tuple[Knob, ...]:
-    """Return the knobs of these names, all of them by default. Raises `ConfigurationError`."""
+    """Return the knobs with these names, by default all. Raises `ConfigurationError`."""
     if names is None:
         return KNOBS
     knob_names = {knob.name for knob in KNOBS}

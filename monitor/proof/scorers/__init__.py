@@ -1,1 +1,1 @@
-"""The processes that score: an engine or a forward pass each, started, limited in time and ended."""
+"""Scorer processes, each with an engine or a forward pass and a time limit."""

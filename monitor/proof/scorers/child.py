@@ -1,4 +1,4 @@
-"""Shared code of the scorer processes: read the job, write the answer, end with the parent."""
+"""Shared code of the scorer processes: input of the job, output of the answer, and exit with the parent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _answer(main: Main, job: Path, answer: Path) -> None:
 
 
 def _words(error: BaseException) -> str:
-    """Return the first informative line of an error; causes first, since wrappers say little."""
+    """Return the first informative line of an error. Causes come first, since wrappers are uninformative."""
     while error.__cause__ is not None:
         error = error.__cause__
     pydantic = sys.modules.get("pydantic")

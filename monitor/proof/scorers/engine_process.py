@@ -1,6 +1,6 @@
-"""The process of one engine: ``python -m logprobe.monitor.proof.scorers.engine_process JOB.json ANSWER.json``.
+"""Process of one engine: ``python -m logprobe.monitor.proof.scorers.engine_process JOB.json ANSWER.json``.
 
-It takes an `EngineJob` and answers with an `EngineAnswer`.
+The process takes an `EngineJob` and returns an `EngineAnswer`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(job: EngineJob, folder: Path) -> EngineAnswer:
 
 
 class Scorer:
-    """An engine that repeats given tokens."""
+    """Engine that repeats given tokens."""
 
     def __init__(self, job: EngineJob) -> None:
         from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415 - after the environment is set
@@ -68,29 +68,29 @@ class Scorer:
 
     @property
     def tokens(self) -> int:
-        """Response tokens of all sequences."""
+        """Number of response tokens of all sequences."""
         return sum(len(sequence["response_ids"]) for sequence in self._sequences)
 
     @property
     def _read(self) -> bool:
-        """True if the processor reads log-probs; the engine is not asked for its own then."""
+        """True if the processor reads log-probs instead of the engine."""
         processed = str(self._engine.vllm_config.model_config.logprobs_mode).startswith("processed")
         return processed and not self._repeats
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the engine's effective settings, as the plugin records them."""
+        """Return the engine's effective settings in the plugin's format."""
         document = self.document()
         return {**document["summary"], "vllm": document["versions"]["vllm"]}
 
     def document(self) -> Mapping[str, Any]:
-        """Return the engine's configuration, as the plugin records it."""
+        """Return the engine's configuration in the plugin's format."""
         from logprobe.collectors.vllm.config import engine_document  # noqa: PLC0415
 
         chosen = self._engine.collective_rpc("logprobe_effective")[0]
         return engine_document(self._engine.vllm_config, injected=False, effective=chosen)
 
     def sample(self, prompts: Sequence[Sequence[int]], tokens: int, temperature: float = 1.0) -> list[Sampled]:
-        """Return answers of the engine, at most `tokens` each, with the log-probs it reports."""
+        """Return answers of the engine with at most `tokens` tokens each, and the reported log-probs."""
         from vllm import SamplingParams  # noqa: PLC0415
         from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
 
@@ -117,7 +117,7 @@ class Scorer:
         return [answers[index] for index in range(len(prompts))]
 
     def decode(self, replay: Replay | None) -> list[list[float | None]]:
-        """Return the log-probs by decode kernels: the tokens are forced one after the other."""
+        """Return the log-probs of decode kernels, with the tokens forced one after the other."""
         reported = self._replayed(replay) if replay else self._plainly()
         return self._values(reported, range(len(self._sequences)))
 
@@ -132,7 +132,7 @@ class Scorer:
         return [*self._values(reported, few), *[None] * (len(self._sequences) - len(few))]
 
     def watched(self, *, operations: bool) -> Iterator[Outputs]:
-        """Yield the outputs of the network for each sequence, with no other request in the engine; see `watching`."""
+        """Yield the outputs of the network for each sequence, with no other request in the engine (see `watching`)."""
         for index in range(len(self._sequences)):
             self._engine.reset_prefix_cache()
             self._engine.collective_rpc("logprobe_watch", args=(operations,))
@@ -168,9 +168,10 @@ class Scorer:
         return blocks and blocks * cache.block_size
 
     def prefill(self) -> list[list[float | None] | None]:
-        """Return the log-probs by prefill kernels: prompt and response are scored as one prompt.
+        """Return the log-probs of prefill kernels, with prompt and response as one prompt.
 
-        None for sequences whose sampling params beyond the temperature matter, which vLLM does not apply to prompts.
+        Sequences with relevant sampling params beyond the temperature have None, since vLLM ignores those params for
+        prompts.
         """
         answers: list[list[float | None] | None] = [None] * len(self._sequences)
         raw = str(self._engine.vllm_config.model_config.logprobs_mode).startswith("raw")
@@ -201,7 +202,7 @@ class Scorer:
         return logprobs
 
     def _replayed(self, replay: Replay) -> dict[int, list[float]]:
-        """Replay possible events in the engine: weight updates during requests, prefixes cached by older weights."""
+        """Replay weight updates during requests, or prefixes cached by older weights."""
         reported: dict[int, list[float]] = {}
         for history, indices in _by_history(self._sequences, in_flight=replay["in_flight"]).items():
             for together in self._prefilled_at_once(indices):
@@ -212,7 +213,7 @@ class Scorer:
         return reported
 
     def _prefilled_at_once(self, indices: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the groups whose requests all begin in one step, so that they reach the token of an update together."""
+        """Yield groups of requests that begin in one step, so that they reach the token of an update together."""
         limits = self._engine.vllm_config.scheduler_config
         group: list[int] = []
         for index in indices:
@@ -236,8 +237,9 @@ class Scorer:
         self._finish()
 
     def _through(self, history: Sequence[tuple[int, str]], indices: Sequence[int]) -> dict[int, list[float]]:
-        """Score requests that run on while the weights change: `history` has the response tokens at which, and the
-        versions."""
+        """Score requests that continue while the weights change. `history`: response tokens and versions of the
+        changes.
+        """
         reported: dict[int, list[float]] = {}
         self._load(history[0][1])
         self._submit(indices)
@@ -294,8 +296,9 @@ def _reported(output: Any) -> list[float]:
 
 
 def _by_history(sequences: Sequence[SequenceJob], *, in_flight: bool) -> dict[tuple[tuple[int, str], ...], list[int]]:
-    """Return the indices of sequences by the response tokens from which each weight version sampled; one version unless
-    `in_flight`."""
+    """Return the indices of sequences by their history, the first response token of each weight version. Without
+    `in_flight`, a history has one version.
+    """
     indices: dict[tuple[tuple[int, str], ...], list[int]] = {}
     for index, sequence in enumerate(sequences):
         history = tuple((start, version) for start, _, version in sequence["spans"]) if in_flight else ()
@@ -304,7 +307,7 @@ def _by_history(sequences: Sequence[SequenceJob], *, in_flight: bool) -> dict[tu
 
 
 def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
-    """VLLM's `EngineArgs` of the words that `vllm serve` takes, with `overrides` on top."""
+    """Return vLLM's `EngineArgs` for arguments of `vllm serve`, with `overrides` on top."""
     from vllm import EngineArgs  # noqa: PLC0415
     from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415
 
@@ -323,8 +326,9 @@ def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
 
 
 def _repeats(arguments: Any) -> bool:
-    """Return whether the engine repeats given tokens by itself (vLLM 0.32): its second model runner does, and takes no
-    processor made for the first."""
+    """Return whether the engine repeats given tokens without a processor (vLLM 0.32). Its second model runner does, and
+    rejects processors for the first.
+    """
     return hasattr(arguments, "enable_trace_replay") and bool(arguments.create_engine_config().use_v2_model_runner)
 
 

@@ -1,9 +1,9 @@
-"""A vLLM logits processor that makes a request repeat given tokens and reads their log-probs (teacher forcing).
+"""Logits processor for vLLM that makes a request repeat given tokens and reads their log-probs (teacher forcing).
 
-It claims not to change the argmax, so vLLM calls it after penalties, temperature and min-p and just before top-k and
-top-p, which it applies to a copy: what it reads is what `processed_logprobs` would report for the token. Raw modes need
-no reading, because vLLM takes their log-probs before any processor runs. Readings go to a file, one line per finished
-sequence, since the sampler may run in another process than the caller.
+The processor claims not to change the argmax. Therefore vLLM calls it after penalties, temperature and min-p, just
+before top-k and top-p, which the processor applies to a copy. Its readings equal the values of `processed_logprobs`.
+Raw modes need no reading, because vLLM takes their log-probs before any processor runs. The processor writes readings
+to a file, one line per finished sequence, since the sampler may run in another process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNLIMITED: Final = 1 << 30
 
 
 class _Row:
-    """A request in the batch: `output` is vLLM's own list, which grows as tokens are sampled."""
+    """Request in the batch. `output`: vLLM's list of sampled tokens, which grows during sampling."""
 
     def __init__(self, params: SamplingParams, output: list[int]) -> None:
         extra = params.extra_args or {}
@@ -40,7 +40,7 @@ class _Row:
 
 
 class ForcedTokens(LogitsProcessor):  # type: ignore[misc]
-    """Forces the tokens in a request's ``extra_args``; leaves other requests alone."""
+    """Processor that forces the tokens in a request's ``extra_args`` and ignores other requests."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:  # noqa: ARG002, FBT001
         self._rows: dict[int, _Row] = {}
@@ -48,12 +48,13 @@ class ForcedTokens(LogitsProcessor):  # type: ignore[misc]
         self._logits = vllm_config.model_config.logprobs_mode == "processed_logits"
 
     def is_argmax_invariant(self) -> bool:
-        """Return True: it is called after the temperature; requests are sent with a temperature above 0, so none is
-        greedy."""
+        """Return True, so that vLLM calls the processor after the temperature. Requests have a temperature above 0, so
+        none is greedy.
+        """
         return True
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follow requests through the batch: removed, added, moved, in this order."""
+        """Follow the removal, addition and move of requests in the batch, in this order."""
         if batch_update is None:
             return
         for index in batch_update.removed:
@@ -71,8 +72,7 @@ class ForcedTokens(LogitsProcessor):  # type: ignore[misc]
                 self._rows[source] = replaced
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Read the log-prob of each forced token, then leave no other token to sample. Logits: [requests,
-        vocabulary]."""
+        """Read the log-prob of each forced token, then exclude all other tokens. `logits`: [requests, vocabulary]."""
         indices = [index for index, row in self._rows.items() if len(row.output) < len(row.tokens)]
         if not indices:
             return logits
@@ -106,26 +106,26 @@ def _write(key: str, readings: list[float]) -> None:
 
 
 class WorkerCalls:
-    """Mixin of vLLM's workers: reports settings, records the network's output, and applies a temperature to prompts."""
+    """Mixin of vLLM's workers for reading settings, recording outputs and applying a temperature to prompts."""
 
     model_runner: Any  # the worker's
     vllm_config: Any
 
     def logprobe_effective(self) -> Mapping[str, object]:
-        """Return the worker's effective settings, as the plugin records them."""
+        """Return the worker's effective settings in the plugin's format."""
         return effective(self, self.vllm_config)
 
     def logprobe_watch(self, operations: bool) -> None:  # noqa: FBT001 - vLLM passes places
-        """Record the network's output from now on."""
+        """Start recording the network's output."""
         self._logprobe_watch = Watch(operations=operations, every=True).__enter__()
 
     def logprobe_watched(self) -> Outputs:
-        """Return the kept outputs and stop keeping."""
+        """Return the recorded outputs and stop recording."""
         self._logprobe_watch.__exit__()
         return self._logprobe_watch.outputs
 
     def logprobe_prompt_temperature(self, temperature: float) -> None:
-        """Divide logits by `temperature` from now on. Call it while only prompts are scored."""
+        """Divide all later logits by `temperature`. Call this only while scoring prompts."""
         model = self.model_runner.model
         compute = type(model).compute_logits
         model.compute_logits = lambda *args, **kwargs: compute(model, *args, **kwargs).float() / temperature

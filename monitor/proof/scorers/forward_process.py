@@ -1,4 +1,4 @@
-"""The process of one forward pass: ``python -m logprobe.monitor.proof.scorers.forward_process JOB.json ANSWER.json``.
+"""Process of one forward pass: ``python -m logprobe.monitor.proof.scorers.forward_process JOB.json ANSWER.json``.
 
 A job has `model`, `function` (``module:function``), `settings`, `sequences` and `at_once`, the number of sequences per
 call (default: all). The answer has `values` per sequence and its speed, or a one-line `error`.
@@ -56,7 +56,7 @@ def _keywords(function: Callable[..., Any], wanted: Mapping[str, Any]) -> list[s
 
 
 def _numpy(value: Any) -> Any:
-    """Return a torch tensor, on whatever device and in whatever precision, as an array."""
+    """Return a torch tensor of any device and precision as an array."""
     return value.detach().double().cpu().numpy() if hasattr(value, "detach") else value
 
 

@@ -1,6 +1,6 @@
 """Jobs and answers of the scorer processes, in JSON, with null for values that are not finite.
 
-Any of them may answer ``{"error": words}`` instead.
+Each process may return ``{"error": words}`` instead.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NotRequired, TypedDict
 class SequenceJob(TypedDict):
     """A sequence to score, without log-probs, so that no scorer can copy them.
 
-    `sampling`: params that are not neutral. `spans`: (first token, token after the last, weight version). `version`:
-    that sampled it, where the engine is brought into a state.
+    `sampling`: non-neutral params. `spans`: (first token, token after the last, weight version). `version`: weight
+    version that sampled it, for a replay.
     """
 
     prompt_ids: list[int]
@@ -25,7 +25,7 @@ class SequenceJob(TypedDict):
 
 
 class Replay(TypedDict):
-    """A state to bring an engine into, see `Scorers.replayed`."""
+    """Engine state to reproduce, see `Scorers.replayed`."""
 
     in_flight: bool
     prefix: str | None
@@ -53,8 +53,7 @@ Logprobs = list[float | None]
 
 
 class EngineAnswer(TypedDict):
-    """Log-probs per path and sequence, the engine's effective settings, its speed, and the room in its KV cache, or
-    None."""
+    """Log-probs per path and sequence, with the engine's effective settings, speed, and KV cache capacity or None."""
 
     start_s: float
     settings: Mapping[str, Any]

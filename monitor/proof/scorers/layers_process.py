@@ -1,10 +1,11 @@
-"""The process that compares what two networks compute: ``python -m logprobe.monitor.proof.scorers.layers_process
-JOB.json ANSWER.json``.
+"""Process that compares the outputs of two networks.
 
-A job has `model`, `sequences`, and two `sides`: each a `function` (``module:function``) with its `settings`, or empty,
-the engine of `arguments` and `overrides`. The answer has `layers`: name and relative error of the second side's hidden
-states, in the order of the first's forward pass; with `operations` instead `breaks`, the first operation that differs
-in a bit; or `error`, in one line.
+The command is ``python -m logprobe.monitor.proof.scorers.layers_process JOB.json ANSWER.json``.
+
+A job has `model`, `sequences`, and two `sides`. A side has a `function` (``module:function``) with its `settings`, or
+is empty for the engine of `arguments` and `overrides`. The answer has `layers`, the name and relative error of the
+second side's hidden states in the order of the first's forward pass. With `operations`, the answer has `breaks`, the
+first operation that differs in a bit. A failure has `error`, one line.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from logprobe.monitor.proof.scorers.watching import Outputs, Watch, errors, firs
 
 
 def main(job: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
-    """Run both on one sequence after the other, so that nothing is padded, and compare."""
+    """Run both sides on one sequence at a time, without padding, and compare them."""
     sys.path.insert(0, job.get("folder", "."))
     ours, theirs = ([*(_by_function(job, side) if side else _by_engine(job, folder))] for side in job["sides"])
     if job.get("operations"):

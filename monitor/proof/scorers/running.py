@@ -1,4 +1,4 @@
-"""Runs a scorer in a separate process, with a time limit; whatever happens to it is an answer."""
+"""Execution of a scorer in a separate process with a time limit. Every failure becomes an answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ _LOG_TAIL: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a scorer: `answer`, or `error` in one line. `answered`: the scorer itself said so, and would again."""
+    """Outcome of a scorer with `answer` or a one-line `error`. `answered`: true if the scorer itself returned it
+    reproducibly.
+    """
 
     answer: Mapping[str, Any] | None
     error: str | None
@@ -53,13 +55,13 @@ class Outcome:
 def run_scorer(
     module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Run `module` on `job`, at most `seconds`. Raises `StoreError` if the job cannot be written (a full disk).
+    """Run `module` on `job` for at most `seconds`. Raises `StoreError` if the job cannot be written (full disk).
 
     Args:
         module: module of the scorer.
-        job: its input.
+        job: input of the scorer.
         seconds: time limit.
-        environment: variables added to ours.
+        environment: variables added to the caller's.
     """
     try:
         return _scored(module, job, seconds, environment or {})
@@ -78,13 +80,13 @@ def _scored(module: str, job: Mapping[str, Any], seconds: float, environment: Ma
 
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a scorer's process: the caller's without the plugin's variables, then `environment`."""
+    """Return the environment of a scorer's process, the caller's without the plugin's variables plus `environment`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOGPROBE_")}
     return {**_DEFAULTS, **inherited, **_ENVIRONMENT, **environment}
 
 
 def _ran(module: str, folder: Path, seconds: float, environment: Mapping[str, str]) -> tuple[int, bool]:
-    """Run a module on the job in a folder; return its exit code and whether it ended by itself."""
+    """Run a module on the job in a folder. Return its exit code and whether it ended before the time limit."""
     with (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", module, str(folder / _JOB), str(folder / _ANSWER)],
@@ -103,7 +105,7 @@ def _ran(module: str, folder: Path, seconds: float, environment: Mapping[str, st
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it started."""
+    """End a process and its descendants."""
     if process.stdin is not None:
         process.stdin.close()
     with suppress(ProcessLookupError):
@@ -132,5 +134,5 @@ def _last_words(log: Path) -> str:
 
 
 def has_cuda() -> bool:
-    """Return whether there is a CUDA device; asks the driver, not torch."""
+    """Return whether a CUDA device exists, according to the driver, not torch."""
     return Path("/proc/driver/nvidia/version").exists()

@@ -1,5 +1,7 @@
-"""Writes a model of random weights for `logprobe preflight --model tiny`: ``python -m
-logprobe.monitor.proof.scorers.tiny_process JOB ANSWER``."""
+"""Process that writes a model of random weights for `logprobe preflight --model tiny`.
+
+The command is ``python -m logprobe.monitor.proof.scorers.tiny_process JOB ANSWER``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from logprobe.monitor.proof.scorers.child import answer_job
 
 
 def main(job: Mapping[str, Any], _: Path) -> Mapping[str, object]:
-    """Save a Qwen3 of two layers without a tokenizer, with a wide head so that it prefers some tokens."""
+    """Save a Qwen3 model of two layers without a tokenizer. Its wide head makes some tokens more likely."""
     import torch  # noqa: PLC0415 - heavy
     from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: PLC0415
 

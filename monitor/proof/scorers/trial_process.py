@@ -1,8 +1,8 @@
-"""The process that samples for `logprobe preflight`: ``python -m logprobe.monitor.proof.scorers.trial_process JOB.json
-ANSWER.json``.
+"""Process that samples for `logprobe preflight`.
 
-It takes a `TrialJob` and answers with a `TrialAnswer`. Where vLLM is not installed, transformers in bfloat16 take its
-place.
+The command is ``python -m logprobe.monitor.proof.scorers.trial_process JOB.json ANSWER.json``.
+
+The process takes a `TrialJob` and returns a `TrialAnswer`. Without vLLM, transformers in bfloat16 replaces the engine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def has_engine() -> bool:
 
 
 def _tokenized(model: Path) -> list[list[int]]:
-    """Return token ids of our prompts, none if the checkpoint has no tokenizer."""
+    """Return token ids of the built-in prompts, none if the checkpoint has no tokenizer."""
     from transformers import AutoTokenizer  # noqa: PLC0415 - heavy
 
     try:

@@ -1,7 +1,7 @@
-"""Outputs of the modules of a network, read by hooks while it runs: the trainer's, the reference's or a vLLM engine's.
+"""Outputs of a network's modules, recorded by hooks, for the trainer, the reference or a vLLM engine.
 
-Hidden states are the outputs of the embedding and of each layer. Operations are all that modules compute, by the names
-that both networks give them: the engine's fused products are put beside the products that they are made of.
+Hidden states are the outputs of the embedding and of each layer. Operations are all outputs of modules, matched by
+common names. The engine's fused products are compared with their constituent products.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Outputs = dict[str, Tensor]  # by name, in the order in which they were computed
 
 
 class Watch:
-    """Records the outputs of modules from `__enter__` to `__exit__`.
+    """Recorder of module outputs from `__enter__` to `__exit__`.
 
     Args:
         operations: true to record all outputs and inputs of matrix products, else hidden states only.
-        every: true if calls of a module follow each other, as in a decoding engine. Else the first is kept.
+        every: true to record all calls of a module, as in a decoding engine, else only the first.
     """
 
     def __init__(self, *, operations: bool = False, every: bool = False) -> None:
@@ -40,19 +40,19 @@ class Watch:
         self._tokens: int | None = None  # of the call
 
     def __enter__(self) -> Self:
-        """Begin the watching."""
+        """Start recording."""
         before, after = hooks.register_module_forward_pre_hook, hooks.register_module_forward_hook
         self._handles = [before(self._before), after(self._after)]
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the watching."""
+        """Stop recording."""
         for handle in self._handles:
             handle.remove()
 
     @property
     def outputs(self) -> Outputs:
-        """Outputs that were kept."""
+        """Recorded outputs."""
         return {
             key: torch.cat(calls) for key, calls in self._found.items() if len({call.shape[1] for call in calls}) == 1
         }
@@ -84,13 +84,13 @@ class Watch:
             yield "last norm", first
 
     def _by_token(self, values: Tensor) -> Tensor:
-        """Return a copy: [tokens, width]; engines add in place."""
+        """Return a copy [tokens, width], since engines add in place."""
         rows = self._tokens if self._tokens and values.numel() % self._tokens == 0 else values.shape[:-1].numel()
         return values.detach().reshape(rows, -1).cpu().clone()
 
 
 def _stream(output: Any) -> Any:
-    """Return the hidden states after a layer; vLLM's layers leave the last sum to the next norm."""
+    """Return the hidden states after a layer. In vLLM, the next norm computes a layer's last sum."""
     if isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], Tensor):
         hidden, residual = output[:2]
         return hidden + residual if hidden.shape == residual.shape else hidden
@@ -98,20 +98,20 @@ def _stream(output: Any) -> Any:
 
 
 def errors(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Yield the squared size of the difference and of `ours`, by name; over the tokens that both have."""
+    """Yield the squared norms of the difference and of `ours` by name, over the common tokens."""
     for name, right, other in _common(ours, theirs):
         yield name, (float(((other - right) ** 2).sum()), float((right**2).sum()))
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """First operation in which two networks differ; None if all that both have are equal in every bit.
+    """First operation in which two networks differ. `operation` is None if all common ones are bit-identical.
 
     Attributes:
-        operation: the first that differs, in the order in which the first of the two computes them.
-        token: the first of prompt and response at which it does.
-        after: the last operation before it; it is equal. None: there is none before it.
-        equal: operations that are equal before it.
+        operation: first differing operation, in the order of the first network, or None.
+        token: first position in prompt and response with a difference.
+        after: last operation before it, which is equal, or None.
+        equal: number of equal operations before it.
     """
 
     operation: str | None
@@ -121,8 +121,9 @@ class Break:
 
 
 def first_break(ours: Outputs, theirs: Outputs) -> Break:
-    """Return the first operation that differs in a bit. Raises `ValueError` where no operation has a name and a width
-    that both have."""
+    """Return the first operation that differs in a bit. Raises `ValueError` without an operation of common name and
+    width.
+    """
     after, equal = None, 0
     for name, right, other in _common(_fused(ours, theirs), _fused(theirs, ours)):
         unequal = ((right != other) & ~(right.isnan() & other.isnan())).any(dim=1)
@@ -135,7 +136,7 @@ def first_break(ours: Outputs, theirs: Outputs) -> Break:
 
 
 def _fused(parts: Outputs, others: Mapping[str, Tensor]) -> Outputs:
-    """Add the products that only `others` have fused, at the place of the last part."""
+    """Add the products that only `others` fuses, at the place of the last part."""
     made: dict[str, tuple[str, Tensor]] = {}
     for name in others:
         stem, _, last = name.rpartition(".")
@@ -151,7 +152,7 @@ def _fused(parts: Outputs, others: Mapping[str, Tensor]) -> Outputs:
 
 
 def _common(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield the outputs that both have, in the order of `ours`, in double precision."""
+    """Yield the common outputs in the order of `ours`, in double precision."""
     begin = None
     for name in ours:
         if name not in theirs or theirs[name].shape[1] != ours[name].shape[1]:
@@ -163,7 +164,7 @@ def _common(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, Tensor, Tenso
 
 
 def _begin(right: Tensor, other: Tensor) -> int:
-    """Return the number of tokens that the other put before the first: padding, a BOS."""
+    """Return the number of extra leading tokens of the other network, such as padding or a BOS."""
     longer = len(other) - len(right)
     if longer <= 0:
         return 0
