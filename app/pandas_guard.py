@@ -1,7 +1,6 @@
-"""Keeps pandas out of short-lived processes: pyarrow loads it where it is installed, which takes longer than most of
-our commands.
+"""Exclusion of pandas from short-lived processes, where pyarrow would import it.
 
-pyarrow works without pandas and so does everything that is done in a process that calls `without_pandas`.
+The import takes longer than most of our commands. pyarrow and all code in such processes work without pandas.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _NoPandas:
-    """A finder. Without the base class for such, whose module takes longer to load than a quick command may."""
+    """A module finder without the base class of finders, whose module is too slow to load for a quick command."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
         if name == "pandas":

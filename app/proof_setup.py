@@ -25,15 +25,17 @@ _NAMED: Final = 5  # weight versions in an error
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Sample, and the settings of its scorers."""
+    """Sample with the settings of its scorers."""
 
     sequences: tuple[TokenSequence, ...]
     setup: Setup
 
 
 def task_of(arguments: Arguments, step: int | None = None) -> Task:
-    """Return the sequences, of a run's `step` alone if one is given, checkpoints, engine and trainer. Raises
-    `ConfigurationError` if something is missing or does not fit."""
+    """Return sequences, checkpoints, engine and trainer. A given `step` limits the sequences.
+
+    Raises `ConfigurationError` if an argument is missing or inconsistent with the sample.
+    """
     if (arguments.sample is None) == (arguments.name is None):
         refuse_usage("pass a RUN or --sample FILE")
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
@@ -81,7 +83,7 @@ def _models(given: Sequence[str]) -> dict[str, Path]:
 
 
 def _check_versions(task: Task) -> None:
-    """Raise `ConfigurationError` if one unnamed checkpoint would have to serve for several versions."""
+    """Raise `ConfigurationError` if one checkpoint without a version would stand for several versions."""
     stated = {sequence.rollout_version for sequence in task.sequences} | {
         sequence.trainer_version for sequence in task.sequences
     }
@@ -93,8 +95,10 @@ def _check_versions(task: Task) -> None:
 
 
 def _check_vocabulary(task: Task) -> None:
-    """Raise `ConfigurationError` if a token id exceeds a checkpoint's vocabulary: ids of another tokenizer would be
-    scored without a complaint where they exist, and crash an engine where they do not."""
+    """Raise `ConfigurationError` if a token id exceeds a checkpoint's vocabulary.
+
+    Ids of another tokenizer would otherwise be scored silently, or crash an engine.
+    """
     largest = max(max((*sequence.prompt_ids, *sequence.response_ids)) for sequence in task.sequences)
     for path in task.setup.models.values():
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The runs of a home, each judged whether it lives."""
+"""The runs of a data directory, each with its liveness."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Run:
 
 
 def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
-    """Return the rows of `app_runs`, in their order, each judged at time `now`."""
+    """Return the rows of `app_runs` in their order, each with its state at time `now`."""
     return tuple(_run(row, now) for row in rows.to_pylist())
 
 
@@ -72,7 +72,7 @@ def _run(row: queries.AppRuns, now: datetime) -> Run:
 
 
 def run_of(source: Source, name: str, now: datetime) -> Run:
-    """Return the run of this name. Raises `ConfigurationError` where there is none."""
+    """Return the run of this name. Raises `ConfigurationError` if the run does not exist."""
     rows = queries.app_runs(source)
     names: list[str] = rows["run"].to_pylist()
     require_run(name, names)
@@ -80,7 +80,7 @@ def run_of(source: Source, name: str, now: datetime) -> Run:
 
 
 def find(places: Places, name: str) -> Place:
-    """Find the run called `name`. Raises `ConfigurationError`, with near matches, when it is not there."""
+    """Return the run called `name`. Raises `ConfigurationError`, with near matches, if the run does not exist."""
     place = places.find(name)
     require_run(place.run, place.run_names())
     return place
@@ -88,8 +88,7 @@ def find(places: Places, name: str) -> Place:
 
 @contextmanager
 def run_reader(arguments: Arguments) -> Iterator[Reader]:
-    """Yield a reader of the home, which has the run that a command was given. Raises `ConfigurationError` where it has
-    not."""
+    """Yield a reader of the data directory. Raises `ConfigurationError` if the run of the command does not exist."""
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, queries.app_runs(reader)["run"].to_pylist())
         yield reader

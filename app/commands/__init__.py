@@ -1,4 +1,5 @@
-"""The subcommands of `logprobe`, one module each: ``run(arguments)`` does the work and returns the exit code.
+"""The subcommands of `logprobe`, one module each.
 
-Only the module of the command that was asked for is imported; it is declared in `logprobe.app.surface.commands`.
+``run(arguments)`` of a module does the work and returns the exit code. Only the module of the requested command is
+imported. Commands are declared in `logprobe.app.surface.commands`.
 """

@@ -1,6 +1,7 @@
-"""`logprobe alerts accept RUN CAUSE`: accept a finding, or withdraw the acceptance; `logprobe show RUN` lists them.
+"""`logprobe alerts accept RUN CAUSE`: accept a finding, or withdraw the acceptance.
 
-The JSON form: ``{"run", "cause", "up_to"}``; ``up_to`` is null once it is withdrawn.
+`logprobe show RUN` lists acceptances. The JSON form: ``{"run", "cause", "up_to"}``. ``up_to`` is null after a
+withdrawal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from logprobe.monitor.service.actions import perform
 
 
 def run(arguments: Arguments) -> int:
-    """Accept, or withdraw. Raises `ConfigurationError`."""
+    """Accept a finding, or withdraw its acceptance. Raises `ConfigurationError`."""
     home = Home(home_path(arguments))
     request = {"run": arguments.name, "cause": arguments.cause, "author": login()}
     if arguments.withdraw:
@@ -41,7 +42,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _like(home: Home, arguments: Arguments) -> float:
-    """Return the limit that another run suggests. Raises `ConfigurationError` when its K3 was not measured."""
+    """Return the limit that another run suggests. Raises `ConfigurationError` if its K3 was not measured."""
     with open_reader(home) as reader:
         expected = expectation(reader, arguments.name, arguments.like)
     if expected is None:

@@ -74,7 +74,7 @@ def _tried(name: str, arguments: Arguments, found: Sequence[Threshold]) -> backt
 
 
 def acknowledge(arguments: Arguments) -> int:
-    """Acknowledge an alert, for a while or until it is over."""
+    """Acknowledge an alert, for a limited time or until the alert ends."""
     document = {
         "episode": arguments.episode,
         "author": login(),
@@ -89,7 +89,7 @@ def acknowledge(arguments: Arguments) -> int:
 
 
 def silence(arguments: Arguments) -> int:
-    """Silence what matches, or end a silence."""
+    """Silence the alerts that match the patterns, or end a silence."""
     home = Home(home_path(arguments))
     if arguments.end:
         done = perform(actions.ACTIONS, home, actions.UNSILENCE, {"id": arguments.end, "author": login()})
@@ -118,7 +118,7 @@ def _patterns(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def show_alerts(arguments: Arguments) -> int:
-    """List alerts, silences and messages that were not delivered."""
+    """List alerts, silences and undelivered messages."""
     with open_reader(home_path(arguments)) as reader:
         if arguments.name:
             require_run(arguments.name, [row["run"] for row in queries.app_runs(reader).to_pylist()])
@@ -142,7 +142,7 @@ def show_alerts(arguments: Arguments) -> int:
 
 
 def ping(arguments: Arguments) -> int:
-    """Send a test message; return 1 if it did not arrive."""
+    """Send a test message. Return 1 if the delivery failed."""
     now = datetime.now(UTC)
     routes = channels_of(Home(home_path(arguments)), environment=os.environ, clock=lambda: now)
     tested = tried(routes, arguments.channel, now)

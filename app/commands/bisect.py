@@ -1,7 +1,8 @@
-"""`logprobe bisect RUN --model VERSION=PATH` or `--sample FILE --model PATH`: which settings make the gap, each tried
-on a real engine; with ``--only-score`` which side deviates, from the same tokens scored again.
+"""`logprobe bisect RUN --model VERSION=PATH` or `--sample FILE --model PATH`: find the settings that cause the
+mismatch.
 
-The JSON form is public API, one document, unknown is null; arms are sorted by the share they remove:
+Each setting is tried on a real engine. ``--only-score`` scores the same tokens again to find the side that deviates.
+The JSON form is public API, one document. Unknown values are null. Arms are sorted by the share that they remove:
 
     {"departs", "departs_all", "why",
      "baseline": {"k3", "noise_floor", "tokens_per_s", "kv_tokens", "legs": {"engine_state", "engine", "trainer",
@@ -53,13 +54,13 @@ FLOOR: Final = 3e-06  # K3 that counts as agreement
 
 
 def run(arguments: Arguments) -> int:
-    """Print which settings make the gap, or with ``--only-score`` which side deviates."""
+    """Print the settings that cause the mismatch, or with ``--only-score`` the side that deviates."""
     _check_options(arguments)
     return _score(arguments) if arguments.only_score else _bisect(arguments)
 
 
 def _check_options(arguments: Arguments) -> None:
-    """End with a usage error where options do not go together."""
+    """End with a usage error if options exclude one another."""
     of_arms = ("knobs", "minutes", "cache")
     given = ", ".join(f"--{name}" for name in of_arms if getattr(arguments, name))
     if arguments.only_score and given:
@@ -110,12 +111,12 @@ def _say(line: str) -> None:
 
 
 def cache_folder(arguments: Arguments) -> Path:
-    """Return the folder of finished arms."""
+    """Return the cache folder of finished arms."""
     return Path(arguments.cache).expanduser() if arguments.cache else Path(home_path(arguments)) / "proof"
 
 
 def text(bisection: Bisection) -> str:
-    """Return the result as text: the verdict, the smallest set, and the table."""
+    """Return the verdict, the smallest set and the table of arms as text."""
     k3 = tables.cell(None if bisection.whole is None else bisection.whole.k3)
     lines = [
         (
@@ -142,7 +143,7 @@ def text(bisection: Bisection) -> str:
 
 
 def _recommended(bisection: Bisection) -> list[str]:
-    """Name the cheapest setting that is enough in the engine, or say that none has to change."""
+    """Return the name of the cheapest sufficient engine setting, or state that no setting has to change."""
     limit, cheapest = bisection.enough, bisection.cheapest
     if bisection.within:
         return [
@@ -159,7 +160,7 @@ def _recommended(bisection: Bisection) -> list[str]:
 
 
 def _price(arm: Arm) -> str:
-    """Return the cost of a setting in speed, where it was measured."""
+    """Return the measured cost of a setting in speed."""
     ratio, low, high = arm.speed or (1.0, 1.0, 1.0)
     if low <= 1 <= high:
         return f"no measurable cost in tokens/s (×{low:.2f} … ×{high:.2f})"

@@ -1,7 +1,7 @@
-"""`logprobe store check`: compares each file of the archive with the checksum that is its name. Exit code 2 when one is
-damaged or is no file of the archive.
+"""`logprobe store check`: compare each file of the archive with the checksum in its name.
 
-It changes nothing and works beside the service. The JSON form: ``{"files", "bytes", "problems": [sentence]}``.
+The exit code is 2 if a file is damaged or foreign. The command changes nothing and may run while the service runs. The
+JSON form: ``{"files", "bytes", "problems": [sentence]}``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logprobe.monitor.store.raw_files import NAME
 
 
 class Checked(TypedDict):
-    """Files that were read, and their problems."""
+    """Number of checked files, and their problems."""
 
     files: int
     bytes: int
@@ -29,14 +29,14 @@ class Checked(TypedDict):
 
 
 def run(arguments: Arguments) -> int:
-    """Check every file; return 2 if something is wrong."""
+    """Check every file of the archive. Return 2 if a file has a problem."""
     checked = check(Home(home_path(arguments)))
     tables.show(checked, lambda: _words(checked), as_json=arguments.json)
     return 2 if checked["problems"] else 0
 
 
 def check(home: Home) -> Checked:
-    """Read every file of the archive. Raises `StoreError` if there is none to read."""
+    """Read every file of the archive. Raises `StoreError` if the archive does not exist."""
     if not home.raw.is_dir():
         raise StoreError(f"{home.raw} does not exist: nothing was archived, or it is not mounted. Check --home.")
     paths = sorted(path for path in home.raw.glob("[!!]*/*/*") if path.is_file())

@@ -1,8 +1,8 @@
-"""`logprobe compare RUN… --baseline RUN`: is a run the same as, better or worse than a baseline, metric by metric; with
-``--recipe`` whether it is set up as it should be, see `logprobe.app.view.parity`.
+"""`logprobe compare RUN… --baseline RUN`: compare runs with a baseline, metric by metric.
 
-A RUN is a run of the home, or ``HOME:RUN``; no service is needed. Exit code 0
-whatever the verdicts are. The JSON form is public API, one document, unknown is null:
+With ``--recipe``, check a run's configuration against a recipe, see `logprobe.app.view.parity`. A RUN is a run of the
+data directory, or ``HOME:RUN``. No service is needed. The exit code is 0 for any verdict. The JSON form is public API,
+one document. Unknown values are null:
 
     {"baseline": {"run", "steps", "growth": {"verdict", "since_step", …}}, "align",
      "runs": [{"run", "steps", "common", "beyond", "leaves_at", "growth", "cell",
@@ -41,7 +41,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _by_recipe(arguments: Arguments) -> int:
-    """Compare the configuration and trend of one run with a recipe; return 0 at parity."""
+    """Compare the configuration and trend of one run with a recipe. Return 0 at parity."""
     if len(arguments.names) != 1 or arguments.metric:
         refuse_usage("--recipe: name one run, without --metric")
     return parity.show(home_path(arguments), arguments.names[0], arguments.recipe or None, as_json=arguments.json)
@@ -67,13 +67,13 @@ def _by_baseline(arguments: Arguments) -> int:
 
 
 def _why(place: Place) -> str:
-    """Return the leading finding of a run that is worse, or "" if nothing alarms."""
+    """Return the leading finding of a run that is worse, or "" if no finding is alarming."""
     first = leading(diagnosis_of(place.source, place.run)[0])
     return "" if first is None else f"{first['cause'].replace('_', ' ')}: {first['explanation']} {told(first)}"
 
 
 def _histories(arguments: Arguments, metrics: tuple[str, ...], places: Places) -> list[History]:
-    """Read the runs, the baseline first."""
+    """Read the histories of the runs, the baseline first."""
     names, histories = [arguments.baseline, *arguments.names], []
     with progress("reading runs", len(names)) as done:
         for name in names:
@@ -83,9 +83,9 @@ def _histories(arguments: Arguments, metrics: tuple[str, ...], places: Places) -
 
 
 def text(result: Comparison, why: Mapping[str, str] | None = None) -> str:
-    """Return the comparison as text: a sentence per run, its numbers, and the cause of a run that is worse.
+    """Return the comparison as text, with a sentence and numbers per run.
 
-    `why`: cause by run.
+    `why`: cause by run, for runs that are worse.
     """
     lines = []
     for pairing in result.pairings:
@@ -99,7 +99,7 @@ def text(result: Comparison, why: Mapping[str, str] | None = None) -> str:
 
 
 def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
-    """Yield differing settings, then metric by metric."""
+    """Yield the lines about differing settings, then the lines about each metric."""
     settings = [*pairing.relevant, *pairing.differences]
     if settings:
         shown = [[item.fact, item.words, item.reference_words] for item in settings]

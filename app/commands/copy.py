@@ -1,6 +1,7 @@
-"""`logprobe store copy FOLDER`: copies a data directory without its index, also while its service runs.
+"""`logprobe store copy FOLDER`: copy a data directory without its index, also while its service runs.
 
-The copy is a data directory: a start makes its index. The JSON form: ``{"folder", "files", "bytes"}``.
+The copy is a data directory. The first start of a service there creates the index. The JSON form: ``{"folder",
+"files", "bytes"}``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SETTINGS: Final = "[!.]*.yaml"
 
 
 class Copied(TypedDict):
-    """Files that were copied."""
+    """Number and size of the copied files."""
 
     folder: str
     files: int
@@ -31,7 +32,7 @@ class Copied(TypedDict):
 
 
 def run(arguments: Arguments) -> int:
-    """Copy into a folder that does not exist yet."""
+    """Copy the data directory into a new folder."""
     done = copy(Home(home_path(arguments)), Path(arguments.folder))
     words = f"{done['folder']}: {done['files']:,} files, {data_size(done['bytes'])}\n"
     tables.show(done, lambda: words, as_json=arguments.json)
@@ -39,9 +40,9 @@ def run(arguments: Arguments) -> int:
 
 
 def copy(home: Home, folder: Path) -> Copied:
-    """Copy a data directory; it is there once all of it is.
+    """Copy a data directory. The folder appears once the copy is complete.
 
-    Raises `ConfigurationError` if the folder exists, `StoreError` if it cannot be written or nothing is stored.
+    Raises `ConfigurationError` if the folder exists. Raises `StoreError` if it cannot be written or nothing is stored.
     """
     if folder.exists():
         raise ConfigurationError(f"{folder} exists. Choose a folder that does not.")
@@ -60,7 +61,9 @@ def copy(home: Home, folder: Path) -> Copied:
 
 
 def _copied(home: Path, target: Path) -> dict[str, int]:
-    """Copy until nothing is there that was not seen: what vanishes meanwhile is in a file that came before it went."""
+    """Copy until a scan finds no new file. The records of a file deleted meanwhile are in a file created before the
+    deletion.
+    """
     seen: set[Path] = set()
     files = size = 0
     while new := [path for path in _files(home) if path not in seen]:
@@ -74,7 +77,7 @@ def _copied(home: Path, target: Path) -> dict[str, int]:
 
 
 def _copy(path: Path, to: Path) -> int | None:
-    """Copy a file; return its size, or None if it is gone."""
+    """Copy a file and return its size, or None if the file was deleted."""
     to.parent.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copyfile(path, to)
@@ -86,7 +89,7 @@ def _copy(path: Path, to: Path) -> int | None:
 
 
 def _files(home: Path) -> Iterator[Path]:
-    """List the files of a data directory but its index, tokens and secrets."""
+    """List the files of a data directory except its index, tokens and secrets."""
     for name in _PARTS:
         place = home / name
         if place.is_dir():

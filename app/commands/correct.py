@@ -1,10 +1,10 @@
-"""`logprobe correct RUN [off|armed|on]`: what importance sampling does or would do to a run, and switching it.
+"""`logprobe correct RUN [off|armed|on]`: show the effect of importance sampling on a run, or switch it.
 
-off: no correction applies, whatever trainer and service do (the kill switch). armed: the controller switches one on
-when it is the right remedy. on: one is switched on now, unless something speaks against it. The JSON form: ``{"run",
-"state": as in `logprobe show`, "preview": {"step", "config", "fingerprint", "preview": {"steps", "tokens",
-"masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null, "instead"}}``. Exit code 1 when a switch was
-refused, or when something speaks against the correction of ``--preset``.
+off: no correction applies, regardless of trainer and service (the kill switch). armed: the controller switches a
+correction on when it is the right remedy. on: a correction is switched on now, unless it is refused. The JSON form:
+``{"run", "state": as in `logprobe show`, "preview": {"step", "config", "fingerprint", "preview": {"steps", "tokens",
+"masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null, "instead"}}``. The exit code is 1 if a
+switch or the correction of ``--preset`` is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMMANDS: Final = {"off": "stop", "armed": "armed", "on": "on"}
 
 
 def run(arguments: Arguments) -> int:
-    """Switch, or show; return 1 when it was refused."""
+    """Switch or show the correction. Return 1 if it is refused."""
     if arguments.preset is not None and arguments.state is not None:
         refuse_usage("--preset: a preview; what is switched on is the correction of the settings (docs/correction.md)")
     home = Home(home_path(arguments))

@@ -1,6 +1,6 @@
-"""`logprobe store delete RUN`: a run and everything that the home holds of it, for good; without RUN, the deleted runs.
+"""`logprobe store delete RUN`: delete all data of a run permanently, or list the deleted runs without RUN.
 
-The JSON forms: ``{"run", "deleted_at", "rows": {table: number}, "files"}``; without RUN a list of ``{"run",
+The JSON form: ``{"run", "deleted_at", "rows": {table: number}, "files"}``. Without RUN: a list of ``{"run",
 "deleted_at", "author"}``.
 """
 
@@ -24,7 +24,7 @@ _LISTED: Final = ("run", "deleted_at", "author")
 
 
 def run(arguments: Arguments) -> int:
-    """Delete, or list."""
+    """Delete a run, or list the deleted runs."""
     home = Home(home_path(arguments))
     if arguments.name is None:
         return _list(home, json=arguments.json)
@@ -39,7 +39,7 @@ def run(arguments: Arguments) -> int:
 
 
 def words(done: deleting.Deleted) -> Iterator[str]:
-    """Yield sentences about what was removed and what remains."""
+    """Yield sentences about the removed and the remaining data."""
     rows = done["rows"]
     yield f"{done['run']} is deleted"
     yield f"rows     {sum(rows.values()):,}"
@@ -61,8 +61,10 @@ def _list(home: Home, *, json: bool) -> int:
 
 
 def _look(home: Home, name: str, *, force: bool) -> None:
-    """Raise `ConfigurationError` for an unknown run, or one that is being recorded, before the user is asked; the
-    service looks again."""
+    """Raise `ConfigurationError` for a run that is unknown or being recorded, before the user confirms.
+
+    The service repeats this check.
+    """
     with open_reader(home) as reader:
         if not deleting.waits(home, name):
             require_run(name, queries.app_runs(reader)["run"].to_pylist())
@@ -71,7 +73,7 @@ def _look(home: Home, name: str, *, force: bool) -> None:
 
 
 def _delete(home: Home, document: Mapping[str, Any]) -> deleting.Deleted:
-    """Delete the run and report the outcome. Raises `ServiceUnavailableError` if no answer comes."""
+    """Delete the run and report the outcome. Raises `ServiceUnavailableError` if the service does not answer."""
     try:
         return deleting.delete(home, document)
     except ServiceUnavailableError as error:

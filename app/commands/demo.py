@@ -1,4 +1,4 @@
-"""`logprobe demo`: recorded runs, and one that is trained live, through recorder, spool, service and dashboard."""
+"""`logprobe demo`: show recorded runs and a live training through recorder, spool, service and dashboard."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from logprobe.app.surface.arguments import Arguments
 
 
 def run(arguments: Arguments) -> int:
-    """Return after Ctrl-C or SIGTERM."""
+    """Run the demo until Ctrl-C or SIGTERM."""
     show.run(speed=arguments.speed, port=arguments.port, home=arguments.home_given)
     return 0

@@ -1,4 +1,4 @@
-"""`logprobe doctor`: what is installed, which hooks are live here, what cannot be measured and why."""
+"""`logprobe doctor`: report installed frameworks, active hooks, and the reasons for missing measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from logprobe.app.text import tables
 
 
 def run(arguments: Arguments) -> int:
-    """Print findings; needs no extras, and no home. Whatever it finds, it has done its work: the exit code is 0."""
+    """Print the findings. Requires no extras and no data directory. The exit code is 0 for any findings."""
     findings = doctor.examine(arguments.home)
     documents = [finding.document() for finding in findings]
     tables.show(documents, lambda: doctor.words(findings), as_json=arguments.json)

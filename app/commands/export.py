@@ -1,5 +1,8 @@
-"""`logprobe export RUN --to TARGET`: a run as a table for notebooks, as a bundle that another logprobe opens, or as
-metrics of TensorBoard, W&B or trackio, each step once."""
+"""`logprobe export RUN --to TARGET`: export a run.
+
+Targets: a table for notebooks, a bundle for another logprobe, or metrics of TensorBoard, W&B or trackio. Each step is
+logged once.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ def _words(path: Path, manifest: Manifest) -> str:
 
 
 def _log(home: Home, arguments: Arguments) -> int:
-    """Log all steps, the newest included, and report how many were new."""
+    """Log all steps, including the newest, and report the number of new ones."""
     from logprobe.app.processes import logger  # noqa: PLC0415 - each target loads what it needs
     from logprobe.monitor.exporters.loggers import open_target, push  # noqa: PLC0415
 

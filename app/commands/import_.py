@@ -1,4 +1,4 @@
-"""`logprobe import`: import log-probs that another program, or another logprobe, wrote to files."""
+"""`logprobe import`: import log-probs from files of other programs or of another logprobe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from logprobe.monitor.reader import open_reader
 
 
 def run(arguments: Arguments) -> int:
-    """Import, ingest and report. Return 1 if a file was refused, and 0 also if single records were left out."""
+    """Import files, ingest them and report the result. Return 1 if a file was refused. Omitted single records do not
+    count as an error.
+    """
     home = Home(home_path(arguments))
     files = files_of(map(Path, arguments.files), without=home.path)
     run = valid_run(arguments.run or _run_of(files))
@@ -40,7 +42,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _run_of(files: Sequence[Path]) -> str:
-    """Return the run's name in a single bundle. Raises `ConfigurationError` if there is none."""
+    """Return the name of the run in a single bundle. Raises `ConfigurationError` without a name."""
     if len(files) == 1 and files[0].suffix == ".logprobe":
         return read_manifest(files[0])["run"]
     raise ConfigurationError("no run named; pass --run NAME")
@@ -48,7 +50,7 @@ def _run_of(files: Sequence[Path]) -> str:
 
 @contextmanager
 def _alone(home: Home) -> Iterator[None]:
-    """Hold the home's lock of imports. Raises `HomeBusyError` if another import has it."""
+    """Hold the import lock of the data directory. Raises `HomeBusyError` if another import holds it."""
     with FileLock(home.create().path / "import.lock") as lock:
         if not lock.take():
             raise HomeBusyError(f"{home.path}: another import is running; wait for it, or stop it")

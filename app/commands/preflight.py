@@ -1,13 +1,12 @@
-"""`logprobe preflight --model PATH`: do an engine and a trainer's forward pass agree as they should, before a training
-starts?
+"""`logprobe preflight --model PATH`: compare an engine with a trainer's forward pass before a training starts.
 
-Exit code 0 fine, 1 wrong, 2 unknown: something that decides could not be measured, or nothing says what is normal (also
-wrong usage). The JSON form is public API, one document, unknown is null:
+Exit codes: 0 fine, 1 wrong, 2 unknown or wrong usage. The result is unknown if a decisive check could not be measured
+or no normal level is known. The JSON form is public API, one document. Unknown values are null:
 
     {"result": "fine|wrong|unknown", "checks": [{"check", "outcome": "fine|wrong|unknown|note", "words"}],
      "run", "k3", "interval", "abs_diff_mean", "tokens", "sequences", "sampler", "trainer", "prompts", "diagnosis": {…}}
 
-Errors, which `logprobe.app.cli` reports, are unknown too: {"result": "unknown", "checks": [], "error": words}.
+`logprobe.app.cli` reports errors, also as unknown: {"result": "unknown", "checks": [], "error": words}.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Check:
 
 
 def run(arguments: Arguments) -> int:
-    """Sample, score, record, judge, and report."""
+    """Sample and score answers, record them, and report the verdict."""
     home = Home(home_path(arguments))
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
         refuse_usage(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
@@ -95,8 +94,10 @@ def run(arguments: Arguments) -> int:
 
 
 def judged(trial: Trial, diagnosis: DiagnosisDocument, parity: Parity, *, strict: bool = False) -> Iterator[Check]:
-    """Return the checks by the diagnosis and the comparison with the recipe. `strict`: every requirement of
-    the recipe decides."""
+    """Return the checks by the diagnosis and the comparison with the recipe.
+
+    `strict`: true if every requirement of the recipe decides.
+    """
     stand_in = trial["sampler"].startswith("transformers")
     yield Check("engine", "unknown" if stand_in else "fine", trial["sampler"])
     for check in parity.checks:
@@ -129,13 +130,13 @@ def _level(diagnosis: DiagnosisDocument) -> Check:
 
 
 def verdict(checks: Sequence[Check]) -> Literal["fine", "wrong", "unknown"]:
-    """Return the worst outcome; unknown is not fine."""
+    """Return the worst outcome. Unknown is worse than fine."""
     outcomes = {check.outcome for check in checks}
     return "wrong" if "wrong" in outcomes else "unknown" if "unknown" in outcomes or not outcomes else "fine"
 
 
 def _remember(home: Home, run: str) -> None:
-    """Store the diagnosis and the level of the run, as a service would."""
+    """Store the diagnosis and the level of the run, as the service does."""
     try:
         with connect(home):
             return
@@ -147,7 +148,7 @@ def _remember(home: Home, run: str) -> None:
 
 
 def _checkpoint(arguments: Arguments, folder: Path) -> Path:
-    """Return the model to try; ``tiny``: one of random weights."""
+    """Return the path of the model. ``tiny`` stands for a model with random weights."""
     if arguments.model != _TINY:
         return Path(checked({"": Path(arguments.model).expanduser()})[""])
     _answer(TINY, {"folder": str(folder)}, arguments)
@@ -155,7 +156,7 @@ def _checkpoint(arguments: Arguments, folder: Path) -> Path:
 
 
 class Trial(TypedDict):
-    """Sampled and scored answers. `interval`: 95 % interval of `k3`, or None for too few tokens."""
+    """Sampled and scored answers. `interval`: 95 % confidence interval of `k3`, or None for too few tokens."""
 
     run: str
     k3: float
@@ -217,7 +218,7 @@ def _record(
     sequences: Sequence[TokenSequence],
     policy: Sequence[Any],
 ) -> None:
-    """Record as a training of one step would, with the engine's own configuration."""
+    """Record the answers as a training of one step, with the configuration of the engine."""
     sides: dict[str, Any] = {
         "sample_ids": [sequence.sample_id for sequence in sequences],
         "token_ids": [np.array(sequence.response_ids) for sequence in sequences],
@@ -261,7 +262,7 @@ def _document(arguments: Arguments, name: str, sampled: TrialAnswer, measured: G
 
 
 def text(result: str, checks: Sequence[Check], trial: Trial, diagnosis: DiagnosisDocument) -> str:
-    """Return the outcome as text: a word, why, and the diagnosis."""
+    """Return the result, its reasons and the diagnosis as text."""
     low_high = "" if trial["interval"] is None else " (95 %: {:.2g} to {:.2g})".format(*trial["interval"])
     measured = f"K3 {trial['k3']:.3g}{low_high}, mean |d| {trial['abs_diff_mean']:.3g}"
     lines = [

@@ -1,5 +1,4 @@
-"""`logprobe store quarantine`: files that were moved out of the spool because they cannot be trusted, and what to do
-about them."""
+"""`logprobe store quarantine`: list, show, retry or drop files that were quarantined."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _STUCK: Final = ("path", "run", "error", "attempts", "retry_seconds")
 
 
 class Outcome(TypedDict):
-    """Outcome for a file. `error`: why it is ``unchanged``."""
+    """Outcome for a file. `error`: reason why the file is ``unchanged``."""
 
     file: str
     status: str
@@ -63,7 +62,7 @@ def _print(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
 
 
 def _show(arguments: Arguments) -> int:
-    """Print why each file was quarantined, its content, and the remedy."""
+    """Print the reason, the content and the remedy of each quarantined file."""
     home = Home(home_path(arguments))
     with open_reader(home) as reader:
         rows = {row["path"]: row for row in queries.quarantine_list(reader, run=None).to_pylist()}
@@ -86,7 +85,7 @@ def _described(home: Home, rows: Mapping[str, Mapping[str, Any]], file: str) -> 
 
 
 def _content(path: Path) -> str:
-    """Return the content of the file, as far as it can be read."""
+    """Return the readable content of the file."""
     try:
         data = read_regular(path)
     except SegmentError as error:

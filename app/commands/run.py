@@ -1,5 +1,4 @@
-"""`logprobe run -- COMMAND`: the command, with hooks for every framework that logprobe knows, in all of its Python
-processes."""
+"""`logprobe run -- COMMAND`: run a command with hooks for all known frameworks in each of its Python processes."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from logprobe.collectors.integrations.frameworks import python_path
 
 
 def run(arguments: Arguments) -> int:
-    """Replace this process with the command: its exit code, signals and output are its own."""
+    """Replace this process with the command. The command then receives all signals and sets the exit code."""
     command = list(arguments.program)
     if not command:
         raise ConfigurationError("no command: logprobe run -- python train.py …")
@@ -26,7 +25,7 @@ def run(arguments: Arguments) -> int:
 
 
 def environment(inherited: Mapping[str, str], home: str, run_name: str | None) -> dict[str, str]:
-    """Return the environment of the command: data directory, run, and a folder that Python reads when it starts."""
+    """Return the environment of the command, with the data directory, the run and the startup folder of the hooks."""
     names = {"LOGPROBE_RUN": run_name} if run_name else {}
     given = {
         "LOGPROBE_HOME": home if is_address(home) else str(Path(home).absolute()),

@@ -48,13 +48,16 @@ def run(arguments: Arguments) -> int:
 
 
 def _places_of(arguments: Arguments) -> tuple[Home, list[str]]:
-    """Return the home, and all places to read: the home first, then those of --also. Raises `ConfigurationError`."""
+    """Return the data directory, and all places to read: itself first, then those of --also.
+
+    Raises `ConfigurationError`.
+    """
     home = Home(home_path(arguments))
     return home, [str(home.path), *checked(arguments.also, home)]
 
 
 def _lines_of_several(places: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """Return the lines of all data directories, and 1 if one after the first could not be read."""
+    """Return the lines of all data directories, and the exit code: 1 if one of --also could not be read."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only for --also
 
     lines: list[dict[str, Any]] = []
@@ -78,8 +81,7 @@ def _lines_at(where: str) -> list[dict[str, Any]]:
 
 
 def lines_of(source: Source) -> list[dict[str, Any]]:
-    """Describe each run, the worst first. Raises `QueryError` and `ServiceUnavailableError` as the source
-    does."""
+    """Describe each run, the worst first. Raises the `QueryError` and `ServiceUnavailableError` of the source."""
     runs = worst_first(runs_of(queries.app_runs(source), datetime.now(UTC)))
     names = [of_run.name for of_run in runs]
     glances = {row["run"]: row for row in queries.app_runs_glance(source, runs=names).to_pylist()} if names else {}
@@ -87,7 +89,7 @@ def lines_of(source: Source) -> list[dict[str, Any]]:
 
 
 def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Print one line per run. The text form has the columns that a decision needs."""
+    """Print one line per run. The text form omits minor columns."""
     if as_json:
         print(tables.dump_lines(lines))
     elif lines:
@@ -107,14 +109,14 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _say_unlisted(home: Home) -> None:
-    """Warn if runs have files but the store does not list them: "no runs" would be wrong."""
+    """Warn if runs have files but are not listed in the store."""
     with suppress(OSError):
         if next(home.raw.glob("[!!]*/*/*.parquet"), None) is not None:
             complain(f"{home.raw} has files of runs that this store does not list; they are taken in by: logprobe up")
 
 
 def _say_deleted(home: Home) -> None:
-    """Name runs that are still recorded, though they were deleted: the user may wonder where they are."""
+    """Print the names of deleted runs that are still being recorded."""
     if not any((home.path / "deleted").glob("*")):
         return
     from logprobe.monitor.service.deleting import listed, waits  # noqa: PLC0415 - twice as slow, and seldom needed

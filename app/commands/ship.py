@@ -1,4 +1,4 @@
-"""`logprobe ship`: send what waits on this machine to the bucket that it records for."""
+"""`logprobe ship`: send the pending segments of this machine to its bucket."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from logprobe.collectors.shipping import command
 
 
 def run(arguments: Arguments) -> int:
-    """Return when nothing waits, after Ctrl-C or SIGTERM, or when the bucket refuses the credentials."""
+    """Ship until the backlog is empty, the bucket refuses the credentials, or Ctrl-C or SIGTERM arrives."""
     log_to_stderr()
     return command.run(None if arguments.home is None else str(arguments.home), arguments.seconds)

@@ -1,7 +1,7 @@
-"""`logprobe show RUN`: a run in one view; with ``--tokens`` or ``--metrics`` what that stands on. Exit code 2 when the
-run is critical.
+"""`logprobe show RUN`: show a run in one view, or its data with ``--tokens`` or ``--metrics``.
 
-The JSON forms are those of `logprobe.app.view.run_view`, `logprobe.app.view.tokens` and `logprobe.app.view.metrics`.
+The exit code is 2 if the run is critical. The JSON forms are those of `logprobe.app.view.run_view`,
+`logprobe.app.view.tokens` and `logprobe.app.view.metrics`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _check(arguments: Arguments) -> None:
-    """End with a usage error where options do not go together."""
+    """End with a usage error if options exclude one another."""
     given = [_FLAGS.get(name, f"--{name}") for name in _OF_METRICS if getattr(arguments, name)]
     if sum((arguments.metrics, arguments.tokens, bool(arguments.html))) > 1:
         refuse_usage("one of --tokens, --metrics and --html at a time")

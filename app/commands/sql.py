@@ -1,4 +1,4 @@
-"""`logprobe sql "…"`: any read-only query over the views tokens, sequences, steps, weights, events."""
+"""`logprobe sql "…"`: run a read-only query over the views tokens, sequences, steps, weights and events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logprobe.monitor.reader import open_reader
 
 
 def run(arguments: Arguments) -> int:
-    """Print the rows of the answer."""
+    """Run the query and print its rows."""
     with open_reader(home_path(arguments)) as reader:
         answer = reader.query(arguments.query)
     if arguments.json:

@@ -1,4 +1,4 @@
-"""`logprobe up`: the monitor service and the dashboard, until Ctrl-C."""
+"""`logprobe up`: run the monitor service and the dashboard until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(arguments: Arguments) -> int:
 
 
 def stack_of(arguments: Arguments) -> Stack:
-    """Return the processes that the arguments ask for, not started. Raises as `Stack` does."""
+    """Return the processes that the arguments request, without starting them. Raises the errors of `Stack`."""
     home = Home(home_path(arguments))
     return Stack(
         home,

@@ -1,6 +1,6 @@
-"""Actions of a page: only by authorised users, through the running service, and after confirmation.
+"""Actions of a page, for authorised users, through the running service and after confirmation.
 
-Hiding a button is no protection, so `ask` checks the session again.
+A hidden button is no protection, so `ask` checks the session again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LONGEST: Final = 200  # characters of a field
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A signed-in user who may look."""
+    """A signed-in user who may view the dashboard."""
 
     email: str
     may_act: bool
@@ -46,7 +46,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Field:
-    """An input of a form; one of `options`, where there are some."""
+    """An input of a form. `options`: permitted values, or empty for free text."""
 
     name: str
     label: str
@@ -73,7 +73,7 @@ def _sign_in(folder: Path) -> SignIn | None:
 
 
 def person() -> Person | None:
-    """Return the signed-in user of this session who may look, or None without sign-in or before it."""
+    """Return the signed-in user of this session who may view the dashboard, or None before or without sign-in."""
     sign_in = _sign_in(data.home())
     email = email_of(st.user.to_dict()) if sign_in is not None and st.user.is_logged_in else None
     if sign_in is None or email is None or not sign_in.may_read(email):
@@ -82,7 +82,7 @@ def person() -> Person | None:
 
 
 def admitted() -> bool:
-    """Return whether this session may see the dashboard, and draw the sign-in if not."""
+    """Return true if this session may view the dashboard. Otherwise, draw the sign-in."""
     sign_in = _sign_in(data.home())
     if sign_in is None or person() is not None:
         return True
@@ -114,7 +114,7 @@ def signed_in() -> None:
 
 
 def granted() -> Permission:
-    """Return whether this session may act, and why not."""
+    """Return the permission of this session to act, with the reason of a refusal."""
     someone = person()
     visitor = Visitor(
         may_act=None if someone is None else someone.may_act,
@@ -126,23 +126,25 @@ def granted() -> Permission:
 
 
 def blocked() -> str:
-    """Return why no action is possible from this page, or "" if actions are."""
+    """Return the reason why no action is possible from this page, or "" if actions are possible."""
     if data.look().away_since is not None:
         return "the monitor service is not responding"
     return granted().value
 
 
 def consult(action: str, document: Mapping[str, Any]) -> Any:
-    """Ask the service for a result without a change. Every reader may. Raises as `Reader.act` does."""
+    """Request a result from the service without a change. Every reader is permitted to. Raises the errors of
+    `Reader.act`.
+    """
     with connect(data.home()) as reader:
         return reader.act(action, document)
 
 
 def ask(action: str, document: Mapping[str, Any]) -> Any:
-    """Have the service do it, and return its answer; who signed in is its author, whatever the page says.
+    """Request an action of the service and return the answer. The signed-in user is always its author.
 
-    Raises `ConfigurationError` when this session may not act, `LogprobeError` as the action does,
-    `ServiceUnavailableError` when the service does not answer.
+    Raises `ConfigurationError` if this session may not act, `ServiceUnavailableError` if the service does not answer,
+    and the `LogprobeError` of the action.
     """
     allowed = granted()
     if allowed is not Permission.GRANTED:
@@ -165,16 +167,16 @@ def act(
     danger: bool = False,
     why_not: str = "",
 ) -> None:
-    """Draw a button that opens a form, whose own button performs the action.
+    """Draw a button that opens a form. The button of the form performs the action.
 
     Args:
         label: label of both buttons.
         words: description of the action.
-        do: performs it with the values of the form and returns the outcome. Its errors are shown.
-        key: unique on the page, and the same while the page is redrawn.
+        do: function that performs the action with the values of the form and returns the outcome. Its errors are shown.
+        key: key of the form, unique on the page and stable across redraws.
         fields: fields of the form.
         danger: true if the action cannot be undone or stops something. Both buttons are then red.
-        why_not: reason why it is impossible now, or "".
+        why_not: reason why the action is impossible now, or "".
     """
     why = why_not or blocked()
     shown = f":red[⚠ {label}]" if danger else label
@@ -193,7 +195,7 @@ def act(
 
 
 def _refused(key: str) -> None:
-    """Say why the form did nothing, until it is tried again or another page is opened."""
+    """Show the reason for a refusal until the next attempt or another page."""
     form, words = st.session_state.get(_REFUSED, ("", ""))
     if form == key:
         st.error(words)
@@ -221,7 +223,7 @@ def _field(key: str, field: Field) -> str:
 
 
 def said() -> None:
-    """Draw the last action of this session, until another action or page."""
+    """Draw the last action of this session until another action or page."""
     if words := st.session_state.get(_SAID):
         ui.write(words, "info")
 
@@ -233,7 +235,7 @@ def silent() -> None:
 
 
 def token_form() -> None:
-    """Draw the field for the token if this session needs one that would help."""
+    """Draw the field for the token if a token would permit this session to act."""
     if granted() is not Permission.LOCKED:
         return
     with st.form("token form", width=560, clear_on_submit=True):
@@ -249,7 +251,7 @@ def token_form() -> None:
 
 
 def _opened(given: str) -> str:
-    """Remember a right token, or draw why it was refused."""
+    """Remember a correct token, or draw the reason for its refusal."""
     where, now = st.context.ip_address or "this machine", time.monotonic()
     wait = _TRIES.wait(where, now)
     if wait:

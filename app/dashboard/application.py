@@ -1,7 +1,6 @@
 """Entry point of ``streamlit run``: the ASGI application around the dashboard's script.
 
-Beside the pages it serves our static files, and it turns an unexpected error into one line on the page; the trace
-goes to the log of the process.
+It also serves our static files. An unexpected error becomes one line on the page, and its traceback is logged.
 """
 
 from __future__ import annotations

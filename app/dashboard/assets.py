@@ -1,8 +1,8 @@
-"""Static files of the dashboard: our JavaScript modules and plotly.js, and the header by which browsers fetch them
-early.
+"""Static files of the dashboard: our JavaScript modules and plotly.js, with the header that makes browsers preload
+them.
 
-Served by us and not inlined, because an inlined script travels again with every rerun; the address carries a
-fingerprint of all files, so the browser may keep them for good. Nothing is loaded from elsewhere.
+They are not inlined, because an inlined script is sent again with every rerun. The URL includes a fingerprint of all
+files, so browsers may cache them permanently. Nothing is loaded from other servers.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _CHUNK: Final = re.compile(r'(?:from|import)"\./([^"]+\.js)"')
 
 @asynccontextmanager
 async def warmed(_: object) -> AsyncIterator[None]:
-    """Load the first page's modules and compress files, as a lifespan of the server.
+    """Load the first page's modules and compress files during the startup of the server.
 
-    A separate thread could deadlock with the server's own imports.
+    A separate thread could deadlock with the server's imports.
     """
     for name in ("overview", "runs"):
         import_module(f"logprobe.app.dashboard.pages.{name}")
@@ -62,18 +62,18 @@ def _compressed(name: str) -> bytes:
 
 @cache
 def fingerprint() -> str:
-    """Return a name that changes whenever any of the files does."""
+    """Return a fingerprint that changes with the content of any file."""
     return sha256(b"".join(place.read_bytes() for place in _PLACES.values())).hexdigest()[:16]
 
 
 def prefix() -> str:
-    """Return the path below which the server answers, without a slash at its end."""
+    """Return the base path of the server without a trailing slash."""
     path = str(config.get_option("server.baseUrlPath") or "").strip("/")
     return f"/{path}" if path else ""
 
 
 def base_url() -> str:
-    """Return the path below which the files are served, without a slash at its end."""
+    """Return the base path of the static files without a trailing slash."""
     return f"{prefix()}/logprobe-assets/{fingerprint()}"
 
 
@@ -97,13 +97,13 @@ def routes() -> list[Route]:
 
 
 class Hints:
-    """ASGI middleware: adds a Link header (RFC 8288) to pages, so that browsers fetch their files early."""
+    """ASGI middleware that adds a Link header (RFC 8288) to pages, so that browsers preload their files."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request with the header added."""
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -117,15 +117,14 @@ class Hints:
 
 @cache
 def link() -> str:
-    """Return the value of the header. Plotly.js as a module, too: so it is parsed before it is asked for."""
+    """Return the value of the header. Plotly.js is listed as a module, so that browsers parse it before its import."""
     own = [f"{base_url()}/{name}" for name in (PLOTLY, "plot.js", "heart.js")]
     late = [f"{prefix()}/static/js/{name}" for name in late_chunks()]
     return ", ".join(f'<{file}>; rel="modulepreload"' for file in (*own, *late))
 
 
 def late_chunks() -> list[str]:
-    """Return Streamlit's late files (`_LATE`) with their imports that its page does not name, or none without such
-    files."""
+    """Return Streamlit's late files (`_LATE`) with those of their imports that Streamlit's page does not name."""
     page, folder = _STREAMLIT / "index.html", _STREAMLIT / "static" / "js"
     named = page.read_text(encoding="utf-8") if page.is_file() else ""
     chunks: set[str] = set()

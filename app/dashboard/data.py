@@ -1,7 +1,7 @@
 """Data of the pages: typed queries, polars frames and small documents, shared by all sessions.
 
-A value is kept by its place (its identity) and its version (run, revision, news), and read again for another version.
-While the service does not answer, the last value stays.
+Values are cached by place (identity) and version (run, revision, news). A new version causes a new read. The last
+value remains while the service does not answer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NO_STEPS: Final = pl.DataFrame(schema={"step": pl.Int64, "tokens": pl.Float64, 
 
 
 def home() -> Path:
-    """Return the home that this dashboard was started for. Raises `ConfigurationError` when it is unknown."""
+    """Return the data directory of this dashboard. Raises `ConfigurationError` if it is unknown."""
     path = os.environ.get("LOGPROBE_HOME")
     if not path:
         raise ConfigurationError("no home: start the dashboard with `logprobe up --home DIR` or set LOGPROBE_HOME")
@@ -59,7 +59,9 @@ def _reader(path: str) -> Reader:
 
 
 def reader() -> Reader:
-    """Return one reader for all sessions; it finds a service that started again. Raises `ServiceUnavailableError`."""
+    """Return the reader that all sessions share. The reader reconnects to a restarted service. Raises
+    `ServiceUnavailableError`.
+    """
     return _reader(str(home()))
 
 
@@ -79,7 +81,7 @@ class _Entry:
 
 
 class Kept:
-    """Values by place and version. Thread-safe; sessions that want the same wait for one that reads it."""
+    """Thread-safe cache of values by place and version. Sessions that request the same value wait for a single read."""
 
     def __init__(self, most: int = _KEPT, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Hold at most `most` values. `clock`: monotonic time in seconds."""
@@ -88,13 +90,13 @@ class Kept:
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
     def get(self, place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
-        """Return the value that `read` gave for this version of `place`.
+        """Return the result of `read` for this version of `place`.
 
         Args:
             place: identity of the value.
             version: version of the value. Another one makes it stale.
-            read: reads the value. Its errors are raised, but the last value is returned while the service does not
-                answer.
+            read: function that reads the value. Its errors are raised, except that the last value is returned while
+                the service does not answer.
             pace: minimum age of an expensive value, as a multiple of its duration (and at least 5 s). A stale value is
                 returned immediately.
         """
@@ -134,12 +136,12 @@ _LOADED: Final = Kept(_LOADS)
 
 
 def kept(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
-    """See `Kept.get`. Shared by all sessions of this process."""
+    """Return `Kept.get` of the cache that all sessions of this process share."""
     return _VALUES.get((str(home()), place), version, read, pace=pace)
 
 
 def loaded(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
-    """Return the same as `kept`, for large values, of which few are kept."""
+    """Return `Kept.get` of the cache for large values, which holds few of them."""
     return _LOADED.get((str(home()), place), version, read, pace=pace)
 
 
@@ -165,7 +167,9 @@ _LOOKS: Final[dict[str, tuple[float, Look]]] = {}
 
 
 def look() -> Look:
-    """Return how the home stands, at most a second old. Raises nothing that the service or the store may raise."""
+    """Return the state of the data directory, at most one second old. Errors of the service or the store are not
+    raised.
+    """
     place = str(home())
     with _LOOK_LOCK:
         at, last = _LOOKS.get(place, (-1e9, Look()))
@@ -190,13 +194,15 @@ def _looked(last: Look) -> Look:
 
 
 def version_of(run: Run) -> tuple[str, int, str | None]:
-    """Return another value whenever something was recorded of the run, or found out about it."""
+    """Return a value that changes with each new record or result of the run."""
     return (run.name, run.revision, run.news)
 
 
 def frame_of(run: Run, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
-    """Return one row per step, ascending: `step`, `tokens` (under the mask), `time` (seconds since the epoch) and a
-    column per metric that has a value, null if it is unknown or not finite.
+    """Return one row per step, ascending, with a column per metric that has a value.
+
+    Further columns are `step`, `tokens` (under the mask) and `time` (seconds since the epoch). A metric is null if it
+    is unknown or not finite.
 
     Only changed steps are read again. Raises `ServiceUnavailableError` before the first successful read, and
     `QueryError` as `Reader.read` does.
@@ -213,7 +219,7 @@ def catalog_of(run: Run) -> pl.DataFrame:
 
 
 class Grown:
-    """A run's frame, and the revision that it is of."""
+    """The frame of a run, with its revision."""
 
     def __init__(self, run: str, metrics: tuple[str, ...], source: Callable[[], Reader]) -> None:
         self._run, self._metrics, self._source = run, metrics, source
@@ -251,7 +257,7 @@ class Grown:
 
 
 def column(frame: pl.DataFrame, name: str) -> Floats:
-    """Return a column as float64, NaN where there is no value; all NaN for one that the run does not have."""
+    """Return a column as float64, with NaN for missing values. A missing column is all NaN."""
     if name not in frame.columns:
         return np.full(len(frame), np.nan)
     values: Floats = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -259,13 +265,15 @@ def column(frame: pl.DataFrame, name: str) -> Floats:
 
 
 def measured(frame: pl.DataFrame, name: str) -> bool:
-    """Return whether any step has a value."""
+    """Return true if any step has a value."""
     return name in frame.columns and frame[name].null_count() < len(frame)
 
 
 def awaits(run: Run, frame: pl.DataFrame) -> bool:
-    """Return whether the newest step is incomplete because engine records may still arrive; False if that was never
-    read, as while the service is away: the page shows the rest."""
+    """Return true if the newest step is incomplete because engine records may still arrive.
+
+    Return false before the first read, so that the page is drawn while the service does not answer.
+    """
     coverage = column(frame, "backend.coverage")
     if not len(coverage) or not coverage[-1] < 1:
         return False
@@ -285,7 +293,7 @@ def diagnosis_of(run: Run) -> LatestDiagnosis | None:
 
 
 def events_of(run: Run) -> tuple[Mark, ...]:
-    """Return what happened, each at its step: weights, settings, restarts, learning rates, alerts, corrections."""
+    """Return the events by step: weights, settings, restarts, learning rates, alerts and corrections."""
     name = run.name
     events = kept(("events", name), run.revision, lambda: happened(queries.app_events(reader(), run=name)))
     rates = kept(
@@ -328,7 +336,7 @@ def moved(rows: pa.Table) -> tuple[Mark, ...]:
 
 
 def judged(rows: pa.Table) -> tuple[Mark, ...]:
-    """Return rows of `app_marks` as marks: alerts that began to fire, and what became of the correction."""
+    """Return rows of `app_marks` as marks: alerts that began to fire, and changes of the correction."""
     return tuple(
         Mark(row["kind"], row["step"], " ".join(str(part) for part in (row["kind"], row["label"]) if part))
         for row in rows.to_pylist()

@@ -1,7 +1,7 @@
-"""Charts as pure functions from columns to a plotly figure as plain data, with the extras of `browser/plot.js`.
+"""Charts as pure functions from columns to plotly figures as plain data, with the extras of `browser/plot.js`.
 
-Plain data, because plotly.py's own objects cost half a second of a processor per figure. Rows share one x axis, and
-thereby zoom and crosshair. A page draws one with ``ui.plot("my key", rows_chart(...))``.
+Plain data is used because plotly.py's objects cost 0.5 s of CPU time per figure. Rows share one x axis, zoom and
+crosshair. A page draws a chart with ``ui.plot("my key", rows_chart(...))``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MOST_SYMBOLS: Final = 300  # of a kind, the newest
 class Curve:
     """A line of a row, with ascending `x` and NaN in `y` for a gap.
 
-    `group`: entry of the legend that switches it. `band`: lower and upper edge around it. `faint`: drawn behind another
-    line.
+    `group`: entry of the legend that switches it. `band`: lower and upper edge around it. `faint`: true for a line
+    drawn behind another.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Row:
         log: true for a logarithmic axis.
         from_zero: true if a linear axis begins at 0.
         limits: words and values of horizontal lines.
-        around: a normal value and the factor up and down that is still normal.
+        around: normal value, and the factor of normal variation up and down.
         height: height of the plot in pixels.
     """
 
@@ -94,7 +94,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Kind:
-    """Name and look of events of a kind. `through`: true to draw a line through all rows."""
+    """Name and appearance of a kind of event. `through`: true to draw a line through all rows."""
 
     name: str
     symbol: str
@@ -142,12 +142,12 @@ class Chart:
 
     @cached_property
     def text(self) -> str:
-        """The figure as it travels."""
+        """The figure as JSON text."""
         return json.dumps(self.figure, separators=(",", ":"))
 
 
 def packed(values: NDArray[Any], kind: str = "f8") -> dict[str, str]:
-    """Return an array in plotly's typed form: half the size of JSON numbers, and nothing to parse."""
+    """Return an array in plotly's typed form, which has half the size of JSON numbers and needs no parsing."""
     return {"dtype": kind, "bdata": b64encode(np.ascontiguousarray(values, dtype=f"<{kind}").tobytes()).decode("ascii")}
 
 
@@ -158,14 +158,14 @@ def packed_places(places: Floats) -> dict[str, str]:
 
 
 def packed_values(values: Floats) -> dict[str, str]:
-    """Return values to be drawn, packed with seven digits where they fit: a pixel needs no more."""
+    """Return values to be drawn, packed with seven digits where they fit, which is enough for a screen."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     fits = not len(sizes) or bool(sizes.max() < _SINGLE.max and sizes.min() > _SINGLE.tiny)
     return packed(values, "f4" if fits else "f8")
 
 
 def transparent(color: str, alpha: float) -> str:
-    """Return a hex colour with so much (0…1) of itself.
+    """Return a hex colour with an opacity of 0 to 1.
 
     >>> transparent("#0072b2", 0.5)
     'rgba(0,114,178,0.5)'
@@ -175,7 +175,7 @@ def transparent(color: str, alpha: float) -> str:
 
 
 def plain(words: object) -> str:
-    """Return text for a label of plotly, which reads labels as markup; names of runs are not."""
+    """Return escaped text for a label of plotly, which interprets labels as markup."""
     return escape(str(words), quote=False)
 
 
@@ -274,7 +274,7 @@ def rows_chart(
 
 
 def _key(place: float) -> str:
-    """Return a place as JavaScript writes it."""
+    """Return an x place in the notation of JavaScript."""
     return str(int(place)) if place == int(place) else repr(float(place))
 
 
@@ -320,7 +320,7 @@ def _y_axis(row: Row, shown: Window, theme: Theme) -> Figure:
 
 
 def log_ticks(decades: float) -> str | int | None:
-    """Return plotly's `dtick` of a logarithmic axis of so many decades, or None for plotly's choice."""
+    """Return plotly's `dtick` of a logarithmic axis by its number of decades, or None for plotly's choice."""
     if decades < 0.35:  # noqa: PLR2004 - less than a factor of 2.2
         return None
     return "D2" if decades < 1.6 else math.ceil(decades / 4)  # noqa: PLR2004 - four labels at most
@@ -416,8 +416,10 @@ def _upright(at: float, line: Figure) -> Figure:
 
 
 def _lines(marks: Sequence[Mark], theme: Theme) -> list[Figure]:
-    """Return vertical hairlines through all rows: always for changes, for weight updates while they can be told apart,
-    never for alerts."""
+    """Return vertical hairlines through all rows.
+
+    Changes always have one, alerts never. Weight updates have one while the lines can be distinguished.
+    """
     updates = [mark for mark in marks if mark.kind == "weights"]
     shown = [mark for mark in marks if KINDS[mark.kind].through] + (updates if len(updates) <= _MANY_UPDATES else [])
     colors = {mark.kind: theme.line if mark.kind == "weights" else KINDS[mark.kind].color(theme) for mark in shown}
@@ -470,7 +472,7 @@ def bars_chart(
     color: str,
     theme: Theme,
 ) -> Chart:
-    """Return bars over labelled buckets, a row per measure with values per range of steps.
+    """Return a bar chart over labelled buckets, with a row per measure and values per range of steps.
 
     The second range is drawn as marks over the bars of the first.
     """

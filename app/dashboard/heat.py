@@ -1,5 +1,7 @@
-"""The density of log-ratios as a chart: a picture of one pixel per column and bin, with quantiles and gaps over it.
-Pure."""
+"""The density of log-ratios as a chart, as pure functions.
+
+The chart is a picture of one pixel per column and bin, overlaid with quantiles and gaps.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,7 @@ def heat_chart(run: str, density: Density, pair: str, *, theme: Theme, why_absen
 
 
 def edges_of(density: Density) -> Floats:
-    """Return where columns begin, and where the last one ends: half a step before the first step of each."""
+    """Return the edges of the columns. Each column begins half a step before its first step."""
     columns = density.columns
     begins = np.minimum(columns.first + np.arange(columns.size + 1) * columns.width, columns.last + 1)
     beside: Floats = begins.astype(np.float64) - 0.5
@@ -106,15 +108,17 @@ def edges_of(density: Density) -> Floats:
 
 
 def darkest(tokens: Any) -> float:
-    """Return the share of a column's tokens per bin that is drawn darkest. The middle bin holds all smaller |d|,
-    often most of the tokens: it alone may be above."""
+    """Return the share of a column's tokens per bin that has the darkest colour.
+
+    Only the middle bin may exceed it. That bin holds all smaller |d| and often most of the tokens.
+    """
     shares = tokens / np.maximum(tokens.sum(axis=1, keepdims=True), 1)
     shares[:, tokens.shape[1] // 2] = 0
     return float(shares.max(initial=0.0)) or 1.0
 
 
 def ramp(theme: Theme, color: str, shades: int = 64) -> Any:
-    """Return colours from the page's through `color` to the text's, shape [shades, 3]."""
+    """Return colours from that of the page through `color` to that of the text, shape [shades, 3]."""
     knots = np.array(
         [[int(each[at : at + 2], 16) for at in (1, 3, 5)] for each in (theme.page, color, theme.text)], dtype=np.float64
     )
@@ -140,7 +144,7 @@ def _picture(tokens: Any, colors: Any, shade: float) -> str:
 
 
 def ticks(density: Density) -> list[tuple[float, str]]:
-    """Return 0, and powers of ten on either side: as many as can be read, and none on top of the 0."""
+    """Return ticks at 0 and at powers of ten on either side, without overlapping labels."""
     low, high = math.ceil(math.log10(density.floor) + 1e-9), math.floor(math.log10(density.ceiling))
     every = max(1, math.ceil((high - low + 1) / _LABELLED))
     middle, room = density.place(0.0), _ROOM * density.tokens_CB.shape[1]
@@ -151,7 +155,7 @@ def ticks(density: Density) -> list[tuple[float, str]]:
 
 
 def gaps_of(density: Density, why_absent: str) -> Iterator[tuple[int, int, str]]:
-    """Yield runs of columns without a density, and why."""
+    """Yield ranges of columns without a density, each with its reason."""
     at = 0
     for reason, members in groupby(_why(density, column, why_absent) for column in range(density.columns.size)):
         count = len(list(members))
@@ -173,7 +177,7 @@ def _why(density: Density, column: int, why_absent: str) -> str:
 
 
 def _lines(lines: Floats, middles: Floats, theme: Theme) -> list[dict[str, Any]]:
-    """Return each quantile over its own halo, so that it is visible on any shade."""
+    """Return each quantile as a line over a halo, which is visible on any shade."""
     base = {"type": "scatter", "mode": "lines", "x": middles.tolist(), "hoverinfo": "skip"}
     dashes = {"p1": "dash", "p50": "solid", "p99": "dash"}
     return [
@@ -218,7 +222,7 @@ def _gap(begin: float, end: float, rows: int, theme: Theme) -> dict[str, Any]:
 
 
 def _reasons(gaps: Sequence[tuple[int, int, str]], edges: Floats, rows: int, theme: Theme) -> list[dict[str, Any]]:
-    """Say why there is no density, where there is room for it; arrow keys and pointer say it everywhere."""
+    """Label the gaps of sufficient width with their reasons. Arrow keys and pointer show the reason of every gap."""
     base = {"y": rows / 2, "showarrow": False, "bgcolor": theme.page, "font": {"size": 12, "color": theme.text}}
     return [
         base | {"text": plain(why), "x": float(edges[begin] + edges[end]) / 2}
@@ -258,7 +262,7 @@ def note_of(density: Density) -> str:
 
 
 def alt_of(density: Density, pair: str, lines: Floats, ends: Floats) -> str:
-    """Return the picture in words."""
+    """Return a description of the picture in words."""
     measured = np.flatnonzero(np.isfinite(lines[:, 1]))
     about = PAIR_WORDS[pair].partition(":")[0]
     head = f"Density of the log-ratio of the pair {pair} ({about}), steps {density.columns.first:,} to {density.columns.last:,}."

@@ -1,4 +1,4 @@
-"""The dashboard's pages, in the order of their tabs: the one place where a page is declared."""
+"""The declarations of all pages of the dashboard, in the order of their tabs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Page:
-    """A page, drawn by `draw` of a module in `pages/`: ``draw(run)``, or ``draw(look, run)`` if it is `of_home`.
+    """A page, drawn by ``draw(run)`` of a module in `pages/`, or by ``draw(look, run)`` if `of_home` is true.
 
     Attributes:
         path: path in the URL, "" for the first page.
         title: title of its tab.
-        acts: true if it has actions, for which it asks for the token.
-        of_home: true if it can be drawn without a run, or for a run without steps.
-        of_all: true if it covers all runs, so that none needs to be chosen.
+        acts: true if the page has actions, which may require the token.
+        of_home: true if the page can be drawn without a run, or for a run without steps.
+        of_all: true if the page covers all runs, so that no run has to be chosen.
     """
 
     path: str

@@ -52,7 +52,7 @@ class Panel:
 
     @property
     def unit(self) -> str:
-        """Unit, as a label shows it."""
+        """Unit for a label."""
         return metric(self.metric).unit
 
 

@@ -1,4 +1,4 @@
-"""The chart of step metrics: a run's frame and rows of the catalog in, a chart out. Pure."""
+"""The chart of step metrics, made from a run's frame and rows of the catalog by pure functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def window_of(asked: str, steps: Sequence[int] | Floats) -> tuple[int, int] | No
 
 
 def onset_of(diagnosis: LatestDiagnosis | None) -> int | None:
-    """Return the step since which a run is wrong, as its diagnosis has it."""
+    """Return the onset of a run's problem by its diagnosis."""
     return None if diagnosis is None else diagnosis.document["since_step"]
 
 
@@ -57,7 +57,8 @@ def steps_chart(
     said: str = "",
     exact: bool = False,
 ) -> Chart:
-    """Return the linked chart of a run: one row per panel that has a value, and a note on the missing inputs of others.
+    """Return the linked chart of a run, with one row per panel that has a value. A note lists the missing inputs of
+    other panels.
 
     Args:
         name: name of the run.
@@ -66,7 +67,7 @@ def steps_chart(
         theme: colours.
         window: steps in view, or None for all.
         marks: events at steps.
-        baseline: the run's own normal of K3, or None.
+        baseline: baseline of the run's K3, or None.
         since: onset of the growth, or None.
         awaited: true if engine records of the newest step may still arrive.
         said: verdict as text, for users of screen readers.
@@ -144,19 +145,18 @@ def change(value: float | None, median: float | None, *, log: bool) -> str:
 
 
 def pairs_of(frame: pl.DataFrame) -> list[str]:
-    """Return the pairs that the page offers: those of the ratios always, the reference policy where one was
-    recorded."""
+    """Return the pairs for selection on the page, which include the reference policy only if it was recorded."""
     return [pair for pair in PAIR_WORDS if pair in RATIO_PAIRS or measured(frame, f"{pair}.coverage")]
 
 
 def absent(panels: Sequence[Panel], shown: Collection[Panel]) -> str:
-    """Return which of `panels` are not `shown`, and why, or "" if all are."""
+    """Return the names of `panels` that are not `shown`, with the reasons, or "" if all are shown."""
     missing = [panel for panel in panels if panel not in shown and not panel.optional]
     return "; ".join(f"{panel.title}: not measured, {why_missing(panel.metric)}" for panel in missing)
 
 
 def _incomplete(frame: pl.DataFrame, shown: Sequence[Panel], *, awaited: bool) -> str:
-    """Say how often values rest on fewer tokens than they should, but for the newest steps."""
+    """Describe the frequency of values with incomplete tokens, except in the newest steps."""
     said = []
     for pair in dict.fromkeys(line.metric.partition(".")[0] for panel in shown for line in panel.lines):
         short = column(frame, f"{pair}.coverage") < 1
@@ -167,7 +167,7 @@ def _incomplete(frame: pl.DataFrame, shown: Sequence[Panel], *, awaited: bool) -
 
 
 def alt_text(name: str, frame: pl.DataFrame, panels: Sequence[Panel]) -> str:
-    """Return the chart in words: per row, newest value and range."""
+    """Return a description of the chart in words, with newest value and range per row."""
     parts = [f"Metrics of run {name} over {len(frame):,} steps."]
     for panel in panels:
         line = next(line for line in panel.lines if measured(frame, line.metric))

@@ -1,7 +1,7 @@
 """Colours of the dashboard, light and dark, and the settings of Streamlit.
 
-Series colours follow Okabe and Ito's palette, which is safe for common kinds of colour blindness. A pair also has its
-own dash, so colour never carries the meaning alone.
+Series colours follow Okabe and Ito's palette, which is safe for common kinds of colour blindness. Each pair also has a
+distinct dash, so colour never carries the meaning alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RUN_DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours as CSS hex strings. `pairs` and `roles` colour series, everything else is furniture."""
+    """Colours as CSS hex strings. `pairs` and `roles`: colours of series."""
 
     mode: Mode
     text: str
@@ -35,7 +35,10 @@ class Theme:
     runs: tuple[str, ...]  # runs side by side, the first one first
 
     def color(self, role: str) -> str:
-        """Return the colour of a series' role: a pair (`backend`, …), a run (`run 0`, …); anything else is neutral."""
+        """Return the colour of the role of a series.
+
+        Roles are pairs (`backend`, …) and runs (`run 0`, …). Other roles have a neutral colour.
+        """
         name, _, at = role.partition(" ")
         if name == "run" and at.isdecimal():
             return self.runs[int(at) % len(self.runs)]
@@ -81,12 +84,12 @@ DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash", "referenc
 
 
 def theme_for(mode: str | None) -> Theme:
-    """Return the theme that the browser asks for; light if it does not say."""
+    """Return the theme that the browser requests, by default the light one."""
     return DARK if mode == "dark" else LIGHT
 
 
 def colors_of(theme: Theme) -> str:
-    """Return the colours as a rule of a style sheet, by the names that Streamlit gives them within components."""
+    """Return the colours as a rule of a style sheet, by the names that Streamlit uses within components."""
     names = {
         "text-color": theme.text,
         "background-color": theme.page,
@@ -98,9 +101,9 @@ def colors_of(theme: Theme) -> str:
 
 
 def streamlit_options() -> dict[str, str]:
-    """Return options of ``streamlit run``: our looks, and no connection to the outside.
+    """Return options of ``streamlit run``, which set our theme and disable external connections.
 
-    Address and port are the supervisor's business.
+    The supervisor sets address and port.
     """
     options: dict[str, str] = {
         "server.headless": "true",

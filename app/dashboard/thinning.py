@@ -1,4 +1,7 @@
-"""Thinning of columns for a chart with peaks, gaps and ends kept, and the choice of its scale. Pure."""
+"""Thinning of columns for a chart, and the choice of its scale, as pure functions.
+
+Peaks, gaps and ends are preserved.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ _FAR: Final = 30.0  # times below that quantile: such points are left below the 
 
 
 def thin(x: Floats, y: Floats, *, max_points: int = MAX_POINTS) -> tuple[Floats, Floats]:
-    """Return at most `max_points` of the points ``(x, y)``, shape [n], `x` ascending. A gap (NaN in `y`) stays one.
+    """Return at most `max_points` of the points ``(x, y)``, shape [n], `x` ascending. Gaps (NaN in `y`) are preserved.
 
-    MinMaxLTTB (Van Der Donckt et al. 2023, arXiv:2305.00332): the first and last finite point and the extremes stay.
+    The method is MinMaxLTTB (Van Der Donckt et al. 2023, arXiv:2305.00332). The first and last finite point and the
+    extremes are preserved.
     """
     if len(x) <= max_points:
         return x, y
@@ -37,12 +41,12 @@ def thin(x: Floats, y: Floats, *, max_points: int = MAX_POINTS) -> tuple[Floats,
 
 
 def wants_log(values: Floats) -> bool:
-    """Return whether finite values span so many decades that a linear axis would hide the small ones."""
+    """Return true if finite values span too many decades for a linear axis."""
     return bool(len(values) and (values > 0).all() and np.log10(values.max() / values.min()) >= _DECADES)
 
 
 def floor_of(values: Floats) -> float:
-    """Return where a logarithmic axis begins: a few tiny values must not press all others against its upper end."""
+    """Return the lower end of a logarithmic axis, chosen to exclude a few tiny outliers."""
     positive = values[np.isfinite(values) & (values > 0)]
     if not len(positive):
         return 0.0
@@ -50,7 +54,7 @@ def floor_of(values: Floats) -> float:
 
 
 def spread(values: Floats, points: int = 60) -> Floats:
-    """Return at most `points` of the values, evenly, the last one among them: a sparkline shows a trend."""
+    """Return at most `points` evenly spaced values for a sparkline, including the last value."""
     if len(values) <= points:
         return values
     chosen: Floats = values[np.linspace(0, len(values) - 1, points).round().astype(np.int64)]

@@ -1,4 +1,4 @@
-"""Parts of the view of a run on a page: what `logprobe show` says, in its words."""
+"""Parts of the view of a run on a page, in the words of `logprobe show`."""
 
 from __future__ import annotations
 

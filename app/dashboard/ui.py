@@ -1,4 +1,4 @@
-"""Building blocks of pages: text, facts, tables, the verdict and charts. Everything from outside goes in as text."""
+"""Building blocks of pages: text, facts, tables, the verdict and charts. All external content is inserted as text."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _UNREAD: Final = "Not read yet: the monitor service is not responding. The page 
 
 
 def theme() -> Theme:
-    """Return light or dark, as the browser shows the page."""
+    """Return the light or dark theme, following the browser."""
     return theme_for(st.context.theme.type)
 
 
 @contextmanager
 def guarded(part: str) -> Iterator[None]:
-    """Bound one part of a page: an unexpected error is logged, and is one line here instead of a page that is gone."""
+    """Guard one part of a page. An unexpected error in that part is logged and shown as one line."""
     try:
         yield
     except ServiceUnavailableError:  # the bar says how long
@@ -57,7 +57,7 @@ def guarded(part: str) -> Iterator[None]:
 
 
 def unmarked(words: str) -> str:
-    """Return text for a label of Streamlit, which reads labels as Markdown."""
+    """Return escaped text for a label of Streamlit, which interprets labels as Markdown."""
     # An address becomes a link in spite of backslashes, but not with a word joiner in it, which nobody sees.
     return _MARKS.sub(r"\\\1", _LINK.sub("\u2060", words))
 
@@ -72,7 +72,7 @@ def text(words: object) -> Markup:
 
 
 def write(words: str, tone: str = "") -> None:
-    """Draw a paragraph; `tone`: a severity or verdict that colours it."""
+    """Draw a paragraph. `tone`: severity or verdict that determines its colour."""
     more = {"role": "status", "class_": f"lp-text lp-tone-{tone}"} if tone else {"class_": "lp-text"}
     st.html(element("div", element("p", text(words), **more), class_="lp"))
 
@@ -96,7 +96,7 @@ def facts(items: Sequence[tuple[str, str]]) -> None:
 
 @dataclass(frozen=True)
 class Link:
-    """Text that leads to another view: page and query."""
+    """Text with a link to another view, given by page and query."""
 
     title: str
     page: str = ""
@@ -104,7 +104,7 @@ class Link:
 
     @property
     def markup(self) -> Markup:
-        """Return an anchor, relative to any page."""
+        """Return an HTML anchor with a relative URL."""
         return element("a", text(self.title), href=address(self.page, self.query or {}), target="_self")
 
 
@@ -133,7 +133,7 @@ Cell = str | Link
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table; `tone` colours it."""
+    """A line of a table. `tone`: severity or verdict that determines its colour."""
 
     cells: Sequence[Cell]
     tone: str = ""
@@ -186,7 +186,7 @@ def verdict(shown: Verdict) -> None:
 
 
 def choice(label: str, options: Sequence[str], key: str, **more: Any) -> str:
-    """Offer one of a few; the first one is usual. The address has it, and it stays when another page is opened."""
+    """Offer a choice of a few values, by default the first. The URL stores the choice, which persists across pages."""
     if st.session_state.get(key) not in {None, *options}:
         st.session_state[key] = options[0]
     more = {"label_visibility": "collapsed", **more}
@@ -204,7 +204,7 @@ def choice(label: str, options: Sequence[str], key: str, **more: Any) -> str:
 
 
 def selection(label: str, options: Sequence[str], usual: str, width: int) -> str:
-    """Offer one of many under the key `label`. The address has it, and it stays when another page is opened."""
+    """Offer a choice of many values under the key `label`. The URL stores the choice, which persists across pages."""
     if st.session_state.get(label) not in {None, *options}:
         st.session_state[label] = usual
     chosen = st.selectbox(
@@ -221,7 +221,7 @@ def selection(label: str, options: Sequence[str], usual: str, width: int) -> str
 
 
 def pick(label: str, names: Sequence[str], key: str) -> int:
-    """Return which row of a table is meant: the only one, or the one that is chosen."""
+    """Return the only row of a table, or else the selected one."""
     if len(names) == 1:
         return 0
     shown = [f"{at + 1}. {name}" for at, name in enumerate(names)]
@@ -247,14 +247,14 @@ _FIELD: Final = "field of steps in view"
 
 
 def show_steps(asked: str) -> None:
-    """Have these steps in view on all pages, as text: ``300:500``, or "" for all."""
+    """Set the steps in view on all pages, as text such as ``300:500``, or "" for all."""
     # Not the field's own state: a page that asks for news while this run is under way brings what the field had before.
     st.session_state[_IN_VIEW] = asked
     st.session_state[_FIELD] = st.session_state.get(_FIELD, 0) + 1
 
 
 def _in_view() -> str:
-    """Return the requested steps, initially those of the URL."""
+    """Return the requested steps as text, initially those of the URL."""
     asked: str = st.session_state.setdefault(_IN_VIEW, st.query_params.get("steps", ""))
     return asked
 
@@ -265,7 +265,7 @@ def window(numbers: Sequence[int] | pl.Series) -> tuple[int, int] | None:
 
 
 def zoom() -> None:
-    """Offer the steps in view as text, with a way back to all; the address has them."""
+    """Offer an input for the steps in view, with a button for all steps. The URL stores the steps."""
     asked, key = _in_view(), _field()
     if asked and st.query_params.get("steps") != asked:
         st.query_params["steps"] = asked
@@ -299,7 +299,7 @@ def steps_chart(
     diagnosis: LatestDiagnosis | None,
     said: str = "",
 ) -> None:
-    """Draw `panels` of a run in the steps in view, see `zoom`, with what happened."""
+    """Draw `panels` of a run for the steps in view (see `zoom`), with events as marks."""
     onset = steps.onset_of(diagnosis)
     seen = window(frame["step"])
     marks = data.events_of(run)
@@ -326,5 +326,5 @@ def steps_chart(
 
 
 def made(place: Hashable, version: Hashable, make: Callable[[], T]) -> T:
-    """Return what `make` gave for this version, once for all sessions."""
+    """Return the result of `make` for this version, computed once for all sessions."""
     return data.kept(("made", place), version, make)

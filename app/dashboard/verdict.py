@@ -1,6 +1,6 @@
-"""The verdict banner: verdict, onset, layer and remedy. Pure.
+"""The verdict banner: verdict, onset, layer and remedy. Pure functions.
 
-A verdict is an icon, a word and a colour. Unknown is stated, and a run without a diagnosis is not healthy.
+A verdict is an icon, a word and a colour. A run without a diagnosis is shown as unknown, not as healthy.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def read_latest_diagnosis(source: Source, run: str) -> LatestDiagnosis | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict for the banner: `facts` and `do` (what to do) are names with values; the third part of a line of `do`
-    is what to copy."""
+    """A verdict for the banner. `facts`: names with values. `do`: actions as names with values and the text to copy."""
 
     tone: str
     icon: str
@@ -93,7 +92,10 @@ def verdict_of(
 
 
 def _words(shown: Headline, judgement: Judgement, document: DiagnosisDocument) -> str:
-    """Return the leading finding's words, unless it only says that K3 grows, or the level of a short run."""
+    """Return the words of the leading finding, or the level of a short run.
+
+    Omit a finding that only states the growth of K3.
+    """
     first = leading(document)
     if first is not None and kind_of(first["cause"]) != "growth":
         also = "Too few steps for a baseline, but the following finding does not need one. "
@@ -105,12 +107,12 @@ def _words(shown: Headline, judgement: Judgement, document: DiagnosisDocument) -
 
 
 def _sentence(words: str) -> str:
-    """Return the first sentence or clause; the rest is on the Diagnosis page."""
+    """Return the first sentence or clause. The Diagnosis page has the full text."""
     return re.split(r"(?<=[.;])\s", words, maxsplit=1)[0].rstrip(";")
 
 
 def sentence(verdict: Verdict) -> str:
-    """Return a verdict in one line, for those who cannot see the chart."""
+    """Return a verdict in one line, for users of screen readers."""
     facts = ", ".join(f"{name} {value}" for name, value in verdict.facts)
     return f"{verdict.word}{': ' if facts else ''}{facts}."
 
@@ -154,7 +156,7 @@ def _named(finding: FindingDocument | None) -> str:
 
 
 def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
-    """Name other credible findings by status: harmless, accepted, or worth a look."""
+    """Return the other credible findings by status: harmless, accepted, or to be inspected."""
     notes: dict[str, list[str]] = {"normal for this setup": [], "accepted": [], "also found": []}  # in this order
     first = leading(document)
     for finding in document["findings"]:
@@ -171,7 +173,9 @@ def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
 
 
 def setting_lines(finding: FindingDocument, document: DiagnosisDocument, standing: Standing) -> list[list[str]]:
-    """Return the settings that a remedy names: framework, name with value, text to copy. Without one: why."""
+    """Return the settings of a remedy: framework, name with value, and text to copy. Without settings, return the
+    reason.
+    """
     lines = [
         [setting["framework"], f"`{setting['copy']}` {'; '.join(particulars(setting))}", setting["copy"]]
         for setting in settings(finding, standing)

@@ -1,1 +1,1 @@
-"""The demo: recorded runs, and one that is trained here."""
+"""The demo: recorded runs, and one that is trained locally."""

@@ -1,8 +1,8 @@
-"""A small policy that learns by policy gradient, in numpy alone.
+"""A small policy that learns by policy gradient, implemented in numpy alone.
 
-A recurrent network writes six digits that follow from three. The same network and the same learning as in
-`tests/rescue/policy.py`, which needs torch; the demo has none. Nothing is simulated: answers are sampled from weights
-rounded to bfloat16, as an engine would hold them, and scored again in float32.
+A recurrent network writes six digits that follow from three. Network and learning are those of
+`tests/rescue/policy.py`, which needs torch. Nothing is simulated. Answers are sampled from weights rounded to
+bfloat16, as in an engine, and scored again in float32.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Weights:
 
     @classmethod
     def zeros(cls) -> Weights:
-        """Return weights that are all 0."""
+        """Return weights with all values 0."""
         return cls(np.zeros(sum(int(np.prod(shape)) for shape in _SHAPES.values()), np.float32))
 
     @classmethod
@@ -69,7 +69,7 @@ class Weights:
         return weights
 
     def rounded(self) -> Weights:
-        """Round to bfloat16, to the nearest, ties to even."""
+        """Return the weights rounded to bfloat16, to the nearest, ties to even."""
         bits = self.vector.view(np.uint32)
         return Weights(((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32))
 
@@ -106,7 +106,7 @@ def _logprobs(weights: Weights, hidden: Floats) -> tuple[Floats, Floats]:
 
 
 class Pass:
-    """A forward pass over questions [batch, ASKED] and answers [batch, ANSWERED], from which gradients can be had."""
+    """A forward pass over questions [batch, ASKED] and answers [batch, ANSWERED], with the state for gradients."""
 
     def __init__(self, weights: Weights, questions: Tokens, answers: Tokens) -> None:
         self._weights, self._answers = weights, answers
@@ -129,7 +129,7 @@ class Pass:
         return np.take_along_axis(self._all, self._answers[..., None], 2)[..., 0]
 
     def gradient(self, gains: Floats) -> Weights:
-        """Return the gradient of −mean(gains · logprobs) in the weights; `gains`: [batch, ANSWERED]."""
+        """Return the gradient of −mean(gains · logprobs) in the weights. `gains`: shape [batch, ANSWERED]."""
         weights, slope = self._weights.of, Weights.zeros()
         wrong = np.exp(self._all)
         np.put_along_axis(
@@ -167,7 +167,7 @@ class Pass:
 
 
 def sample(weights: Weights, questions: Tokens, rng: np.random.Generator) -> tuple[Tokens, Floats]:
-    """Sample answers; return them and their log-probs, [batch, ANSWERED]."""
+    """Sample answers and return them with their log-probs, [batch, ANSWERED] each."""
     answers = np.zeros((len(questions), ANSWERED), np.int64)
     logprobs = np.zeros(answers.shape, np.float32)
     hidden, token = np.zeros((len(questions), _HIDDEN), np.float32), questions[:, 0]
@@ -194,7 +194,7 @@ class Adam:
         self._mean, self._square = np.zeros_like(weights.vector), np.zeros_like(weights.vector)
 
     def step(self, slope: Floats) -> None:
-        """Move the weights in place."""
+        """Update the weights in place by one step."""
         self._count += 1
         self._mean += 0.1 * (slope - self._mean)
         self._square += 0.001 * (slope * slope - self._square)
@@ -203,19 +203,19 @@ class Adam:
 
 
 def solution(questions: Tokens) -> Tokens:
-    """Return the right answers, [batch, ANSWERED]."""
+    """Return the correct answers, [batch, ANSWERED]."""
     answers: Tokens = questions @ _RULES.T % DIGITS
     return answers
 
 
 def rewards(questions: Tokens, answers: Tokens) -> Floats:
-    """Return the share of the digits that are right, [batch]."""
+    """Return the share of correct digits, [batch]."""
     shares: Floats = (answers == solution(questions)).mean(1, dtype=np.float32)
     return shares
 
 
 def pretrained(rng: np.random.Generator) -> Weights:
-    """Return a policy that gets about `PRETRAINED` of the digits right, by imitation."""
+    """Return a policy trained by imitation until a share of about `PRETRAINED` of its digits is correct."""
     weights = Weights.random(rng)
     optimizer = Adam(weights, 2e-3)
     while True:
@@ -228,7 +228,7 @@ def pretrained(rng: np.random.Generator) -> Weights:
 
 @dataclass(frozen=True)
 class Batch:
-    """Answers of one step, `ANSWERS` for each question. `lag`: versions that their sampler is behind the trainer."""
+    """Answers of one step, `ANSWERS` for each question. `lag`: lag of the sampling weights in versions."""
 
     questions: Tokens
     answers: Tokens
@@ -241,7 +241,7 @@ class Batch:
 
 
 class Training:
-    """Learns by reward: sampled by weights that may be old, advantages by group, one Adam step for each batch."""
+    """Training by reward, with stale sampling weights, advantages by group and one Adam step per batch."""
 
     def __init__(self, seed: int, *, learning_rate: float = LEARNING_RATE) -> None:
         self._rng = np.random.default_rng(seed)

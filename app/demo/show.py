@@ -1,7 +1,7 @@
 """The demo: a data directory with recorded runs, service and dashboard, and one run that is trained live.
 
-The trainer is `training`. Its twin without a correction is packaged, and a checkout adds more recorded runs. The data
-directory stays for the commands of the tutorial.
+The trainer is `training`. The package has a recording of the same run without a correction. A checkout adds more
+recorded runs. The data directory is kept for the commands of the tutorial.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def run(*, speed: float, port: int | None, home: str | None) -> None:
-    """Train an armed run at `speed` steps per second, beside the recorded runs `SHOWN`. Return after Ctrl-C.
+    """Train an armed run at `speed` steps per second, next to the recorded runs `SHOWN`. Return after Ctrl-C.
 
-    Training starts shortly before the trouble.
+    The live training starts shortly before the onset.
 
     Raises:
         ConfigurationError: the data directory is not the demo's.
@@ -91,7 +91,7 @@ def lay_down(recorded: RecordedRun, home: Path, ended: datetime) -> datetime:
 
 
 def _settle(home: Home) -> None:
-    """Write the demo's settings; tokens of runs that are shipped have text."""
+    """Write the settings of the demo, with tokenizers for the packaged runs."""
     texts = {run: str(file) for run, file in _TOKENIZERS.items() if file.exists()}
     settings: dict[str, Any] = {tokenizers.SECTION: texts, SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}}
     (home.path / settings_file.FILE).write_text(json.dumps(settings), encoding="utf-8")
@@ -112,7 +112,7 @@ def _conclude(trainer: subprocess.Popen[bytes], home: Home, beside: str, stop: t
 
 
 def _reward(home: Home, run: str, *, last: int) -> float | None:
-    """Return the mean reward of the last steps of a run that is computed to its end, or None."""
+    """Return the mean reward of the last steps of a run, or None until all its steps are computed."""
     statement = "SELECT avg(reward) AS reward, max(step) AS step FROM sequences WHERE run = $run AND step > $after"
     try:
         with connect(home) as reader:
@@ -123,7 +123,7 @@ def _reward(home: Home, run: str, *, last: int) -> float | None:
 
 
 def choose_port(port: int | None) -> int:
-    """Return the requested port, or by default Streamlit's, or any free one if that is taken."""
+    """Return the requested port, by default that of Streamlit, or any free one if the default is taken."""
     if port is not None:
         return port
     try:
@@ -133,13 +133,13 @@ def choose_port(port: int | None) -> int:
 
 
 def _nameless() -> dict[str, str]:
-    """Return the environment without the home of real runs, which is no place for a demo."""
+    """Return the environment without the data directory of real runs."""
     return {name: value for name, value in os.environ.items() if name != "LOGPROBE_HOME"}
 
 
 @contextmanager
 def demo_home(path: str | None) -> Iterator[Home]:
-    """Yield an empty data directory that stays afterwards. Empty it first if an earlier demo made it.
+    """Yield an empty data directory, which is kept afterwards. Empty a directory of an earlier demo first.
 
     `None` selects the default location. Raises `ConfigurationError` if the directory contains anything else.
     """

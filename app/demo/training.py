@@ -1,7 +1,8 @@
 """The run of the demo: real training that collapses without a correction.
 
 From step `ONSET` on, batches become one version older every `EVERY` steps, as in asynchronous training that falls
-behind. Two runs with one seed are equal until a correction applies, except for rounding in numpy's linear algebra.
+behind. Two runs with the same seed are equal until a correction applies, except for rounding in numpy's linear
+algebra.
 
     python -m logprobe.app.demo.training --home DIR [--speed STEPS_PER_S]
 """
@@ -105,7 +106,9 @@ def _record(recorder: Recorder, step: int, batch: Batch) -> None:
 
 
 def live(home: Path, speed: float) -> None:
-    """Train in a home that a service watches: what leads up to the trouble at once, the rest at `speed` steps/s."""
+    """Train in a data directory that a service watches. Steps before the onset run at full speed, later ones at
+    `speed` steps/s.
+    """
     with Recorder(home, RUN) as recorder, CorrectionSwitch(home, RUN, poll_seconds=_POLL_SECONDS) as switch:
         train(recorder, switch, _paced(recorder, home, speed))
 
@@ -113,7 +116,7 @@ def live(home: Path, speed: float) -> None:
 def _paced(recorder: Recorder, home: Path, speed: float) -> Iterator[int]:
     """Yield steps at their times, and never more than `PATIENCE` ahead of the judgement.
 
-    On a busy machine the demo waits; other trainers do not.
+    On a busy machine, the demo waits, unlike other trainers.
     """
     first = ONSET - LEAD
     yield from range(1, first)
@@ -139,7 +142,7 @@ def _await_judged(home: Path, step: int) -> int:
 
 
 def main() -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line. Return the exit code."""
     parser = argparse.ArgumentParser(description="Train the demo's run in a data directory that a service watches.")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--speed", type=float, default=2.0, help="steps per second (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""The processes of one home: what starts them and keeps them running, and what each of them runs."""
+"""The processes of one data directory, and their supervisor."""
 
 import os
 

@@ -1,8 +1,10 @@
-"""Runs a program that must not outlive its parent: ``python -m logprobe.app.processes.die_with_parent <parent pid>
-<program> [argument …]``.
+"""Launcher of a program that must not outlive its parent.
 
-The kernel is asked to send SIGTERM when the parent dies, even by kill -9; then this process becomes the program. Done
-in the child, after exec, because code between fork and exec is unsafe in a parent with threads.
+    python -m logprobe.app.processes.die_with_parent <parent pid> <program> [argument …]
+
+The kernel sends SIGTERM when the parent dies, even by kill -9. This process requests that and then becomes the
+program. The request is made in the child, after exec, because code between fork and exec is unsafe in a parent with
+threads.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Become the program. Return only if the parent is gone already."""
+    """Replace this process with the program. Return only if the parent has already ended."""
     parent, *program = arguments
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

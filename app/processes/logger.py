@@ -1,7 +1,7 @@
 """The process of one entry of `loggers`: ``python -m logprobe.app.processes.logger --home DIR --number N``.
 
-It is separate from the service because third-party code may hang or crash. `logprobe up` restarts it with back-off, and
-it resumes after the last step of the target.
+The process is separate from the service because third-party code may hang or crash. `logprobe up` restarts the process
+with back-off. Export then resumes after the last step of the target.
 
 loggers:
   - to: tensorboard
@@ -41,8 +41,10 @@ _KIND: Final = TypeAdapter(tuple[Logger, ...])
 
 
 def load(home: Home) -> tuple[Logger, ...]:
-    """Return the loggers of a home. Raises `ConfigurationError` that names file and line, and `MissingExtraError` when
-    a package is not installed."""
+    """Return the loggers of a data directory.
+
+    Raises `ConfigurationError` with file and line, and `MissingExtraError` if a package is not installed.
+    """
     loggers = settings_file.read(home.path, "loggers", _KIND, ())
     for logger in loggers:
         require(logger.to)
@@ -69,7 +71,7 @@ _OLD: Final = timedelta(days=1)  # what ended before that is pushed by hand: `lo
 
 
 def standing(judgement: Judgement, run: str, page: str | None = None) -> Standing:
-    """Return the judgement as targets show it. `page`: URL of the dashboard, or None if it is unknown."""
+    """Return the judgement in the form that targets show. `page`: URL of the dashboard, or None if unknown."""
     query = urlencode({"run": run}, quote_via=quote)
     return Standing(
         severity=judgement.severity,
@@ -83,7 +85,7 @@ def standing(judgement: Judgement, run: str, page: str | None = None) -> Standin
 
 
 class Following:
-    """Pushes the runs of a home that go on, each until it is over."""
+    """Export of the active runs of a data directory, each until its end."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class Following:
         wants: Callable[[str], bool],
         page: str | None = None,
     ) -> None:
-        """Begin with no run pushed. `page`: address of the dashboard, or None if there is none."""
+        """Prepare the export. `page`: URL of the dashboard, or None without a dashboard."""
         self._reader = reader
         self._page = page
         self._standing: dict[str, tuple[object, ...]] = {}  # as it was said last
@@ -150,7 +152,7 @@ def follow(home: Home, settings: Logger, stop: threading.Event, page: str | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line. Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m logprobe.app.processes.logger", description="Pushes metrics of a home."
     )

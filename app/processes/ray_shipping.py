@@ -2,9 +2,10 @@
 
     python -m logprobe.app.processes.ray_shipping --home DIR --nodes FOLDER
 
-One actor beside the service receives segments. An actor on every node, also on one that joins later, ships that node's
-spool. All actors end with this process, which `logprobe up --ray` restarts. Delivery is at least once and segment ids
-remove duplicates, so a kill loses nothing. Any user of the cluster may send: Ray's own token or TLS is the boundary.
+One actor on the node of the service receives segments. An actor on every node, including those that join later, ships
+the spool of that node. All actors end with this process, which `logprobe up --ray` restarts. Delivery is at least once
+and segment ids remove duplicates, so a kill loses nothing. Any user of the cluster may send segments. Ray's token or
+TLS controls access to the cluster.
 """
 
 from __future__ import annotations
@@ -47,17 +48,17 @@ _KNOCK_SECONDS: Final = 10.0  # for a connection
 
 
 class Landing:
-    """The actor beside the service. A segment is durable in the spool once `put` returns."""
+    """The actor on the node of the service. A segment is durable in the spool once `put` returns."""
 
     def __init__(self, home: str, identity: str) -> None:
         self._home, self._identity = Path(home), identity
 
     def identity(self) -> str:
-        """Return the content of a file that this home alone has."""
+        """Return the content of a file that is unique to this data directory."""
         return self._identity
 
     def put(self, name: str, content: Any) -> str | None:
-        """Take a segment; return why it will never be taken, or None. `content`: an array of bytes."""
+        """Store a segment. Return the reason for a permanent refusal, or None. `content`: array of bytes."""
         from logprobe.monitor.shipped.landing import land  # noqa: PLC0415 - nodes have no use for it
 
         try:
@@ -82,7 +83,7 @@ class Landing:
 
 
 class RayPlace:
-    """`Place` of a landing, an actor named `name`."""
+    """The `Place` of a landing, which is the actor named `name`."""
 
     def __init__(self, name: str) -> None:
         """Raise `ValueError` if there is no such actor."""
@@ -121,10 +122,10 @@ class RayPlace:
 
 
 class Carrier:
-    """The actor of a node: keeps a shipper running until the actor ends."""
+    """The actor of a node, which keeps a shipper running until the actor ends."""
 
     def __init__(self, folder: str, node: str, landing: str) -> None:
-        """Start a thread that ships. `landing`: name of the actor beside the service."""
+        """Start the shipping thread. `landing`: name of the actor on the node of the service."""
         self._folder = Path(folder.replace(NODE, node)).expanduser()
         self._landing = landing
         self._problem: str | None = None
@@ -132,7 +133,7 @@ class Carrier:
         threading.Thread(target=self._keep, name="logprobe-carrier", daemon=True).start()
 
     def waiting(self) -> int:
-        """Return the number of segments waiting on the node."""
+        """Return the number of pending segments on the node."""
         return len(SpoolQueue(self._folder).waiting())
 
     def problem(self) -> str | None:
@@ -155,10 +156,10 @@ class Carrier:
             pause.wait(_AGAIN_SECONDS)
 
     def _is_the_services(self, place: RayPlace) -> bool:
-        """Return whether this folder is the service's data directory, locally or on a shared file system. Raises
+        """Return true if this folder is the service's data directory, locally or on a shared file system. Raises
         `OSError`.
 
-        Shipping would delete the segments it had just written.
+        Shipping there would delete the segments that the landing has just written.
         """
         identity = place.identity()
         try:
@@ -168,10 +169,10 @@ class Carrier:
 
 
 class Fleet:
-    """The actors of a cluster, from the node of the service."""
+    """The actors of a cluster, managed from the node of the service."""
 
     def __init__(self, ray: Any, home: Path, folder: str) -> None:
-        """Place the landing actor on this node. `folder`: recording folder of every node. Raises `OSError`."""
+        """Start the landing actor on this node. `folder`: recording folder of every node. Raises `OSError`."""
         self._ray, self._folder = ray, folder
         identity = secrets.token_hex(16)
         replace_file(home / _IDENTITY, identity.encode(), mode=READABLE)
@@ -182,7 +183,7 @@ class Fleet:
         self._asked: dict[str, Any] = {}  # node → what it was asked last and has not answered
 
     def look(self) -> list[str]:
-        """Place an actor on every node without one; return the nodes that have one."""
+        """Start an actor on every node without one. Return the nodes that have one."""
         alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
         for node in alive - self._carriers.keys():
             self._carriers[node] = self._actor(Carrier, node, 2).remote(self._folder, node, self._name)
@@ -192,7 +193,7 @@ class Fleet:
         return sorted(alive)
 
     def problems(self) -> Counter[str]:
-        """Count the nodes that ship nothing now, by reason."""
+        """Return the number of nodes that ship nothing now, by reason."""
         for node, carrier in self._carriers.items():
             if node not in self._asked:  # one that does not answer is not asked again
                 self._asked[node] = carrier.problem.remote()
@@ -217,7 +218,7 @@ class Fleet:
         return problem
 
     def drain(self) -> None:
-        """Wait until nothing waits on any node, for a moment."""
+        """Wait briefly until no node has a backlog."""
         deadline = time.monotonic() + _DRAIN_SECONDS
         while time.monotonic() < deadline:
             left = max(deadline - time.monotonic(), 0.1)
@@ -238,7 +239,7 @@ class Fleet:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m logprobe.app.processes.ray_shipping", description=__doc__)
     parser.add_argument("--home", required=True)
     parser.add_argument("--nodes", required=True, metavar="FOLDER", help="that nodes record to")
@@ -257,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _connected(address: str) -> Any:
     """Return Ray, connected to ``auto`` or to HOST:PORT.
 
-    Raises `ConfigurationError` when there is no cluster, `MissingExtraError` without Ray.
+    Raises `ConfigurationError` if no cluster is found, and `MissingExtraError` without Ray.
     """
     try:
         import ray  # noqa: PLC0415 - optional, and heavy
@@ -274,7 +275,7 @@ def _connected(address: str) -> Any:
 
 
 def _words(error: Exception) -> str:
-    """Return the first line of an error of Ray's."""
+    """Return the first line of an error message of Ray."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {(lines or ['no message'])[0]}"[:300]
 

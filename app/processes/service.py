@@ -1,9 +1,9 @@
-"""The process of the monitor service: all of its parts on one home.
+"""The process of the monitor service, with all of its parts, on one data directory.
 
     python -m logprobe.app.processes.service --home DIR [--page URL] [--bucket ADDRESS]
 
-`logprobe up` starts it. It stops cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs
-written, the store closed. What it keeps and where it listens is the section `server` of the settings.
+`logprobe up` starts the process. On SIGTERM and SIGINT, the service finishes the current batch, writes the state of
+its jobs and closes the store. The section `server` of the settings has its retention limits and its address.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _Port: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 
 
 class Server(settings_file.Settings):
-    """Section `server` of the settings, read when the service starts."""
+    """Section `server` of the settings, read at the start of the service."""
 
     keep_gib: _Amount = KEEP_GIB
     """raw tokens kept, in GiB; `.inf`: no limit"""
@@ -76,7 +76,7 @@ def _bytes(gib: float) -> int | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line. Return the exit code."""
     heap.settle()
     arguments = _parser().parse_args(argv)
     log_to_stderr()
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def service_of(arguments: argparse.Namespace) -> Service:
-    """Return the service that the parsed arguments and the settings ask for; it does not run yet."""
+    """Return the service for the parsed arguments and the settings, without starting it."""
     server = settings_file.read(Path(arguments.home), SECTION, _KIND, Server())
     return Service(
         Home(arguments.home),

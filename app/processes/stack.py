@@ -1,4 +1,4 @@
-"""The processes of one home: the monitor service and the dashboard, as `logprobe up` and `logprobe demo` run them."""
+"""The processes of one data directory for `logprobe up` and `logprobe demo`: the monitor service and the dashboard."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 
 
 def require_extras(*, app: bool = True) -> None:
-    """Raise `MissingExtraError` when the service, or with `app` the dashboard, could not run here."""
+    """Raise `MissingExtraError` if a package of the service, or with `app` of the dashboard, is missing."""
     for package in ("duckdb", "apscheduler", *(["streamlit", "plotly"] if app else [])):
         _require(package, "serve", "`logprobe up`")
 
@@ -53,7 +53,7 @@ def _require(package: str, extra: str, need: str) -> None:
 
 
 class Stack:
-    """The service of a data directory and, unless `app` is False, its dashboard on `port` (0: any free one).
+    """The service of a data directory and, unless `app` is False, its dashboard on `port` (0 for any free one).
 
     `access`: users and addresses that the dashboard admits. `options`: further arguments of the service, see
     `logprobe.app.processes.service`. `nodes`: recording folder on the nodes of the Ray cluster, or None. `also`: other
@@ -72,8 +72,10 @@ class Stack:
         also: Sequence[str] = (),
         shown: str | None = None,
     ) -> None:
-        """Raise `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once if it could not run. `shown`: the
-        run that the announced URL opens."""
+        """Prepare the processes. `shown`: run that the announced URL opens.
+
+        Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` if the stack could not run.
+        """
         require_extras(app=app)
         owner = home.owner()
         if owner is not None:
@@ -105,7 +107,7 @@ class Stack:
         return self._access.public_url or self.url
 
     def _check_sign_in(self) -> None:
-        """Raise for a wrong sign-in at the start, before a user is locked out."""
+        """Raise `ConfigurationError` for an invalid sign-in before the start."""
         sign_in = load(self._home.path)
         if sign_in is None:
             return
@@ -119,7 +121,7 @@ class Stack:
             )
 
     def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Run until `stop` is set. Raises `ChildFailedError` when a process does not come up."""
+        """Run until `stop` is set. Raises `ChildFailedError` if a process does not start."""
 
         def announce() -> None:
             complain(
@@ -145,8 +147,10 @@ class Stack:
         return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT, final=DAMAGED)
 
     def _landing(self) -> list[Child]:
-        """Return the landing of the Ray cluster, a process apart from the service: Ray is third-party code, and may
-        take its process with it."""
+        """Return the landing process of the Ray cluster.
+
+        It is separate from the service, because Ray is third-party code and may crash its process.
+        """
         if self._nodes is None:
             return []
         command = self._program("ray_shipping", "--nodes", self._nodes)
@@ -164,11 +168,11 @@ class Stack:
         ]
 
     def _page(self) -> list[str]:
-        """Return the option for links in messages."""
+        """Return the option with the URL for links in messages."""
         return ["--page", self.public_url] if self._app else []
 
     def _program(self, name: str, *arguments: str) -> list[str]:
-        """Return the command of one of our processes on this home."""
+        """Return the command of one of our processes on this data directory."""
         return module(f"logprobe.app.processes.{name}", "--home", str(self._home.path), *arguments)
 
     def _serving(self) -> bool:
@@ -204,10 +208,11 @@ class Stack:
 
 
 def free_port(address: str, port: int) -> int:
-    """Return `port` itself, or any free one for 0. Raises `ConfigurationError` if it is taken or the address is not
-    ours.
+    """Return `port`, or any free one for 0.
 
-    Until the port is used, seconds may pass, so 0 means one that no other process is given by chance.
+    Raises `ConfigurationError` if the port is taken or the address is not of this machine. Seconds may pass before the
+    port is used. For 0, the result is therefore preferably outside the range that the system assigns to other
+    processes.
     """
     for quiet in () if port else random.SystemRandom().sample(_QUIET_PORTS, _QUIET_TRIES):
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Supervise a few child processes: start them, restart them with back-off, stop them together.
+"""Supervision of child processes: start, restart with back-off, and joint stop.
 
-Children run in sessions of their own. Ctrl-C therefore reaches the supervisor alone, which decides the order of
+Each child runs in a separate session. Ctrl-C therefore reaches only the supervisor, which decides the order of
 stopping. Children are tethered (`logprobe.app.processes.die_with_parent`), so none outlives a supervisor killed with
 SIGKILL.
 """
@@ -30,12 +30,12 @@ _TICK: Final = 0.1
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module; never a file of that name in the working directory."""
+    """Return the command that runs a module. A file of that name in the working directory is never run."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def tethered(command: Sequence[str]) -> list[str]:
-    """Return the command as one that ends when this process does."""
+    """Return a command that ends with this process."""
     return module("logprobe.app.processes.die_with_parent", str(os.getpid()), *command)
 
 
@@ -50,15 +50,15 @@ def end(process: subprocess.Popen[Any], seconds: float) -> None:
 
 
 class ChildFailedError(LogprobeError, RuntimeError):
-    """A child failed before it was ready. A restart would repeat the error on its stderr."""
+    """Failure of a child before it was ready. A restart would repeat the error on its stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process to run. `ready`: returns whether it serves.
+    """A process to run. `ready`: function that returns true once the process serves.
 
-    A child that ends before it was ready is not restarted, and one that ends later is. A child that was killed, for
-    example by the out-of-memory killer, is always restarted.
+    A child that ends before it was ready is not restarted. A child that ends later is restarted. A child that was
+    killed, for example by the out-of-memory killer, is always restarted.
     """
 
     name: str
@@ -91,7 +91,7 @@ class _Running:
         )
 
     def died(self) -> int | None:
-        """Return the exit status of a process that has just ended, or None while it runs or awaits its restart."""
+        """Return the exit status of a process that has just ended, or None while it is running or pending restart."""
         if self.process is None:
             return None
         status = self.process.poll()
@@ -100,7 +100,7 @@ class _Running:
         return status
 
     def schedule_restart(self) -> float:
-        """Schedule the restart; return the seconds until then, which double while the child does not last."""
+        """Schedule the restart. Return the delay in seconds, which doubles while the child ends quickly."""
         now = time.monotonic()
         if now - self._started >= _PROVEN_SECONDS:
             self._delay = _FIRST_DELAY
@@ -119,7 +119,7 @@ class _Running:
 
 
 class Supervisor:
-    """Run `children` until `stop` is set. Stop them in reverse order, readers before their sources."""
+    """Supervisor of `children`, which stops them in reverse order, readers before their sources."""
 
     def __init__(
         self,
@@ -129,15 +129,18 @@ class Supervisor:
         say: Callable[[str], None],
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Hold `children`, not started. `say` receives one line per notable event; `on_ready` is called once, when all
-        are ready."""
+        """Hold `children` without starting them. `say`: callback with one line per notable event. `on_ready`: callback
+        once all children are ready.
+        """
         self._children = [_Running(child) for child in children]
         self._stop = stop
         self._say = say
         self._on_ready = on_ready
 
     def run(self) -> None:
-        """Return when `stop` is set and every child is gone. Raises `ChildFailedError` when one never came up."""
+        """Run the children until `stop` is set and every child has ended. Raises `ChildFailedError` if one never
+        became ready.
+        """
         try:
             for running in self._children:
                 running.start()

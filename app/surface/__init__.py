@@ -1,1 +1,1 @@
-"""The command line: its declarations and what turns them into click commands. Imports nothing heavy."""
+"""The command line: declarations and their conversion to click commands, without heavy imports."""

@@ -1,4 +1,4 @@
-"""Values of the command line: their types, and what several commands read from them. Imports nothing heavy."""
+"""Values of the command line: their types and shared conversions, without heavy imports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arguments: TypeAlias = SimpleNamespace  # options and arguments by name, with `h
 
 
 def home_path(arguments: Arguments) -> str:
-    """Return the data directory of this machine that the command acts on. Raises `ConfigurationError` for a bucket."""
+    """Return the local data directory of the command. Raises `ConfigurationError` for a bucket."""
     from logprobe.collectors.addresses import is_address  # noqa: PLC0415 - not for --help
 
     if is_address(arguments.home):
@@ -26,7 +26,7 @@ def home_path(arguments: Arguments) -> str:
 
 
 def login() -> str:
-    """Return the name of the user, as the audit records it."""
+    """Return the name of the user for the audit."""
     import getpass  # noqa: PLC0415 - not for --help
 
     try:
@@ -75,7 +75,7 @@ class Checked(click.ParamType[Any]):
 
 
 def _number(text: str, kind: Callable[[str], Number], fits: Callable[[Number], bool], problem: str) -> Number:
-    """Return `text` as a number that `fits`, which NaN never does. Raises `ValueError`."""
+    """Return `text` as a number for which `fits` is true. Raises `ValueError`, also for NaN."""
     try:
         number = kind(text)
     except ValueError:
@@ -96,7 +96,7 @@ def pace(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """Return a number above 0; ``inf`` is one. Raises `ValueError`."""
+    """Return a number above 0, which may be ``inf``. Raises `ValueError`."""
     return _number(text, float, lambda number: number > 0, "is not a number above 0")
 
 

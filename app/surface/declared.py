@@ -41,7 +41,7 @@ Leaves: TypeAlias = Mapping[str, Leaf]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A command that has commands."""
+    """A command with subcommands."""
 
     words: str
     leaves: Leaves
@@ -54,7 +54,7 @@ Sections: TypeAlias = Mapping[str, Entries]
 def option(
     names: str, words: str, *, dest: str = "", parse: Callable[[str], Any] | None = None, **options: Any
 ) -> Param:
-    """Declare ``--flag`` or ``--option VALUE``; `options` as click has them. `dest`: its name in `Arguments`."""
+    """Declare ``--flag`` or ``--option VALUE``. `options`: options of click. `dest`: name in `Arguments`."""
     parts = names.split()
     flags = [part for part in parts if part.startswith("--")]
     value = " ".join(part for part in parts if not part.startswith("--"))
@@ -107,7 +107,7 @@ def _shared_options(*, hidden: bool) -> list[click.Parameter]:
 
 
 def _keep(context: click.Context, param: click.Parameter, value: Any) -> None:
-    """Note an option that all commands share, wherever it stands on the command line."""
+    """Store the value of a shared option from any position of the command line."""
     if value not in {None, False} and param.name is not None:
         context.find_root().meta[param.name] = value
 
@@ -121,14 +121,14 @@ def _shared(context: click.Context) -> dict[str, Any]:
 
 
 class _Command(click.Command):
-    """A command that also takes, unseen, the options that all commands share."""
+    """A command that also accepts the shared options, which its help does not list."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *_shared_options(hidden=True)]
 
 
 class _Group(click.Group):
-    """Commands by section, each made on demand. A wrong name is answered with the closest one."""
+    """Commands by section, each made on demand. The error for a wrong name suggests the closest one."""
 
     def __init__(self, sections: Sections, perform: Perform, *, root: bool, **options: Any) -> None:
         super().__init__(subcommand_metavar="COMMAND", **options)
@@ -193,7 +193,7 @@ def _sentence(words: str) -> str:
 
 
 def build(sections: Sections, perform: Perform, words: str, params: Iterable[click.Parameter] = ()) -> click.Group:
-    """Return the command `logprobe`."""
+    """Return the command `logprobe` for click."""
     return _Group(
         sections,
         perform,
@@ -207,7 +207,7 @@ def build(sections: Sections, perform: Perform, words: str, params: Iterable[cli
 
 
 def _width() -> int:
-    """Return the width of help: of the terminal, as `shutil` has it, which is slow to load."""
+    """Return the width of help texts: the width of the terminal, without the slow import of `shutil`."""
     try:
         columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
     except (ValueError, OSError):
@@ -216,13 +216,13 @@ def _width() -> int:
 
 
 def invoked(context: click.Context | None) -> tuple[Leaf | None, bool, bool]:
-    """Return the command that a context ran, whether its answer is JSON, and whether an error shows where it was."""
+    """Return the command that a context ran, and its flags for JSON output and tracebacks."""
     given = {} if context is None else context.find_root().meta
     return given.get("leaf"), "json" in given, "debug" in given
 
 
 def leaves(sections: Sections) -> Iterable[tuple[tuple[str, ...], Leaf]]:
-    """Return every command that does something, by the words that call it."""
+    """Return every executable command, by its words on the command line."""
     for section in sections.values():
         for name, entry in section.items():
             if isinstance(entry, Branch):

@@ -1,4 +1,4 @@
-"""Comparison of runs in words: outcome, numbers and onsets. Pure."""
+"""Comparison of runs in words: outcome, numbers and onsets. Pure functions."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def outcome(pairing: Pairing, axis: Axis = "step") -> str:
 
 
 def goes_bad(pairing: Pairing) -> bool:
-    """Return whether K3 grows by the run's own past and the run continues after the compared steps."""
+    """Return true if K3 grows relative to the run's past and the run continues after the compared steps."""
     return bool(pairing.beyond) and pairing.growth.verdict in {"growing", "critical"}
 
 
 def _beyond(pairing: Pairing) -> str:
-    """Return how many steps follow the compared ones, and their verdict if K3 grows there."""
+    """Return the number of steps after the compared ones, and their verdict if K3 grows there."""
     if not pairing.beyond:
         return ""
     since = "" if pairing.growth.since_step is None else f" since step {pairing.growth.since_step:,}"
@@ -74,7 +74,7 @@ def brief(label: str) -> str:
 
 
 def numbers(item: MetricVerdict) -> list[str]:
-    """Return level, baseline's level, ratio, final value, baseline's final value, area: all of the common steps."""
+    """Return level, baseline's level, ratio, final value, baseline's final value and area over the common steps."""
     levels = (None, None) if item.level is None else (item.level.value, item.level.reference)
     return [number(value) for value in (*levels, item.ratio, item.final, item.reference_final, item.area)]
 
@@ -91,7 +91,7 @@ def onset_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def _high_from_start(pairing: Pairing) -> bool:
-    """Return true if K3 is above the baseline's band from the first common steps on: no past in which it was fine."""
+    """Return true if K3 is above the baseline's band from the first common steps on."""
     track = next((item.trajectory for item in pairing.metrics if item.metric == K3), None)
     if track is None or track.side != "above" or not track.blocks:
         return False
@@ -106,13 +106,13 @@ def _left(pairing: Pairing, axis: Axis) -> str:
 
 
 def growth_words(growth: Growth) -> list[str]:
-    """Return verdict, onset, doubling time. K3 that is steady can be large: that does not make a run healthy."""
+    """Return verdict, onset and doubling time. A steady K3 may be large, so it does not make a run healthy."""
     word = _STEADY if growth.verdict == "healthy" else growth.verdict.replace("_", " ")
     return [word, number(growth.since_step), number(growth.doubling_steps)]
 
 
 def alt_of(comparison: Comparison, items: Sequence[MetricVerdict]) -> str:
-    """Return a metric's chart in words; `items`: its verdict for each run."""
+    """Return a description of a metric's chart in words. `items`: verdict on the metric for each run."""
     drawn = ", ".join(comparison.overlay(items[0].metric)) or "no run"
     verdicts = "; ".join(
         f"{pairing.run} {item.verdict}" for pairing, item in zip(comparison.pairings, items, strict=True)

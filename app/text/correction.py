@@ -1,4 +1,4 @@
-"""Words about a correction beside a diagnosis: the advice, or the effect of the one that is on. Pure.
+"""Words about a correction next to a diagnosis: the advice, or the effect of the active correction. Pure functions.
 
 The banner, the Diagnosis page, `logprobe show` and the incident report share them.
 """
@@ -36,14 +36,13 @@ def advised(document: DiagnosisDocument, standing: Standing = OFF) -> str:
 
 
 def advice_words(document: DiagnosisDocument, standing: Standing = OFF) -> str:
-    """Return `advised`, or the diagnosis's own advice where there is nothing to switch or judge."""
+    """Return `advised`, or the advice of the diagnosis if there is nothing to switch or judge."""
     correction = document["correction"]
     return advised(document, standing) or f"{ADVICE[correction['advice']]}: {correction['why']}"
 
 
 def in_force(document: DiagnosisDocument, standing: Standing = OFF) -> CorrectionDocument:
-    """Return the advice of a diagnosis, ``{"advice", "why"}``, or why the controller does not follow it: there is no
-    second opinion."""
+    """Return the advice of a diagnosis, ``{"advice", "why"}``, or the reason why the controller does not follow it."""
     correction = document["correction"]
     held = correction["advice"] == "enable" and not standing.on and standing.objection not in {None, STOPPED}
     return {"advice": "do_not_enable", "why": standing.waiting or ""} if held else correction
@@ -70,7 +69,7 @@ def _on(standing: Standing) -> str:
 
 
 def _outcome(standing: Standing) -> str:
-    """Return its effect, as of the step where that was judged."""
+    """Return the effect of a correction, with the step of the judgement."""
     outcome = standing.effect
     return f"as of step {standing.judged_at:,}: {outcome['words']}" if outcome else effect.WORDS["too_early"]
 
@@ -89,13 +88,13 @@ def method(config: Mapping[str, Any] | None) -> str:
 
 
 def settings(finding: FindingDocument, standing: Standing = OFF) -> list[SettingDocument]:
-    """Return the remedy's settings in the run's framework. After a correction was tried, omit settings that are one."""
+    """Return the remedy's settings in the run's framework. Omit settings of a correction once one was tried."""
     tried = standing.on or standing.ended is not None
     return [setting for setting in finding["settings"] if not (tried and setting["corrects"])]
 
 
 def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
-    """Return why an alarming finding of `document` names no setting, or "" if it names one."""
+    """Return the reason why an alarming finding of `document` names no setting, or "" if a setting is named."""
     nameless = finding["cause"] == UNKNOWN or finding["settings"] or not alarms(finding)
     if nameless:
         return ""

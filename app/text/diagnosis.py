@@ -1,4 +1,4 @@
-"""Names of the parts of a diagnosis and of an experiment, for all texts. Pure."""
+"""Names of the parts of a diagnosis and of an experiment, for all texts. Pure functions."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def verdict_line(document: DiagnosisDocument) -> str:
 def extent(document: DiagnosisDocument) -> str:
     """Return the size of K3 in words, or "" if unknown.
 
-    Measured by the run's own normal. A run that is wrong without having grown was wrong from its first step: its own
-    normal says nothing then, and K3 is measured by what such setups have.
+    The reference is the run's baseline. A run that is wrong without growth was wrong from its first step. For such a
+    run, the reference is the level of similar setups.
     """
     level, growth = document["level"], document["growth"]
     if document["verdict"] in _WRONG and growth["verdict"] not in _WRONG and level is not None:
@@ -88,7 +88,7 @@ def extent(document: DiagnosisDocument) -> str:
 
 
 def pace(document: DiagnosisDocument) -> str:
-    """Return the steps in which K3 doubles at present, or "" if it does not grow or that is unknown."""
+    """Return the present doubling time of K3 in steps, or "" if K3 does not grow or the time is unknown."""
     doubling = document["doubling_steps"]
     return "" if doubling is None else f"{doubling:.0f} steps"
 
@@ -111,7 +111,7 @@ def outlook(document: DiagnosisDocument, step_seconds: float | None) -> str:
 
 
 def multiple(document: DiagnosisDocument) -> str:
-    """Return the multiple of the normal K3, by the same measure as `extent`, or "" if unknown."""
+    """Return the multiple of the normal K3, with the reference of `extent`, or "" if unknown."""
     level, growth = document["level"], document["growth"]
     if document["verdict"] in _WRONG and growth["verdict"] not in _WRONG and level is not None:
         high = level["expected"]["high"]
@@ -141,7 +141,7 @@ def level_words(document: DiagnosisDocument) -> str:
 
 
 def remembered(document: DiagnosisDocument) -> str:
-    """Return the level of known-good runs of the setup, or "" without any or once the run has a baseline."""
+    """Return the level of known-good runs of the setup, or "" without such runs or once the run has a baseline."""
     level = document["level"]
     memory = level and level["remembered"]
     if level is None or memory is None or document["growth"]["verdict"] != "calibrating":
@@ -165,8 +165,9 @@ def share(finding: FindingDocument) -> str:
 
 
 def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
-    """Return why an informational finding asks for nothing: only noise whose level was compared with a recorded setup
-    is normal for it.
+    """Return the reason why an informational finding needs no action.
+
+    Noise is normal for a setup only if its level was compared with a recorded setup.
 
     >>> informational({"cause": "low_precision"}, {"level": {"status": "as expected"}})
     'normal for this setup'
@@ -178,7 +179,7 @@ def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
 
 
 def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str]:
-    """Return a finding's share of K3, and if it is accepted, informational, or forbids a correction."""
+    """Return a finding's share of K3, and its flags: accepted, informational, or forbidding a correction."""
     parts = [share(finding)]
     if (accepted := finding["accepted"]) is not None:
         parts.append(f"accepted: {accepted['because']}")
@@ -190,19 +191,19 @@ def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str
 
 
 def standing_of(finding: FindingDocument, document: DiagnosisDocument) -> str:
-    """Return how certain a finding is, since which step it holds, and its `qualities`."""
+    """Return the certainty of a finding, its onset and its `qualities`."""
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
     stated = "".join(f"; {quality}" for quality in qualities(finding, document))
     return f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
 
 
 def unmeasured(item: NotMeasuredDocument) -> str:
-    """Return a missing input of the diagnosis, and the way to measure it."""
+    """Describe a missing input of the diagnosis, and the way to measure it."""
     return f"{item['what']}: {item['why']}; to measure it, {item['how']}"
 
 
 def headline(document: Mapping[str, Any]) -> str:
-    """Return in a sentence or two which side deviates and what to change."""
+    """Return the deviating side and the settings to change in one or two sentences."""
     departs = ", ".join(document["departs_all"]) or document["departs"]
     words = f"Departs: {departs.replace('_', ' ')}: {document['why']}."
     if document["departs"] == "none":
@@ -211,7 +212,7 @@ def headline(document: Mapping[str, Any]) -> str:
 
 
 def to_change(settings: Sequence[str], *, parity: bool) -> str:
-    """Return what changing the smallest set of `settings` achieves.
+    """Return the effect of changing the smallest set of `settings`.
 
     >>> to_change(["dtype"], parity=True)
     'dtype, which restores parity'
@@ -238,8 +239,7 @@ def arm_cells(arm: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
 
 
 def _speed(ratio: Sequence[float] | None) -> str:
-    """Return the multiple of the tokens/s of the engine as configured, with the interval; documents from before it was
-    measured have none."""
+    """Return the speed in tokens/s relative to the configured engine, with its interval. Old documents lack it."""
     return "–" if ratio is None else f"×{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
 
 

@@ -1,4 +1,4 @@
-"""The size of the store, in words."""
+"""Words about the size of the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logprobe.app.text.numbers import data_size
 
 
 def store_of(progress: Mapping[str, Any]) -> str:
-    """Return size, limit, free space and growth of the store, as the job `store_budget` saw them last."""
+    """Return size, limit, free space and growth of the store, from the last run of the job `store_budget`."""
     if "bytes" not in progress:
         return "size unknown: the service has not checked yet"
     limit = progress["max_bytes"]

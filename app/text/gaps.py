@@ -1,4 +1,4 @@
-"""Missing and faulty records of a run, in words."""
+"""Words about missing and faulty records of a run."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def end_remedy(row: queries.CliEnds) -> str:
 
 
 def name_clashes(row: queries.CliNameClashes) -> Iterator[tuple[str, str]]:
-    """Return a row of the stored query `cli_name_clashes` in words, and what to do about it."""
+    """Return a row of the stored query `cli_name_clashes` in words, with the remedy."""
     prefix = "give each process its own prefix, the same for engine and trainer: LOGPROBE_RECORD=prefix=NAME"
     if row["trained"]:
         yield f"{row['trained']:,} sample ids name several sequences of one step", prefix
@@ -142,7 +142,7 @@ def name_clashes(row: queries.CliNameClashes) -> Iterator[tuple[str, str]]:
 
 
 def gaps_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
-    """Yield what could not be measured because it was not sent, and the remedy."""
+    """Yield unmeasured quantities whose inputs were not sent, each with the remedy."""
     if not row["trained"]:
         yield (
             "no trainer side: no metric can be computed",
@@ -237,8 +237,9 @@ ATTEMPTS_REMEDY: Final = (
 
 
 def attempts(row: queries.CliAttempts) -> str | None:
-    """Describe steps with records of several attempts, from a row of `cli_attempts`, or return None if older ones do
-    not count."""
+    """Describe steps with records of several attempts, from a row of `cli_attempts`. Return None if older attempts do
+    not count.
+    """
     if not row["steps"]:
         return None
     steps = _these_steps(row["steps"], row["first_step"], row["last_step"])
@@ -295,7 +296,7 @@ def sent(row: queries.CliSent) -> str | None:
 
 
 def _blank(row: queries.CliGaps) -> bool:
-    """Return whether most measured tokens are zeros. A short answer of a sharp policy may be."""
+    """Return true if most measured tokens are zeros. A short answer of a sharp policy can have this property."""
     return bool(2 * row["blank_tokens"] > row["measured_tokens"])
 
 
@@ -306,7 +307,7 @@ def broken_tokens(row: queries.CliGaps) -> str:
 
 
 def measured(row: queries.CliGaps) -> str:
-    """Return the number of tokens in the pair `backend`, and why the others are not."""
+    """Return the number of tokens in the pair `backend`, and the reasons why others are missing."""
     rest = row["tokens"] - row["measured_tokens"] - row["nonfinite_tokens"] - row["impossible_tokens"]
     reasons = [broken_tokens(row), f"{rest:,} without both log-probs" if rest else ""]
     if _blank(row):

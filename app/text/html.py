@@ -1,4 +1,4 @@
-"""HTML as text, with foreign text escaped. Pure.
+"""HTML as text, with untrusted text escaped. Pure functions.
 
 `Markup` is finished HTML. All other content is escaped, so a name can never become markup.
 """
@@ -33,8 +33,10 @@ def escaped(value: Any) -> Markup:
 
 
 def element(tag: str, *content: Any, **attributes: str) -> Markup:
-    """Return an element; attributes are escaped. ``class_`` and ``aria_label`` lose or turn underscores. In prose,
-    backticks mark code.
+    """Return an element with escaped attributes and content. Backticks in prose mark code.
+
+    A trailing underscore in the name of an attribute is removed (``class_``). Other underscores become hyphens
+    (``aria_label``).
 
     >>> element("p", "a < b", class_="x"), element("td", "see `<x>`")
     ('<p class="x">a &lt; b</p>', '<td>see <code>&lt;x&gt;</code></td>')

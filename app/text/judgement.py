@@ -1,4 +1,4 @@
-"""A judgement in words: the same headline on pages, in tables and on the command line. Pure."""
+"""A judgement in words, with the same headline on pages, in tables and on the command line. Pure functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIGNS: Final[Mapping[Severity, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """First line about a run; `tone` colours it."""
+    """First line about a run. `tone`: severity that determines its colour."""
 
     icon: str
     word: str
@@ -40,7 +40,7 @@ class Headline:
 
 
 def headline(judgement: Judgement) -> Headline:
-    """Return severity and verdict as one statement: never greener, and never redder, than `Judgement.severity`."""
+    """Return severity and verdict as one statement, with exactly the severity of `Judgement.severity`."""
     if judgement.by_alert:
         icon, word = SIGNS[judgement.severity]
         return Headline(icon, word, _by_alert(judgement), judgement.severity)
@@ -61,7 +61,7 @@ def headline(judgement: Judgement) -> Headline:
 
 
 def _short(judgement: Judgement) -> Headline:
-    """Return the headline of a run without a baseline: its level, and the unknown trend."""
+    """Return the headline of a run without a baseline, with its level and the unknown trend."""
     icon, word, _ = VERDICTS["calibrating"]
     steps = f"{RULE.calibrate_to:,} steps"
     if judgement.ended_after is not None:
@@ -79,7 +79,7 @@ def _short(judgement: Judgement) -> Headline:
 
 
 def _unjudged(judgement: Judgement) -> str:
-    """Return why a healthy verdict does not stand."""
+    """Return the reason why a healthy verdict does not apply."""
     if judgement.spooled and not judgement.behind:
         return f"newer records have waited in the spool for {judgement.spooled:,.0f} s"
     return "newer steps wait for a diagnosis" if judgement.overdue else "an alert has begun to fire since"
@@ -117,12 +117,12 @@ def line(judgement: Judgement) -> str:
 
 
 def as_document(judgement: Judgement) -> Mapping[str, object]:
-    """Return the judgement as commands give it with --json."""
+    """Return the judgement in the form of `--json`."""
     return judgement.document() | {"words": line(judgement)}
 
 
 def cause(judgement: Judgement) -> str:
-    """Return the leading finding or the firing alert in a few words, or "" if nothing is wrong or explained."""
+    """Return the leading finding or the firing alert in a few words, or "" if neither exists."""
     if judgement.severity not in {"critical", "warning"}:
         return ""
     if judgement.cause is not None:
@@ -131,7 +131,7 @@ def cause(judgement: Judgement) -> str:
 
 
 def lateness(judgement: Judgement) -> str:
-    """Say that the verdict is overdue, or return "" if it is in time."""
+    """State that the verdict is overdue, or return "" if it is not."""
     return (
         f"Newer steps than {judgement.step:,} are not judged yet"
         if judgement.overdue and judgement.step is not None

@@ -75,15 +75,15 @@ _EVENTS: Final[Mapping[str, str]] = {
 
 
 def waiting_segments(home: Path, run: str) -> int:
-    """Count the segments of a run that lie in its spool."""
+    """Return the number of segments in the spool of a run."""
     return sum(not is_temporary(path) for path in run_dir(home, run).glob("*/*.arrow"))
 
 
 def gone(sent: queries.CliSent, waiting: int, quarantined: int) -> tuple[str, str] | None:
-    """Return in words the sequences that collectors wrote and that are neither stored, nor in the spool, nor in
-    quarantine; and the remedy.
+    """Describe sequences that collectors wrote but that no folder holds, with the remedy.
 
-    Return None if none is gone, or if that cannot be known yet.
+    Such sequences are neither stored, nor in the spool, nor in quarantine. Return None if there are none, or if that
+    is not yet known.
     """
     if not sent["missing"] or waiting or quarantined:
         return None
@@ -113,7 +113,7 @@ def unannounced(problems: Sequence[queries.CliProblems]) -> Iterator[tuple[str, 
 
 
 def reused(row: queries.CliNameClashes) -> str:
-    """Return how many sample ids have several rollout records of different tokens, or "" if there are none."""
+    """Return the number of sample ids with several rollout records of different tokens, or "" if there are none."""
     if not row["reused"]:
         return ""
     return (
@@ -122,10 +122,10 @@ def reused(row: queries.CliNameClashes) -> str:
 
 
 def about_file(reason: str) -> tuple[str, str]:
-    """Return what happened to a file in quarantine, and the remedy."""
+    """Return the reason why a file is in quarantine, and the remedy."""
     return _REASONS.get(reason, _UNKNOWN_REASON)
 
 
 def about_event(event: str) -> str:
-    """Return the remedy for a collector's complaint, or "" if its message has it."""
+    """Return the remedy for an event of a collector, or "" if its message has the remedy."""
     return _EVENTS.get(event, "")

@@ -1,4 +1,4 @@
-"""Backlog of nodes that ship, in words, for the command line and the Data page."""
+"""Words about the backlog of shipping nodes, for the command line and the Data page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def behind(row: queries.NodesOf) -> str:
 
 
 def clock(row: queries.NodesOf) -> str:
-    """Return the difference of a node's clock from the service's, or "" if it is right.
+    """Return the difference of a node's clock from that of the service, or "" if they agree.
 
     >>> clock({"clock_ahead_seconds": -86400.0}), clock({"clock_ahead_seconds": 0.1})
     ('1 d slow', '')

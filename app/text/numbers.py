@@ -1,4 +1,4 @@
-"""Quantities and times as all texts write them."""
+"""Common notation of quantities and times in all texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def interval(bounds: tuple[float, float] | None) -> str | None:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a number with its unit. Fractions have no unit, others follow a space."""
+    """Return a number with its unit after a space. Fractions have no unit."""
     text = number(value)
     return text if unit in {"", "fraction", "1e-4"} or text == "–" else f"{text} {unit}"
 
@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
 
 
 def data_size(size: float) -> str:
-    """Return a number of bytes in the units that limits are given in.
+    """Return a number of bytes in the units of limits.
 
     >>> [data_size(n) for n in (0, 999, 1_234_567, 50 << 30)]
     ['0 B', '999 B', '1.18 MiB', '50 GiB']

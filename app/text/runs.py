@@ -1,4 +1,4 @@
-"""The table of runs: what `logprobe runs` prints and the Runs page shows, the worst first. Pure."""
+"""The table of runs for `logprobe runs` and the Runs page, the worst first. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Glance = Mapping[str, Any]  # a row of `app_runs_glance`
 
 
 def worst_first(runs: Iterable[Run]) -> list[Run]:
-    """Return the most severe first; among equals those that still run, then the newest, then by name with its numbers
-    as numbers."""
+    """Return the runs in order of severity, the worst first.
+
+    Among equals, active runs come first, then newer ones, then the natural order of names.
+    """
     return sorted(runs, key=_rank)
 
 
@@ -37,8 +39,7 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: str = "") -> list[Run]:
-    """Return runs whose name, cause or alerts have all of `words`, of a severity and in a state where these are
-    given."""
+    """Return runs whose name, cause or alerts contain all of `words`. A given severity or state further limits them."""
     sought = words.lower().split()
     return [
         run
@@ -79,6 +80,6 @@ def line(run: Run, glance: Glance | None) -> dict[str, Any]:
 
 
 def acknowledged_by(judgement: Judgement) -> str | None:
-    """Return who acknowledged the firing alerts, or None if one is unacknowledged."""
+    """Return the users who acknowledged the firing alerts, or None if an alert is unacknowledged."""
     names: Sequence[str | None] = [alert.acknowledged_by for alert in judgement.alerts]
     return ", ".join(sorted({str(name) for name in names})) if names and all(names) else None

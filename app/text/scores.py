@@ -1,4 +1,4 @@
-"""The text of `logprobe bisect --only-score`: which side deviates, and the gaps that say so."""
+"""The text of `logprobe bisect --only-score`: the deviating side, and the mismatches as evidence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _NAMES: Final = {
 
 
 def text(scored: Score, *, exact: bool = False) -> str:
-    """Return the scores as text: the verdict and its gaps. `exact`: add the tokens that break bit equality."""
+    """Return the scores as text: the verdict and its mismatches. `exact`: true to add the tokens that break bit
+    equality.
+    """
     lines = [f"departs  {', '.join(scored.decision.departs_all) or scored.decision.departs}: {scored.decision.why}"]
     rows = [
         [
@@ -54,7 +56,7 @@ def text(scored: Score, *, exact: bool = False) -> str:
 
 
 def _bits(scored: Score) -> list[str]:
-    """Say if r and t are the same numbers, and the first token of each difference."""
+    """State whether r and t are bitwise equal, with the first token of each difference."""
     lines = [
         f"exact    {'r and t are equal in every bit' if scored.exact else 'r and t are not equal in every bit, or were not compared'}"
     ]
@@ -72,7 +74,7 @@ def _bits(scored: Score) -> list[str]:
 
 
 def _operation(scored: Score) -> list[str]:
-    """Say where a fresh engine and the trainer begin to differ."""
+    """Describe the first operation in which a fresh engine and the trainer differ."""
     if scored.breaks is None:
         return []
     at = scored.breaks
@@ -85,7 +87,7 @@ def _operation(scored: Score) -> list[str]:
 
 
 def _sequences(scored: Score) -> list[str]:
-    """Name the deviating sequences and their number per engine. Return nothing if most sequences deviate."""
+    """List the deviating sequences and their number per engine, or nothing if most sequences deviate."""
     off, of = scored.sequences, len(scored.scores["r"])
     if not 0 < len(off) <= of / 2:
         return []

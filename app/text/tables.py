@@ -27,7 +27,7 @@ _UNKNOWN: Final = "–"  # unknown is not zero, and looks it
 
 
 def cell(value: Any, widest: int = _WIDEST) -> str:
-    """Return one value as text for users, at most `widest` characters of it."""
+    """Return one value as text for users, with at most `widest` characters."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return _UNKNOWN
     if isinstance(value, float):
@@ -42,15 +42,14 @@ _MAY_HARM: Final = re.compile("[\x7f-\x9f\u0600-\u206f\ud800-\udfff]")  # what J
 
 
 def fact(value: Any) -> str:
-    """Return a value on its own line: text in full, all else as in a table."""
+    """Return a value for a separate line, with full text and all other values as in a table."""
     return harmless(value) if isinstance(value, str) else cell(value)
 
 
 def fitted(header: Sequence[str], rows: Sequence[Sequence[Any]], *, widest: int = sys.maxsize) -> str:
-    """Return a table no wider than the terminal: long texts go on in the next line, those of more than `widest`
-    characters are cut.
+    """Return a table that fits the terminal. Long texts are wrapped, and those over `widest` characters are cut.
 
-    Numbers are never cut: a table of more of them than fit is wider.
+    Numbers are never cut, so a table with many numbers may be wider.
     """
     header = [harmless(name) for name in header]
     body = [[cell(value, widest) for value in row] for row in rows]
@@ -67,7 +66,9 @@ def _rule(widths: Sequence[int]) -> str:
 
 
 def _widths(columns: Sequence[Sequence[str]], numeric: Sequence[bool], space: int) -> list[int]:
-    """Return the width of each column: that of its longest cell, less if that is too much; numbers are never cut."""
+    """Return the width of each column: the width of its longest cell, reduced to fit. Columns of numbers are not
+    reduced.
+    """
     widths, floor = [], []
     for (name, *cells), number in zip(columns, numeric, strict=True):
         longest, part = max(map(len, cells), default=0), max(map(len, name.split()), default=1)
@@ -80,7 +81,7 @@ def _widths(columns: Sequence[Sequence[str]], numeric: Sequence[bool], space: in
 
 
 def _breakable(name: str) -> str:
-    """Return the name of a column, with blanks where it may break: after dots and underscores."""
+    """Return the name of a column with blanks after dots and underscores, where a line may break."""
     return re.sub(r"(?<=[._])(?=\w)", " ", name)
 
 
@@ -104,7 +105,7 @@ def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], right: Sequenc
 
 
 def paragraph(text: str, *, first: str = "", then: str | None = None) -> str:
-    """Return a text in lines that fit the terminal; `first` and `then` begin the first and the others."""
+    """Return a text in lines that fit the terminal. `first`: prefix of the first line. `then`: prefix of the others."""
     indent = " " * len(first) if then is None else then
     width = shutil.get_terminal_size().columns
     lines = textwrap.wrap(harmless(text), width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
@@ -119,18 +120,20 @@ def _numeric(values: Sequence[Any]) -> bool:
 
 
 def rows_of(table: pa.Table) -> list[list[Any]]:
-    """Return the rows of `table` as Python values, columns in order (names may repeat)."""
+    """Return the rows of `table` as Python values, with the columns in order. Names of columns may repeat."""
     columns = [column.to_pylist(maps_as_pydicts="lossy") for column in table.columns]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
 def write_table(table: pa.Table, out: TextIO) -> None:
-    """Write a table as text; long cells are cut."""
+    """Write a table as text. Long cells are cut."""
     out.write(fitted(table.column_names, rows_of(table), widest=_WIDEST) + "\n")
 
 
 def write_csv(table: pa.Table, out: TextIO) -> None:
-    """Write RFC 4180 with a header line. Nested values are JSON, unknown ones empty, and texts safe (`csv_cell`)."""
+    """Write CSV (RFC 4180) with a header line. Nested values are JSON and unknown ones empty. Texts are safe
+    (`csv_cell`).
+    """
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([csv_cell(name) for name in table.column_names])
     for row in rows_of(table):
@@ -150,13 +153,14 @@ def _csv(value: Any) -> Any:
 
 
 def write_json(table: pa.Table, out: TextIO) -> None:
-    """Return a JSON array with one object per row, one row per line."""
+    """Return a JSON array with one object per row and one row per line."""
     out.write(dump_lines(dict(zip(table.column_names, row, strict=True)) for row in rows_of(table)) + "\n")
 
 
 def show(document: Any, words: Callable[[], str | Iterable[str]], *, as_json: bool) -> None:
-    """Write a document as JSON, or as the text or the lines that `words` returns. Control characters are replaced in
-    lines."""
+    """Write a document as JSON, or as the text or the lines that `words` returns. In lines, control characters are
+    replaced.
+    """
     if as_json:
         sys.stdout.write(f"{dump(document)}\n")
     else:
@@ -165,19 +169,18 @@ def show(document: Any, words: Callable[[], str | Iterable[str]], *, as_json: bo
 
 
 def dump_lines(documents: Iterable[Any]) -> str:
-    """Return a JSON array, a document per line."""
+    """Return a JSON array with one document per line."""
     return "[" + ",\n ".join(map(dump, documents)) + "]"
 
 
 def dump_rows(head: Mapping[str, Any], name: str, rows: Iterable[Any]) -> str:
-    """Return a JSON document of `head` and, as its last part `name`, of `rows`, a line each."""
+    """Return a JSON document of `head` and, under the last key `name`, of `rows` with one row per line."""
     facts = "".join(f"{dump(key)}: {dump(value)}, " for key, value in head.items())
     return f'{{{facts}"{name}": [\n' + ",\n".join(map(dump, rows)) + "\n]}\n"
 
 
 def dump(document: Any) -> str:
-    """Return JSON without NaN or infinities (unknown is null) and with times as ISO 8601; exact, but control characters
-    are escaped."""
+    """Return JSON with times as ISO 8601 and control characters escaped. NaN and infinities become null."""
     return _MAY_HARM.sub(_escaped, json.dumps(plain(document), ensure_ascii=False, allow_nan=False))
 
 
@@ -187,7 +190,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` in JSON's types."""
+    """Return `value` with the types of JSON."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -200,7 +203,7 @@ def plain(value: Any) -> Any:
 
 
 def _number(value: Decimal) -> int | float:
-    """Return a decimal as an integer if it has no fraction, as DuckDB's sums of integers, else as a float."""
+    """Return a decimal as an integer if it has no fraction, or else as a float. DuckDB sums integers as decimals."""
     return int(value) if value == value.to_integral_value() else float(value)
 
 

@@ -1,4 +1,4 @@
-"""Output of commands, without the control characters that names and messages from outside may hold."""
+"""Output of commands, without control characters from external names and messages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _STREAMS: Final = 2  # the number of the last standard stream
 
 
 class Steerless:
-    """A stream that writes no control characters but tabs and line ends; everything else is the stream's own."""
+    """A wrapper of a stream that writes no control characters except tabs and line breaks."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Wrap `stream`. `steering` is the wrapped stream, to which `progress` may write control characters."""
+        """Wrap `stream`. `progress` may write control characters to the attribute `steering`, the wrapped stream."""
         self.steering = stream
 
     def write(self, text: str) -> int:
-        """Write `text`; return its length."""
+        """Write `text` and return its length."""
         self.steering.write(steerless(text))
         return len(text)
 
@@ -33,7 +33,7 @@ class Steerless:
 def progress(words: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show a transient progress bar on stderr if that is a terminal.
 
-    The block gets a function that takes the amount done, out of `total`.
+    The block receives a function whose argument is the completed amount out of `total`.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -64,10 +64,10 @@ def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
 
 
 def complete_streams() -> None:
-    """Give the process three standard streams that accept any text.
+    """Set three standard streams that accept any text.
 
-    A closed stream (``>&-``) is connected to the null device. Otherwise the next opened file would get its number, and
-    output of a library would end up in it. Characters outside a stream's encoding are escaped.
+    A closed stream (``>&-``) is connected to the null device. Otherwise the next opened file would get its number and
+    receive the output of a library. Characters outside a stream's encoding are escaped.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STREAMS:
         os.set_inheritable(number, True)

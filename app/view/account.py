@@ -1,6 +1,6 @@
-"""Account of an incident of a run, or of the run as it stands: since which step, what happened, what changed before it.
+"""Account of an incident or of the present state of a run: onset, events, and preceding changes.
 
-`logprobe show`, the report and the page of an incident tell it.
+`logprobe show`, the report and the page of an incident show it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Account:
     """Content of an account. Rows are those of the stored queries, in chronological order.
 
     Attributes:
-        document: diagnosis that the incident keeps.
+        document: diagnosis stored with the incident.
         history: K3 over steps, and the times of steps.
         standing: standing of the correction.
         current: present alerts.
-        alerts, actions: messages, and steps of the controller.
-        deeds: actions of users on its alerts.
+        alerts, actions: messages, and actions of the controller.
+        deeds: actions of users on the alerts.
         events: updates of weights, changed configurations, restarts.
         configs, parts: configurations, and replicas and tags.
         saved: row of `incident_checkpoints`, or None without an onset.
@@ -100,12 +100,12 @@ class Account:
 
     @property
     def last_good(self) -> int | None:
-        """Last step before the onset, or None if there is none, or no onset."""
+        """Last step before the onset, or None without such a step or without an onset."""
         since = self.since
         return None if since is None else max((step for step in self.history.steps if step < since), default=None)
 
     def incident(self) -> dict[str, object] | None:
-        """Return the JSON form of the incident, or None if the account is not of one."""
+        """Return the JSON form of the incident, or None for an account without an incident."""
         if self.opened is None:
             return None
         return {
@@ -123,10 +123,10 @@ def read(source: Source, run: str, *, diagnosis: DiagnosisDocument | None = None
     """Read the account of a run. Raises `QueryError`.
 
     Args:
-        source: the store or its service.
-        run: its name.
+        source: store or its service.
+        run: name of the run.
         diagnosis: present diagnosis of the run, or None to read it.
-        opened: row of `incident_show` for an incident, which keeps a diagnosis of its own.
+        opened: row of `incident_show` for an incident, which stores a separate diagnosis.
     """
     place = Place(run, run, source)
     kept = None if opened is None or opened["document"] is None else json.loads(opened["document"])
@@ -153,13 +153,13 @@ def read(source: Source, run: str, *, diagnosis: DiagnosisDocument | None = None
 
 
 def newest(source: Source, run: str) -> Row | None:
-    """Return the row of `incident_show` of the last incident of a run, or None if it had none."""
+    """Return the row of `incident_show` of the last incident of a run, or None without an incident."""
     rows = queries.incident_newest(source, runs=[run]).to_pylist()
     return queries.incident_show(source, incident=rows[0]["id"]).to_pylist()[0] if rows else None
 
 
 def _about(place: Place, row: Row) -> bool:
-    """Return true if an entry is about the run: its alerts begin with its name, as may other names."""
+    """Return true if an entry is about the run. The alerts of a run begin with its name, as may those of other runs."""
     subject, run = row["subject"], place.run
     if not (subject == run or subject.startswith(f"{run}/")):
         return False
@@ -168,7 +168,7 @@ def _about(place: Place, row: Row) -> bool:
 
 
 def _of(account: Account, source: Source, opened: Row) -> Account:
-    """Return the account of what happened from shortly before the onset of an incident until it was closed."""
+    """Return the account from shortly before the onset of an incident until its end."""
     begins, ends = _begins(account, opened), opened["closed_at"]
 
     def during(rows: Rows) -> Rows:
@@ -184,7 +184,7 @@ def _of(account: Account, source: Source, opened: Row) -> Account:
 
 
 def _begins(account: Account, opened: Row) -> datetime:
-    """Return the begin of the account: `BEFORE` steps before the onset, or an hour before the incident was opened."""
+    """Return the start of the account: `BEFORE` steps before the onset, or one hour before the incident was opened."""
     earliest: datetime = opened["opened_at"] - _BEFORE_IT
     if account.since is None:
         return earliest
@@ -193,7 +193,7 @@ def _begins(account: Account, opened: Row) -> datetime:
 
 
 def facts(account: Account) -> list[tuple[str, str]]:
-    """Return begin, end, last good step, remedy and past actions, as names and values."""
+    """Return start, end, last good step, remedy and past actions as names and values."""
     pairs = [
         *_opened(account.opened),
         ("since", _since(account.since, account.history)),
@@ -241,7 +241,7 @@ def _good(account: Account) -> str:
 
 
 def alert_remedies(account: Account) -> list[tuple[str, str]]:
-    """Return the alerts that made a run critical whose diagnosis does not call it so, each with its remedy."""
+    """Return the alerts that made a run critical in contrast to its diagnosis, each with its remedy."""
     silent = "no message said what to do."
     return [(row["rule"], row["words"] or silent) for row in account.critical] if account.by_alert else []
 
@@ -269,7 +269,7 @@ def _done(actions: Rows) -> str:
 
 
 def happened(account: Account) -> list[tuple[Any, ...]]:
-    """Return the events as (UTC, step, what, words), in the order of time."""
+    """Return the events as (UTC, step, what, words) in chronological order."""
     events = sorted(_events(account), key=lambda event: (event[0] is None, event[0] or _NEVER))
     return [(when(time), *rest) for time, *rest in events]
 
@@ -294,8 +294,10 @@ def _events(account: Account) -> Iterator[Event]:
 
 
 def changes(account: Account) -> list[tuple[Any, ...]]:
-    """Return the changes in the `BEFORE` steps before the onset, as (UTC, step, what, change): settings with both
-    values, restarts, replicas, tags."""
+    """Return the changes in the `BEFORE` steps before the onset, as (UTC, step, what, change).
+
+    Changes concern settings (with both values), restarts, replicas and tags.
+    """
     since = account.since
     if since is None:
         return []

@@ -1,5 +1,6 @@
-"""Changes before the onset of an incident: settings with both values, replicas and slices of the data that came or
-went. Pure."""
+"""Changes before the onset of an incident: settings with both values, and replicas and slices that appeared or
+disappeared. Pure functions.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Line charts as inline SVG of a few kilobytes. Pure.
+"""Line charts as inline SVG of a few kilobytes. Pure functions.
 
-Each line has its own dash, so colour never carries the meaning alone. Lines are thinned to the resolution, extremes
-included. A step without a value is a gap.
+Each line has a distinct dash, so colour never carries the meaning alone. Lines are thinned to the resolution with
+extremes preserved. A step without a value is a gap.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart over steps. `alt`: its content in a sentence; `mark`: an x to look at, with its words."""
+    """A chart over steps. `alt`: content in a sentence. `mark`: x place of a highlight, with its words."""
 
     title: str
     alt: str
@@ -116,7 +116,7 @@ def _axes(frame: _Frame) -> Iterator[Markup]:
 
 
 def ticks(low: float, high: float, *, least: float = 0.0) -> list[float]:
-    """Return round numbers from `low` to `high`, about five, at least `least` apart.
+    """Return about five round numbers from `low` to `high`, at least `least` apart.
 
     >>> ticks(0.0, 299.0)
     [0.0, 100.0, 200.0]

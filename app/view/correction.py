@@ -27,7 +27,7 @@ from logprobe.monitor.reader import FlightReader, Reader, open_reader
 
 
 class Refused(TypedDict):
-    """Objection to a correction, see `refusals.Refusal`."""
+    """Objection to a correction (see `refusals.Refusal`)."""
 
     reason: str
     words: str
@@ -125,7 +125,7 @@ def _share(value: float | None) -> str:
 
 
 def state_of(reader: Reader, home: Home, run: str) -> CorrectionState:
-    """Return the state of the correction of a run. Raises `QueryError` as the reader does."""
+    """Return the state of the correction of a run. Raises the `QueryError` of the reader."""
     rows = queries.controller_read(reader, runs=[run]).to_pylist()
     actions = queries.controller_actions(reader, run=run).to_pylist()
     control = json.loads(rows[0]["control"]) if rows else {}
@@ -148,8 +148,9 @@ def state_of(reader: Reader, home: Home, run: str) -> CorrectionState:
 
 
 def _policy(home: Home, reader: Reader, run: str) -> InForce:
-    """Return the policy in force: the service's, or without a service that of the settings file. Raises
-    `ConfigurationError`."""
+    """Return the policy in force, from the service or, without a service, from the settings file. Raises
+    `ConfigurationError`.
+    """
     if isinstance(reader, FlightReader):
         policy: InForce = reader.act(POLICY, {"run": run})
         return policy
@@ -159,7 +160,9 @@ def _policy(home: Home, reader: Reader, run: str) -> InForce:
 def _effect(
     reader: Reader, run: str, control: Mapping[str, Any], window: int, actions: Sequence[Mapping[str, Any]]
 ) -> tuple[EffectWords | None, list[Figure]]:
-    """Return the effect of the newest correction, or its numbers until it is judged, or None without a correction."""
+    """Return the effect of the newest correction, or None without a correction. Before a judgement, return its numbers
+    alone.
+    """
     if control.get("from_step") is None:
         return None, []
     verdict = judgement(actions, control["from_step"])
@@ -188,7 +191,7 @@ def words(state: CorrectionState) -> Iterator[tuple[str, str]]:
 
 
 def _change(figure: Figure) -> str:
-    """Describe one quantity before and after the switch, and if that is a change."""
+    """Describe one quantity before and after the switch, and state whether it changed."""
     sides = [number(None if side is None else side["value"]) for side in (figure["before"], figure["after"])]
     verdict = "" if figure["change"] is None else ", changed" if figure["sure"] else ", no significant change"
     return f"{sides[0]} before, {sides[1]} after{verdict}"

@@ -1,5 +1,7 @@
-"""The view of a run as an HTML document: no script, no network, readable on a phone, in the dark and by a screen
-reader."""
+"""The view of a run as an HTML document without scripts and network access.
+
+It suits phones, dark mode and screen readers.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def report(view: RunView) -> str:
 
 
 def document(sections: Iterable[Section], beside: Markup) -> Markup:
-    """Return sections as HTML, with the figure `beside` next to the first section."""
+    """Return the sections as HTML, with the figure `beside` next to the first section."""
     first, *rest = [_section(section) for section in sections]
     return joined([element("div", first, beside, class_="first"), *rest])
 
@@ -76,7 +78,7 @@ def _table(part: Table) -> Markup:
 
 
 def _trend(account: Account, since: int | None) -> Markup:
-    """Draw K3 over steps, and the step of onset."""
+    """Return a chart of K3 over steps with the onset."""
     points = [(float(step), value) for step, value in sorted(account.history.trend(K3).items())]
     alt = f"K3 over {len(points):,} steps" + ("" if since is None else f"; onset at step {since}")
     mark = None if since is None else (float(since), f"since step {since}")
@@ -84,7 +86,7 @@ def _trend(account: Account, since: int | None) -> Markup:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a document, whole or not at all. Raise `ConfigurationError` when the place is not writable."""
+    """Write a document atomically. Raises `ConfigurationError` if the path is not writable."""
     try:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False) as file:
             file.write(text)

@@ -1,7 +1,7 @@
-"""`logprobe show RUN --metrics`: the metrics of a run, step by step; without RUN what they mean.
+"""`logprobe show RUN --metrics`: show the metrics of a run by step, or without RUN their definitions.
 
-The JSON forms are public API, one document each, what is unknown or not finite is null. By step, by group of sequences
-(``--slice``) and as another framework would have logged it (``--as``):
+The JSON forms are public API, one document each. Values that are unknown or not finite are null. The forms by step, by
+group of sequences (``--slice``) and as logged by another framework (``--as``):
 
     {"run": …, "steps": [
       {"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
@@ -9,9 +9,9 @@ The JSON forms are public API, one document each, what is unknown or not finite 
       {"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
     {"run": …, "as": "verl", "steps": [{"step": n, "sequences": n, "seen": n, "metrics": {"rollout_corr/kl": …}}]}
 
-Without ``--per-step`` every ``step`` of a slice is null, the whole window. Frozen steps have no sequences to slice
-(setting ``keep_store_gib``): ``frozen_steps`` of the window are left out. ``seen`` of a step's ``sequences`` still have
-raw tokens with log-probs of both sides; the numbers of another framework are of these.
+Without ``--per-step`` a slice covers the whole window and its ``step`` is null. ``frozen_steps``: number of omitted
+steps, whose sequences were deleted (setting ``keep_store_gib``). ``seen``: number of ``sequences`` with raw tokens and
+log-probs of both sides. The metrics of another framework cover only these.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HEADLINE: Final = (
 
 
 def show(arguments: Arguments) -> int:
-    """Print the metrics of one run, or the catalog where none is named."""
+    """Print the metrics of one run, or the catalog without a run."""
     if arguments.name is None:
         return _list(as_json=arguments.json)
     _check_combination(arguments)
@@ -82,8 +82,9 @@ def _by_step(arguments: Arguments) -> None:
 
 
 def documents(summaries: pa.Table, values: pa.Table, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return one document per step from `cli_steps` (step, tokens, sequences) and `cli_metrics` (step, metric,
-    value)."""
+    """Return one document per step, from rows of `cli_steps` (step, tokens, sequences) and `cli_metrics` (step,
+    metric, value).
+    """
     by_step: dict[int, dict[str, float]] = {}
     for step, key, value in zip(*(values[name].to_pylist() for name in ("step", "metric", "value")), strict=True):
         by_step.setdefault(step, {})[key] = value
@@ -146,7 +147,7 @@ def _logged(reader: Reader, row: queries.CliSteps, options: dict[str, object], a
 
 
 def _number(step: int, report: peers.Report, key: str) -> float | None:
-    """Return a metric by its key or short name, or None if the framework would have logged nothing for the step."""
+    """Return a metric by its key or short name, or None if the framework would not log it for the step."""
     if not report:
         return None
     try:

@@ -1,6 +1,7 @@
-"""`logprobe compare RUN --recipe FILE|RUN`: is a run set up as its reference, and does it behave like it?
+"""`logprobe compare RUN --recipe FILE|RUN`: compare setup and behaviour of a run with a reference.
 
-Exit code 0 at parity, 2 when not, or when it is unknown. The JSON form is public API, one document, unknown is null:
+The exit code is 0 at parity and 2 otherwise, also if parity is unknown. The JSON form is public API, one document.
+Unknown values are null:
 
     {"run": …, "reference": …, "verdict": "at_parity|not_at_parity|unknown", "reasons": […],
      "checks": [{"name", "layer", "expected", "outcome", "reference", "verdict", "why", "fix",
@@ -37,9 +38,9 @@ _SENTENCES: Final = {
 
 
 def show(home: str, run: str, reference: str | None, *, as_json: bool) -> int:
-    """Print the comparison of a run with a recipe, or with a run of the data directory; return the exit code.
+    """Print the comparison of a run with a recipe or another run. Return the exit code.
 
-    `reference`: None for the built-in recipe.
+    `reference`: recipe file, or run of the data directory, or None for the built-in recipe.
     """
     with open_reader(home) as reader:
         parity = _compare(reader, run, reference)

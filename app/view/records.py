@@ -1,4 +1,4 @@
-"""Records of a run: stored, lost or waiting, and the service."""
+"""Records of a run (stored, lost or pending), and the state of the service."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLLECTOR: Final = ("writer", "component", "closed", "last_sign", "tokens")  # 
 
 
 class Firing(TypedDict):
-    """An alert that fires."""
+    """A firing alert."""
 
     rule: str
     severity: str
@@ -43,7 +43,7 @@ class Firing(TypedDict):
 
 
 class ServiceState(TypedDict):
-    """State of the service, its backlog (None without a service), and the jobs that fail, with the reason."""
+    """State of the service, its backlog (None without a service), and its failing jobs with their errors."""
 
     running: bool
     backlog: Backlog | None
@@ -87,7 +87,7 @@ class RecordsDocument(TypedDict):
 
 
 def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
-    """Return everything that the command says, as one document. Raises `ConfigurationError` for an unknown run."""
+    """Return the records of a run as one document. Raises `ConfigurationError` for an unknown run."""
     facts = run_of(reader, run, now)
     behind = queries.cli_behind(reader, run=run).to_pylist()[0]
     service = reader.status()
@@ -137,7 +137,7 @@ def read(reader: Any, home: Path, run: str, *, now: datetime) -> RecordsDocument
 
 
 def _firing(alerts: Sequence[Mapping[str, Any]]) -> list[Firing]:
-    """Return the alerts that fire, silenced ones included: a silence makes nothing better."""
+    """Return the firing alerts, including silenced ones."""
     firing: Any = [{name: row[name] for name in Firing.__annotations__} for row in alerts if row["phase"] in FIRING]
     return list[Firing](firing)
 
@@ -158,7 +158,7 @@ def _failing(service: Status) -> dict[str, str]:
 
 
 def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
-    """Yield recorded and waiting amounts as names and texts. `lacks` has the missing inputs."""
+    """Yield recorded and pending amounts as names and texts. `lacks` has the missing inputs."""
     yield "last step", document["last_step"]
     yield "recorded", _recorded(document)
     yield "sent", gaps.sent(document["sent"]) or "unknown: none of its collectors has reported"
@@ -170,7 +170,7 @@ def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
 
 
 class Lack(NamedTuple):
-    """A missing input or peculiarity of records, and its remedy, "" if none is needed."""
+    """A missing input or a peculiarity of records. `remedy`: action to take, or "" if none is needed."""
 
     level: Literal["problem", "note", "ok"]
     text: str

@@ -1,6 +1,6 @@
 """The view of a run: one document that terminal, ``--json``, page, report and messages share.
 
-The JSON form is public API, one document, unknown is null:
+The JSON form is public API, one document. Unknown values are null:
 
     {"run", "verdict": "healthy|watch|unknown|growing|critical|calibrating|no_data", "since_step", "doubling_steps",
      "layer": "semantic|inference_path|objective|none|unknown",
@@ -21,7 +21,7 @@ The JSON form is public API, one document, unknown is null:
                   "last_good_step", "checkpoint", "checkpoint_folder"} | null: the last one}
 
 The diagnosis is the stored one, as on pages and in messages. A run without one is diagnosed now. With ``--steps`` the
-diagnosis is of these steps alone.
+diagnosis covers these steps alone.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RunView:
 
     @property
     def severity(self) -> str:
-        """Severity of the run, or of the steps that were asked for."""
+        """Severity of the run, or of the requested steps."""
         if self.judgement is not None:
             return self.judgement.severity
         return "critical" if self.diagnosis["verdict"] == "critical" else "unknown"
@@ -130,7 +130,7 @@ def read(
 
 
 def _judged(judgement: Judgement, diagnosis: DiagnosisDocument) -> Judgement:
-    """Return the judgement of a run by a diagnosis that is made now."""
+    """Return the judgement of a run from a new diagnosis."""
     first, level = leading(diagnosis), diagnosis["level"]
     return replace(
         judgement,

@@ -1,4 +1,4 @@
-"""The view of a run as parts, in the order in which a reader needs them: one walk that every rendering takes.
+"""The view of a run as parts, in the same order for every rendering.
 
 `terminal` renders them as lines that fit the terminal, `logprobe.app.view.html` as a document,
 `logprobe.app.dashboard.told` on a page.
@@ -51,7 +51,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `long`: a terminal shows its last rows only."""
+    """A table. `long`: true if a terminal shows only its last rows."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -87,7 +87,7 @@ class Section:
 
 
 def headline(view: RunView) -> str:
-    """Return the judgement of a run, or of the steps that were asked for, in a line."""
+    """Return the judgement of a run, or of the requested steps, in one line."""
     return verdict_line(view.diagnosis) if view.judgement is None else f"{view.run}: {line(view.judgement)}"
 
 
@@ -170,7 +170,7 @@ def findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Sectio
 
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[list[object]]:
-    """Yield numbers, and what each should be where that can be said of it alone."""
+    """Yield numbers, each with its normal value if that is known."""
     measured = {name: value for name, value in finding["evidence"].items() if value is not None}
     for place, (name, value) in enumerate(measured.items()):
         should = expected(name)

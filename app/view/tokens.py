@@ -1,8 +1,8 @@
-"""`logprobe show RUN --tokens [--steps N]`: the tokens of a step's worst sequence, coloured by their ratio.
+"""`logprobe show RUN --tokens [--steps N]`: show the tokens of a step's worst sequence, coloured by their ratio.
 
 The JSON form: ``{"run", "step", "pair", "sequences": [{"sample_id", "share"}], "sample_id", "tokens": [{"position",
-"id", "text", "state", "behaviour", "policy", "ratio", "k3"}]}``; `text` is null without a tokenizer, numbers are null
-where they cannot be measured.
+"id", "text", "state", "behaviour", "policy", "ratio", "k3"}]}``; `text` is null without a tokenizer. Numbers are null
+if they cannot be measured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTICEABLE: Final = 0.05  # |ρ − 1| from which a token has a colour
 
 
 def show(arguments: Arguments) -> int:
-    """Print the strip, and the worst tokens below it."""
+    """Print the strip with the worst tokens below."""
     home, (step, last) = Path(home_path(arguments)), arguments.steps
     pair: Pair = arguments.pair or "backend"
     if step != last:
@@ -47,8 +47,10 @@ def show(arguments: Arguments) -> int:
 def describe(
     reader: Reader, home: Path, run: str, *, step: int | None, pair: Pair = "backend", sample: str | None = None
 ) -> dict[str, Any]:
-    """Return everything that the command says. `step`: None for the worst recent one. Raises `ConfigurationError` if
-    there are no such tokens."""
+    """Return the document of the command. `step`: number of the step, or None for the worst recent one.
+
+    Raises `ConfigurationError` if the tokens do not exist.
+    """
     steps = read_steps(reader, run, pair)
     number_of = steps.suggested() if step is None else step
     if number_of is None or number_of not in steps.step:
@@ -116,7 +118,7 @@ def _show(document: Mapping[str, Any]) -> None:
 
 
 def rank(token: Mapping[str, Any]) -> tuple[bool, float]:
-    """Return a key that sorts tokens, the worst first: broken ones, then by K3."""
+    """Return a sort key for tokens, with broken ones first and the others by descending K3."""
     k3 = token["k3"]
     return STATES.index(token["state"]) < FIRST_BROKEN, -k3 if k3 == k3 else 1.0  # noqa: PLR0124 - NaN comes last
 

@@ -1,1 +1,4 @@
-"""Rights to look at the dashboard and to act from it. Knows nothing of Streamlit; `acting.py` asks it."""
+"""Rights of users to view the dashboard and to act from it, independent of Streamlit.
+
+`acting.py` applies them to a session.
+"""

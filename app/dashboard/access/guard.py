@@ -1,9 +1,9 @@
-"""Checks that every request passes first: host and origin, and the security headers of the answer.
+"""Checks of each request's host and origin, and the security headers of the answer.
 
-Streamlit checks the Host header of its websocket only, and only on request. Without a check, a foreign page can point a
-name it owns at this machine (DNS rebinding) and read the dashboard through the browser of any visitor. Streamlit also
-admits pages of other local servers, and asks a server on the internet for this machine's address before it refuses a
-visitor. The guard prevents all three.
+Streamlit checks the Host header of its websocket only, and only on request. Without a check, a foreign page can point
+its host name at this machine (DNS rebinding). It can then read the dashboard through the browser of any visitor.
+Streamlit also admits pages of other local servers. It requests this machine's address from a server on the internet
+before it refuses a visitor. The guard prevents all three.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _INLINE: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
 def policy() -> str:
-    """Return the page's Content-Security-Policy: no external source, and no script but our files and Streamlit's.
+    """Return the page's Content-Security-Policy, which permits scripts only from our files and Streamlit's.
 
-    Only the inline scripts of Streamlit's own page run, by their hash, so injected markup runs nothing. Streamlit
-    imports a component's script from a blob that it made, and styles elements in place.
+    Inline scripts are permitted by the hashes of those in Streamlit's page, so injected markup runs nothing. Streamlit
+    imports a component's script from a blob and sets inline styles.
     """
     page = files("streamlit").joinpath("static", "index.html").read_bytes()
     hashes = " ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in _INLINE.findall(page))
@@ -86,8 +86,10 @@ class Guard:
         return None
 
     def _ours(self, host: str) -> bool:
-        """Return true if `host` is a known name, or any IP address if the dashboard listens beyond this machine. DNS
-        rebinding puts a name into the Host header, so names have to be known."""
+        """Return true if `host` is a known name, or any IP address if the dashboard listens beyond this machine.
+
+        Names have to be known because DNS rebinding puts a name into the Host header.
+        """
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:

@@ -1,4 +1,7 @@
-"""Reach of a dashboard, as `logprobe up` was told; travels to the dashboard's process in its environment."""
+"""Access settings of a dashboard, from the options of `logprobe up`.
+
+The dashboard's process receives them in its environment.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", 
 
 
 class Permission(Enum):
-    """The words say why not, and what to do."""
+    """Permission to act. The value of a refusal is its reason and the remedy."""
 
     GRANTED = ""
     READ_ONLY = "this dashboard was started with --read-only; use the command line"
@@ -28,8 +31,9 @@ class Permission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A visitor. `may_act`: right of the signed-in user, or None without sign-in; `unlocked`: typed the token;
-    `direct`: no proxy in between, from this machine."""
+    """A visitor of the dashboard. `may_act`: right of the signed-in user, or None without sign-in. `unlocked`: true
+    after the token was entered. `direct`: true for a visitor on this machine without a proxy.
+    """
 
     may_act: bool | None = None
     unlocked: bool = False
@@ -37,7 +41,10 @@ class Visitor:
 
 
 def permission(access: Access, visitor: Visitor) -> Permission:
-    """Decide in this order: read-only, for all users; the lists, for signed-in users; this machine; the token."""
+    """Return the permission of a visitor.
+
+    The checks run in this order: read-only mode, the lists for signed-in users, this machine, the token.
+    """
     if access.read_only:
         return Permission.READ_ONLY
     if visitor.may_act is not None:
@@ -48,9 +55,9 @@ def permission(access: Access, visitor: Visitor) -> Permission:
 
 
 def is_direct(address: str | None, headers: Mapping[str, str]) -> bool:
-    """Return whether a request came from this machine without a proxy.
+    """Return true if a request came from this machine without a proxy.
 
-    `address`: address of the client, or None for this machine, as Streamlit has it.
+    `address`: address of the client from Streamlit, or None for this machine.
     """
     names = {name.lower() for name in headers}
     return (address is None or is_loopback(address)) and not names.intersection(_FORWARDED)
@@ -73,7 +80,7 @@ class Access:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Access:
-        """Return what `environment` handed on; the narrowest access when nothing was handed on."""
+        """Return the access settings from the variables of `environment`, or the narrowest access without them."""
         text = environment.get(VARIABLE)
         given = json.loads(text) if text else {}
         return cls(**{**given, "also": tuple(given.get("also", ()))})
@@ -84,12 +91,12 @@ class Access:
 
     @property
     def local(self) -> bool:
-        """True if only this machine can reach it, and no proxy is configured in front of it."""
+        """True if only this machine can reach the dashboard and no proxy is configured."""
         return self.public_url is None and is_loopback(self.address)
 
     @property
     def base_path(self) -> str:
-        """Path of the dashboard without slashes at its ends, or ""."""
+        """Path of the dashboard without leading and trailing slashes, or ""."""
         return urlsplit(self.public_url or "").path.strip("/")
 
     @property
@@ -102,8 +109,7 @@ class Access:
 
 
 def checked_url(text: str) -> str:
-    """Return `text` without a slash at its end. Raises `ConfigurationError` if it is not a URL that a browser can
-    open."""
+    """Return `text` without a trailing slash. Raises `ConfigurationError` if `text` is not the URL of a web page."""
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ConfigurationError(
@@ -121,7 +127,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Return true if `host` is an IP address and no name."""
+    """Return true if `host` is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -130,8 +136,9 @@ def is_address(host: str) -> bool:
 
 
 def host_names(access: Access) -> frozenset[str]:
-    """Return the names, in lower case, under which the dashboard may be called. One that listens beyond this machine
-    also has the machine's own names."""
+    """Return the permitted host names of the dashboard in lower case. They include the machine's names if the
+    dashboard listens beyond this machine.
+    """
     public = urlsplit(access.public_url or "").hostname
     own = () if is_loopback(access.address) else (socket.gethostname(), socket.getfqdn())
     names = ("localhost", "127.0.0.1", "::1", access.address, public, *own)

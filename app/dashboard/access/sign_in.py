@@ -1,4 +1,6 @@
-"""Sign-in with OpenID Connect, as the home's ``secrets.toml`` sets it up; absent file or section: no sign-in is needed.
+"""Sign-in with OpenID Connect, configured in ``secrets.toml`` of the data directory.
+
+Without the file or its section, no sign-in is needed.
 
 [auth]                  as Streamlit's `st.login` has it: redirect_uri, cookie_secret, one or several [auth.NAME]
 [access]                ours: e-mail addresses, "*@example.org" for all of a domain
@@ -35,11 +37,11 @@ class SignIn:
     redirect_uri: str
 
     def may_read(self, email: str) -> bool:
-        """Return true if this person may look. Acting includes looking."""
+        """Return true if this user may view the dashboard. The right to act includes the right to view."""
         return listed(email, self.readers) or listed(email, self.actors)
 
     def may_act(self, email: str) -> bool:
-        """Return true if this person may act."""
+        """Return true if this user may act."""
         return listed(email, self.actors)
 
 
@@ -54,7 +56,7 @@ def listed(email: str, patterns: Sequence[str]) -> bool:
 
 
 def email_of(user: Mapping[str, Any]) -> str | None:
-    """Return the e-mail address that the provider vouches for, or None if it has none or calls it unverified."""
+    """Return the e-mail address verified by the provider, or None without one."""
     email = user.get("email")
     verified = str(user.get("email_verified", True)).lower() == "true"
     return email if isinstance(email, str) and verified else None

@@ -1,7 +1,7 @@
-"""The token of a data directory: a user types it into a page on another machine before any action.
+"""The token of a data directory, which a user on another machine enters before any action.
 
-It is in ``<home>/token`` (mode 0600), stays the same over restarts, and differs from the secret in ``service.json``,
-which programs show to the service.
+The file ``<home>/token`` (mode 0600) holds the token. It persists across restarts. It differs from the secret in
+``service.json``, which programs send to the service.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ def path(home: Home) -> Path:
 
 
 def read(home: Home) -> str:
-    """Return the token; create it if there is none yet. Raises `ConfigurationError` if others may read it, or if it
-    cannot be read or created."""
+    """Return the token, and create a missing one.
+
+    Raises `ConfigurationError` if other users may read the file, or if it cannot be read or created.
+    """
     place = path(home)
     try:
         if place.stat().st_mode & 0o077:
@@ -46,8 +48,10 @@ def read(home: Home) -> str:
 
 
 def renew(home: Home) -> str:
-    """Create and return a new token; sessions that used the old one have to enter this one. Raises `ConfigurationError`
-    if it cannot be written."""
+    """Create and return a new token. Sessions with the old token have to enter the new one.
+
+    Raises `ConfigurationError` if the file cannot be written.
+    """
     token = secrets.token_urlsafe(_BYTES)
     with _written(home, token) as file:
         file.replace(path(home))
@@ -55,8 +59,10 @@ def renew(home: Home) -> str:
 
 
 def _first(home: Home) -> str:
-    """Create the token, or return the one that another process created first: a command and several sessions may look
-    for it at the same moment."""
+    """Create the token, or return the one that another process created first.
+
+    A command and several sessions may request it at the same moment.
+    """
     token = secrets.token_urlsafe(_BYTES)
     with _written(home, token) as file, suppress(FileExistsError):
         path(home).hardlink_to(file)
@@ -66,7 +72,7 @@ def _first(home: Home) -> str:
 
 @contextmanager
 def _written(home: Home, token: str) -> Iterator[Path]:
-    """Yield a private file with the token in it, under its own name until the block ends."""
+    """Yield a private temporary file with the token in it, which exists until the block ends."""
     try:
         descriptor, name = tempfile.mkstemp(dir=home.path, prefix=".token.")  # mkstemp creates with mode 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -80,7 +86,7 @@ def _written(home: Home, token: str) -> Iterator[Path]:
 
 
 def mark(token: str) -> str:
-    """Return the mark that a session keeps instead of the token it was opened with."""
+    """Return the mark that an unlocked session stores instead of the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -1,5 +1,7 @@
-"""Wrong tries at the token: counted, and each makes its address wait twice as long for the next. `now` is in seconds of
-any clock."""
+"""Back-off for wrong tokens, which doubles with each wrong attempt from an address.
+
+`now` is in seconds of any clock.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class _Address:
 
 
 class Tries:
-    """Failed tries of all sessions of one process. From any thread.
+    """Failed attempts in all sessions of one process. Thread-safe.
 
     >>> tries = Tries()
     >>> tries.failed("10.0.0.1", now=0.0), tries.wait("10.0.0.1", now=0.25), tries.wait("10.0.0.2", now=0.25)
@@ -31,13 +33,13 @@ class Tries:
         self._addresses: dict[str, _Address] = {}
 
     def wait(self, address: str, now: float) -> float:
-        """Return the seconds before `address` may try again; 0: now."""
+        """Return the seconds before `address` may try again, or 0 if it may try now."""
         with self._lock:
             tried = self._addresses.get(address)
         return 0.0 if tried is None else max(0.0, tried.until - now)
 
     def failed(self, address: str, now: float) -> int:
-        """Count a wrong try and return the number of wrong tries from `address`."""
+        """Count a wrong attempt and return the number of wrong attempts from `address`."""
         with self._lock:
             before = self._addresses.pop(address, None)
             wrong = 1 + (before.wrong if before else 0)
@@ -48,7 +50,7 @@ class Tries:
         return wrong
 
     def passed(self, address: str) -> int:
-        """Forget `address` and return the number of its wrong tries."""
+        """Forget `address` and return the number of its wrong attempts."""
         with self._lock:
             tried = self._addresses.pop(address, None)
         return tried.wrong if tried else 0

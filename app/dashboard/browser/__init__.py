@@ -1,7 +1,7 @@
-"""The parts drawn by our own JavaScript: the mount of plotly figures, the strip of tokens, the page's heart.
+"""The parts drawn by our JavaScript: plotly figures, the strip of tokens, and the heartbeat of a page.
 
-The inlined script of each imports its module from `logprobe-assets`, which the browser caches. A rerun sends data only,
-and only changed data.
+The inlined script of each imports its module from `logprobe-assets`, which the browser caches. A rerun sends only
+changed data.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def plot(
     """Draw a chart.
 
     Args:
-        key: unique on the page.
-        chart: the chart, which is drawn again if it changes.
-        zoomed: called with the range of the x axis after a zoom, or None for all of it.
-        picked: called with the place of a click.
+        key: key of the chart, unique on the page.
+        chart: chart to draw. A changed chart is redrawn.
+        zoomed: callback after a zoom, with the range of the x axis, or None for the whole axis.
+        picked: callback with the x place of a click.
     """
 
     # Both are triggers: what is said is said again with the rerun it asks for, though the heart's was sent in between.
@@ -90,7 +90,7 @@ def plot(
 
 
 def strip(key: str, data: Mapping[str, Any]) -> int | None:
-    """Draw tokens; return the position of the one that was chosen, or None."""
+    """Draw tokens. Return the position of the selected token, or None."""
     version = sha256(repr(data).encode()).hexdigest()[:16]
     sent = _mount("strip", key, {**data, "version": version}, default={"token": None}, on_token_change=_nothing)
     token: int | None = sent.token
@@ -98,7 +98,7 @@ def strip(key: str, data: Mapping[str, Any]) -> int | None:
 
 
 def heart(seconds: float) -> None:
-    """Have the page ask for news every so many seconds, while it is looked at: the fragment around this runs again."""
+    """Rerun the surrounding fragment at an interval in seconds while the page is visible."""
     # What a component says, Streamlit sends with all else that is said in the same moment, and reruns one fragment:
     # a zoom or a click would be lost to this one. A form is sent at once and alone: by Enter in its field, which nobody
     # sees.
@@ -111,7 +111,7 @@ def heart(seconds: float) -> None:
 
 
 def _nothing() -> None:
-    """Do nothing: the rerun that a change causes is sufficient."""
+    """Do nothing, because a change already causes a rerun."""
 
 
 def stylesheet() -> str:
@@ -120,8 +120,9 @@ def stylesheet() -> str:
 
 
 def icon(color: str = "") -> str:
-    """Return the page's icon as SVG text, with a dot of this colour. A named icon would be fetched from
-    the internet."""
+    """Return the page's icon as SVG text with a dot of this colour. Browsers would fetch a named icon from the
+    internet.
+    """
     svg = _FOLDER.joinpath("icon.svg").read_text(encoding="utf-8")
     dot = f'<circle cx="24" cy="24" r="8" fill="{color}" stroke="#fff" stroke-width="2"/></svg>' if color else "</svg>"
     return svg.strip().removesuffix("</svg>") + dot

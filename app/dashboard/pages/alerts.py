@@ -1,4 +1,4 @@
-"""Alerts: what fires and taking care of it, thresholds, who hears of it; and incidents, which alerts belong to."""
+"""Alerts page: firing alerts with their actions, thresholds, notification channels, and incidents."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _step(step: int | None, steps: str, run: str) -> Cell:
 
 
 def who(alert: Row) -> str:
-    """Return who acknowledged an alert, or why there was no notification."""
+    """Return the user who acknowledged an alert, or the reason for a missing notification."""
     if alert["acknowledged_by"]:
         until = alert["acknowledged_until"]
         return f"{alert['acknowledged_by']}, until {_when(until)}" if until else str(alert["acknowledged_by"])
@@ -147,7 +147,7 @@ def message_line(each: Row, run: str) -> Line:
 
 
 def _care(alert: Row, run: str) -> None:
-    """Offer what can be done about an alert. An alert acknowledged for good can only be silenced."""
+    """Draw the possible actions for an alert. An alert with a permanent acknowledgement can only be silenced."""
     name, episode = alert["rule"], alert["episode"]
     if can_be_acknowledged(alert):
         words = f"Acknowledge `{name}`: no more notifications during this episode."
@@ -164,7 +164,7 @@ def _care(alert: Row, run: str) -> None:
 
 
 def can_be_acknowledged(alert: Row) -> bool:
-    """Return true if an alert fires and is not acknowledged, or for a while only."""
+    """Return true if an alert fires and is not acknowledged permanently."""
     free = not alert["acknowledged_by"] or bool(alert["acknowledged_until"])
     return bool(alert["episode"]) and alert["phase"] in FIRING and free
 
@@ -255,7 +255,7 @@ def _channel(channel: Row) -> Line:
 
 
 def channel_state(channel: Row) -> tuple[str, str]:
-    """Return the state of a channel, and a tone where it needs attention."""
+    """Return the state of a channel, with a tone if it needs attention."""
     paced = f"; asked for fewer messages {channel['limited']}×" if channel["limited"] else ""
     if channel["kind"] is None:
         return ("messages are waiting for it to recover" if channel["waiting"] else "–"), ""
@@ -336,7 +336,7 @@ def _incident(look: Look, opened: Row) -> None:
 
 
 def incident_verdict(incident: Account) -> Verdict:
-    """Return what stands above the document of an incident: its state and what to do."""
+    """Return the verdict above the document of an incident: its state and the next action."""
     opened = incident.opened or {}
     first = leading(incident.document)
     going_on = opened["closed_at"] is None

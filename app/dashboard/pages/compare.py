@@ -1,4 +1,4 @@
-"""Compare: runs of the home, and of those that `logprobe up --also` names, against a baseline, metric by metric."""
+"""Compare page: runs of all data directories against a baseline, metric by metric."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def draw(run: Run) -> None:
 
 
 def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[str]]:
-    """Ask for baseline, runs, axis and metrics with a chart. With two runs, the other one is the baseline."""
+    """Offer a choice of baseline, runs, axis and charted metrics. With two runs, the other run is the baseline."""
     usual = next((name for name in runs if name != run.name), "") if len(runs) == 2 else ""  # noqa: PLR2004 - nothing to choose
     for key in ("baseline", "runs"):
         asked = st.query_params.get_all(key)
@@ -108,7 +108,7 @@ def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[s
 
 
 def missing(baseline: str, names: Sequence[str], runs: int) -> str:
-    """Return why no comparison is possible, or "" if one is."""
+    """Return the reason why no comparison is possible, or "" if one is possible."""
     if runs < 2:  # noqa: PLR2004 -- a run and a baseline
         return "There is only one run here: a comparison needs two."
     if not baseline:
@@ -119,8 +119,7 @@ def missing(baseline: str, names: Sequence[str], runs: int) -> str:
 def _compared(
     baseline: Run, others: Sequence[Run], axis: Axis, metrics: tuple[str, ...]
 ) -> tuple[Hashable, Comparison]:
-    """Return the comparison, and the versions of the runs that it is based on: their current ones, or those of a moment
-    ago."""
+    """Return the comparison, and the current or slightly older versions of the runs that it is based on."""
 
     def read(run: Run) -> History:
         place = other_places().place(run.name) or Place(run.name, run.name, data.reader())
@@ -162,7 +161,7 @@ def verdict_of(pairing: Pairing, comparison: Comparison) -> tuple[str, str]:
 
 
 def _matrix(comparison: Comparison) -> None:
-    """Draw a line per metric and a cell per run: final values first, then the verdict over the common steps."""
+    """Draw a table of final values and verdicts over the common steps, with a line per metric and a cell per run."""
     ui.title(
         "Verdicts",
         "final values of the common steps; worse and better: beyond noise and margin over the steps that both runs have",
@@ -208,7 +207,7 @@ def verdict_words(item: MetricVerdict) -> str:
 
 
 def turned(item: MetricVerdict) -> str:
-    """Return that the final values differ in the opposite direction from the levels, or "" if they do not."""
+    """Return a remark if the final values differ in the opposite direction from the levels, or "" otherwise."""
     if item.level is None or item.final is None or item.reference_final is None:
         return ""
     level, final = item.level.value - item.level.reference, item.final - item.reference_final
@@ -310,8 +309,10 @@ def chart_of(comparison: Comparison, key: str, theme: Theme, window: tuple[float
 
 
 def settings(comparison: Comparison) -> list[Line]:
-    """Return settings that differ between a run and the baseline: a line per setting, a cell per run, "" for equal
-    values."""
+    """Return settings that differ between a run and the baseline.
+
+    The table has a line per setting and a cell per run, "" for equal values.
+    """
     relevant = [{item.fact: item for item in pairing.relevant} for pairing in comparison.pairings]
     others = [{item.fact: item for item in pairing.differences} for pairing in comparison.pairings]
     return [*_setting_lines(relevant, "yes"), *_setting_lines(others, "")]

@@ -1,4 +1,4 @@
-"""Correction: its state, its effect over steps, and its switches."""
+"""Correction page: state of the correction, its effect over steps, and its switches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def _read(run: str) -> CorrectionState:
 
 
 def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield problems: an unreadable policy, the kill switch, the reason why a bad verdict led to no correction."""
+    """Yield problems: an unreadable policy, the kill switch, or the reason for a missing correction after a bad
+    verdict.
+    """
     if document["problem"]:
         yield document["problem"], "warning"
     if document["stopped"]:
@@ -98,7 +100,7 @@ def state(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def switches(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, bool]]:
-    """Yield the available commands: command, label, description, obstacle, and whether it is dangerous."""
+    """Yield the available commands, each with label, description, obstacle and a flag for danger."""
     if document["phase"] in {"issued", "applied"}:
         yield "off", "Switch off", "The trainer stops correcting a few steps from now.", "", False
     else:
@@ -211,7 +213,7 @@ def trend_chart(
 
 
 def _effect(document: Mapping[str, Any]) -> None:
-    """Show the effect in a word, and the numbers that say so."""
+    """Draw the effect in a word, with the supporting numbers."""
     effect, window, since, run = document["effect"], document["effect_steps"], document["from_step"], document["run"]
     if effect is None:
         ui.title("Effect", "the run before and after the switch")
@@ -233,7 +235,7 @@ def _effect(document: Mapping[str, Any]) -> None:
 
 
 def changed(figure: Mapping[str, Any]) -> Line:
-    """Return a metric before and after, and whether the change is more than noise."""
+    """Return a metric before and after the switch, and whether the change exceeds noise."""
     unit, new = figure["unit"], figure["name"] in _OF_CORRECTION and figure["before"] is None
     before = "no correction" if new else _estimate(figure["name"], figure["before"], unit)
     return Line(

@@ -1,4 +1,4 @@
-"""Data: stored, missing, lost and quarantined records, collectors, and SQL over all of it."""
+"""Data page: stored, missing, lost and quarantined records, collectors, and SQL queries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True)
 class Stored:
-    """Content of the home's store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine`, `…_store`."""
+    """Content of the store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine` and `…_store`."""
 
     runs: Sequence[Row]
     kept: Sequence[Row]
@@ -123,7 +123,7 @@ def ingest_facts(status: Row, stored: Stored, room: str) -> list[tuple[str, str]
 
 
 def waiting(backlog: Row | None) -> str:
-    """Return what waits in the spool."""
+    """Return the pending records in the spool."""
     if backlog is None:
         return "–"
     hidden = backlog.get("unreadable")
@@ -272,7 +272,7 @@ def _removed(done: Row) -> str:
 
 
 def _run(run: Run) -> None:
-    """Show what `logprobe show` says of a run's records."""
+    """Draw the sections of `logprobe show` about the records of a run."""
     name = run.name
     version = (data.version_of(run), data.look().status.get("backlog"))
     now = datetime.now(UTC)
@@ -285,7 +285,7 @@ def _run(run: Run) -> None:
 
 
 def _sql(run: str | None) -> None:
-    """Draw the form for one read-only statement. A statement from a link only runs after Run is pressed."""
+    """Draw the form for one read-only statement. A statement from a link runs only after the user presses Run."""
     ui.title("SQL", f"one read-only statement over all runs; at most {ROWS:,} rows are shown")
     known = dict(examples(run))
     chosen = st.selectbox(
@@ -330,8 +330,10 @@ def _sql(run: str | None) -> None:
 
 
 def _asking(allowed: Permission) -> Callable[[str, str], pa.Table]:
-    """Return what runs a statement for this session: SQL takes time and memory from the service, so who may not act is
-    told why not."""
+    """Return the function that runs a statement for this session.
+
+    SQL takes time and memory from the service. A user who may not act sees the reason for the refusal.
+    """
 
     def refuse(_sql: str, _label: str) -> pa.Table:
         raise ConfigurationError(f"nothing was run: {allowed.value}")
@@ -340,7 +342,7 @@ def _asking(allowed: Permission) -> Callable[[str, str], pa.Table]:
 
 
 def _ask(sql: str, label: str) -> pa.Table:
-    """Run a statement in a thread of the query's own, over its own connection."""
+    """Run a statement in a separate thread with a separate connection."""
     with connect(data.home()) as reader:
         return reader.query(sql, first=ROWS, label=label)
 

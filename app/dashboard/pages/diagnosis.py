@@ -1,4 +1,4 @@
-"""Diagnosis: the culprit, findings and evidence, missing inputs, and parity with the recipe."""
+"""Diagnosis page: the side at fault, findings and evidence, missing inputs, and parity with the recipe."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def draw(run: Run) -> None:
 
 
 def _picture(run: Run, found: LatestDiagnosis, steps: Sequence[int]) -> None:
-    """Draw K3 of the tokens concerned and of the others. Read again after a diagnosis, not after each step."""
+    """Draw K3 of the affected tokens and of the others. The data is reread after a diagnosis, not after each step."""
     seen = [step for step in steps if step <= found.step]
     proof = data.kept(
         ("culprit", run.name), run.news, lambda: culprit.read(data.reader(), run.name, found.document, seen)
@@ -74,7 +74,7 @@ def _picture(run: Run, found: LatestDiagnosis, steps: Sequence[int]) -> None:
 
 
 def picture(proof: Picture, theme: Theme, window: tuple[int, int] | None = None) -> Chart:
-    """Return the picture that shows the cause, on a logarithmic axis where all values allow one."""
+    """Return the chart that shows the cause, on a logarithmic axis if all values permit one."""
     values = [value for points in proof.lines.values() for _, value in points if value is not None]
     curves = []
     for at, (name, points) in enumerate(proof.lines.items()):
@@ -105,7 +105,7 @@ def picture(proof: Picture, theme: Theme, window: tuple[int, int] | None = None)
 
 
 def _experiment(document: Mapping[str, Any] | None, run: str) -> None:
-    """Draw the newest bisection of the run: verdict, noise floor and arms. Without one, say how to run it."""
+    """Draw the newest bisection of the run, with verdict, noise floor and arms. Without one, show its command."""
     ui.title("Proof by experiment", "one setting changed at a time, on a real engine")
     if document is None:
         ui.write(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (`docs/compare.md`).")
@@ -124,14 +124,16 @@ def _experiment(document: Mapping[str, Any] | None, run: str) -> None:
 
 @dataclass(frozen=True)
 class Acceptances:
-    """Rows of `acceptances_read` of a run, and the gap that an earlier run lets expect, or None."""
+    """Rows of `acceptances_read` of a run, and the mismatch expected from an earlier run, or None."""
 
     accepted: Sequence[Mapping[str, Any]] = ()
     expected: Expectation | None = None
 
 
 def _acceptances(run: Run) -> Acceptances:
-    """Read again whenever the run has something new: accepting makes it diagnosed again."""
+    """Return the acceptances of the run. They are reread with each new version, because an acceptance causes a new
+    diagnosis.
+    """
 
     def read() -> Acceptances:
         rows = queries.acceptances_read(data.reader(), run=run.name).to_pylist()
@@ -141,7 +143,7 @@ def _acceptances(run: Run) -> Acceptances:
 
 
 def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, accepting: Acceptances) -> None:
-    """Draw a button to accept a finding, with the limit that another run or its own size suggests."""
+    """Draw a button to accept a finding, with a limit suggested by another run or by the size of the finding."""
     cause, now, told = finding["cause"], explained(document, finding["cause"]), accepting.expected
     suggested = MARGIN * told.k3 if told is not None else None if now is None else MARGIN * now
     why = "" if told is None else f" The limit is {MARGIN:g} times what was expected: {told.words}."
@@ -163,7 +165,7 @@ def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, acc
 
 
 def _accepting(run: Run, document: DiagnosisDocument) -> None:
-    """Offer to accept findings that need action, and list all acceptances."""
+    """Draw buttons to accept findings that need action, and list all acceptances."""
     accepting = _acceptances(run)
     for finding in document["findings"]:
         if finding["urgency"] != "informational" and finding["accepted"] is None:
@@ -219,7 +221,7 @@ def _parity(run: Run) -> None:
 
 
 def parity_words(parity: Parity) -> tuple[str, str]:
-    """Return the outcome, and its tone."""
+    """Return the outcome of the parity check and its tone."""
     return {
         "at_parity": (f"At parity with {parity.reference}: every requirement is met.", "good"),
         "not_at_parity": (f"Not at parity with {parity.reference}.", "bad"),

@@ -1,5 +1,6 @@
-"""Mismatch: every metric by pair, how log-ratios spread, where in the sequences the gap is, and in which of them; and
-the weights that sampled."""
+"""Mismatch page: metrics by pair, distribution of log-ratios, profiles within sequences, slices of sequences, and
+sampling weights.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ _UNRECORDED: Final = {
 
 @dataclass(frozen=True)
 class At:
-    """The run with every metric, the steps in view, a pair, and what to record for it ("": nothing)."""
+    """The run with every metric, the steps in view, a pair, and its missing inputs ("" if none is missing)."""
 
     run: Run
     frame: pl.DataFrame
@@ -190,14 +191,14 @@ def _table(at: At) -> None:
 
 
 def metric_rows(frame: pl.DataFrame, pair: str, seen: Seen, absent: str) -> pl.DataFrame:
-    """Return one row per metric of the catalog, by its groups: newest value in view, against the usual one."""
+    """Return one row per metric of the catalog, by its groups, with the newest value in view and the usual one."""
     rows = [_metric_row(frame, metric, pair, seen, absent) for metric in CATALOG if key_of(metric, pair)]
     order = [name for name, _ in _GROUPS.values()]
     return pl.DataFrame(sorted(rows, key=lambda row: order.index(row["group"])), infer_schema_length=None)
 
 
 def key_of(metric: Declared, pair: str) -> str | None:
-    """Return the stored key of a metric for a pair, or None where it is not defined for it."""
+    """Return the stored key of a metric for a pair, or None if the metric is not defined for the pair."""
     if isinstance(metric, StepMetric):
         return metric.key
     return f"{pair}.{metric.key}" if pair in metric.pairs else None
@@ -353,7 +354,7 @@ def _slices(at: At) -> None:
 
 
 def slice_rows(sliced: Sliced, pair: str, columns: Sequence[Declared]) -> pl.DataFrame:
-    """Return one row per slice. Names of slices are foreign text."""
+    """Return one row per slice. Names of slices are untrusted text."""
     rows = sliced.table.slice(0, MOST_SLICES).to_pylist()
     gaps = sliced.gaps.slice(0, MOST_SLICES).to_pylist()
     trends: dict[str | None, list[float | None]] = {}

@@ -1,4 +1,4 @@
-"""Overview: verdict, onset, layer and remedy, then the newest values and their history."""
+"""Overview page: verdict, onset, layer and remedy, then the newest values and their history."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def draw(run: Run) -> None:
 
 
 def onward(run: Run, found: LatestDiagnosis | None) -> None:
-    """Draw where the verdict leads: to the pages that explain it; while a correction is on, to its effect."""
+    """Draw links to the pages that explain the verdict, and to the effect of an active correction."""
     corrected = found is not None and found.standing.on
     effect = "Effect of the correction" if corrected else "Correction"
     pages = {"diagnosis": "Diagnosis", "tokens": "Tokens", "alerts": "Alerts", "correction": effect}

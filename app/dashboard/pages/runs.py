@@ -1,4 +1,4 @@
-"""Runs: all runs of this and other data directories at a glance, the worst first."""
+"""Runs page: all runs of this and other data directories, the worst first."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all
 
 
 def _open(cells: Sequence[Any], part: Sequence[Run], elsewhere: Elsewhere) -> None:
-    """Open the run whose row was clicked; compare a run of another place."""
+    """Open the run whose row was clicked. For a run of another place, open the Compare page."""
     chosen: tuple[int, str] | None = (int(cells[0][0]), str(cells[0][1])) if cells else None
     before, st.session_state[_OPENED] = st.session_state.get(_OPENED), chosen
     if chosen is None or chosen == before or chosen[0] >= len(part):
@@ -132,7 +132,7 @@ def row(run: Run, glance: Glance | None) -> dict[str, Any]:
 
 
 def decades(k3: Sequence[float]) -> list[float]:
-    """Return K3 in decades from 0 on. A run that stays within two decades does not fill the height."""
+    """Return K3 in decades from 0 on. A run within two decades does not fill the height."""
     values = np.array([value for value in k3 if value is not None and value > 0], dtype=np.float64)
     if not len(values):
         return []
@@ -142,7 +142,7 @@ def decades(k3: Sequence[float]) -> list[float]:
 
 
 def _glances(runs: Sequence[Run]) -> Mapping[str, Glance]:
-    """Return the rows of `app_runs_glance` by run; read again when one of the runs has news."""
+    """Return the rows of `app_runs_glance` by run. They are reread when one of the runs has changed."""
     version = tuple(map(data.version_of, runs))
     names = [run.name for run in runs]
     if not names:

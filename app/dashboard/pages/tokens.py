@@ -1,4 +1,4 @@
-"""Tokens: a step, its worst sequences, and every token of one of them."""
+"""Tokens page: a step, its worst sequences, and every token of one sequence."""
 
 from __future__ import annotations
 
@@ -104,8 +104,10 @@ def draw(run: Run) -> None:
 
 
 def _chosen_step(run: Run, steps: StepList) -> int | None:
-    """Offer a choice of step and return it. Without a choice, take the worst recent step and keep it while others
-    arrive."""
+    """Offer a choice of step and return the chosen step.
+
+    The default is the worst recent step, which remains selected while others arrive.
+    """
     suggested = steps.suggested()
     if suggested is None:
         return None
@@ -141,7 +143,7 @@ def _sides(run: str, step: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _bars(run: Run, steps: StepList, chosen: int, pair: str) -> None:
-    """Draw K3 by step, to choose a step from."""
+    """Draw K3 by step, as a chart for choosing a step."""
     version = (data.version_of(run), chosen, ui.theme().mode, ui.window(steps.step.tolist()))
     chart = ui.made(
         ("bars", run.name, pair, ui.theme().mode),
@@ -156,7 +158,10 @@ def _open(step: int) -> None:
 
 
 def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, window: tuple[int, int] | None) -> Chart:
-    """Return K3 by step: pale where raw tokens are not kept, a cross where tokens are broken, one step chosen."""
+    """Return a chart of K3 by step with one step selected.
+
+    Steps without raw tokens are pale. Steps with broken tokens have a cross.
+    """
     place = steps.step.astype(np.float64)
     known = steps.k3[np.isfinite(steps.k3)]
     curves = [
@@ -181,7 +186,7 @@ def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, win
 
 
 def _sample(run: Run, step: int) -> str | None:
-    """Return the sequence that the address names; it stays while late records change the order."""
+    """Return the sequence from the URL, which remains selected while late records change the order."""
     asked: str | None = st.query_params.get("sequence")
     if st.session_state.get("step of the sequence") not in {None, (run.name, step)}:
         asked = None
@@ -191,7 +196,7 @@ def _sample(run: Run, step: int) -> str | None:
 
 
 def _sequences(run: Run, step: StepTokens) -> StepTokens:
-    """Draw the step's worst sequences; return the step with the selected one chosen."""
+    """Draw the worst sequences of the step. Return the step with the selected sequence chosen."""
     if not step.sequences:
         return step
     table = pl.DataFrame([listed(sequence) for sequence in step.sequences], infer_schema_length=None)
@@ -292,8 +297,9 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[tuple[str
 
 
 def _left_out(count: int, pair: PairTokens | None) -> str:
-    """Describe the tokens under the mask that are in no value. Statistics do not distinguish broken ones from missing
-    ones."""
+    """Describe the tokens under the mask that no value includes. Statistics do not distinguish broken from missing
+    tokens.
+    """
     if pair is None:
         return f"{count:,} broken or missing" if count else ""
     missing = int(np.count_nonzero(pair.state_N == MISSING))
@@ -311,7 +317,9 @@ def _of_measured(pair: PairTokens) -> str:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Effect of one correction on the sequence; `effect` is None where it is unknown, and `note` says why."""
+    """Effect of one correction on the sequence. `effect`: effect by token, or None if unknown. `note`: reason why the
+    effect is unknown.
+    """
 
     name: str
     config: CorrectionConfig
@@ -323,7 +331,7 @@ class Corrected:
 class Strip:
     """The tokens of one sequence with their states, texts and corrections.
 
-    `texts`: text by token id, empty without a tokenizer. `problem`: why a named tokenizer gives none, or "".
+    `texts`: text by token id, empty without a tokenizer. `problem`: error of the configured tokenizer, or "".
     """
 
     tokens: Tokens
@@ -360,7 +368,7 @@ def _texts(run: str, ids: Collection[int]) -> tuple[dict[int, str], str]:
 
 
 def corrections(stated: Stated | None, tokens: Tokens) -> list[Corrected]:
-    """Return the correction that the trainer says it applied, if there is one, and masked importance sampling."""
+    """Return the correction that the trainer reported, if any, and masked importance sampling."""
     unknown = "unknown: it needs rollout and trainer log-probs, and the advantages it uses"
     made = []
     if stated is not None:
@@ -412,7 +420,7 @@ def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
 
 
 def _chosen_token(run: Run, step: StepTokens, strip: Strip) -> int:
-    """Return the place of the token that was picked or that the address names, or of the worst one."""
+    """Return the place of the token from a click or the URL, or by default of the worst token."""
     key = f"strip {run.name} {step.step} {(step.chosen or {}).get('sample_id') or 'sequence'} {step.pair}"
     sent = (st.session_state.get(key) or {}).get("token")
     asked = st.query_params.get("token", "")
@@ -435,7 +443,7 @@ def _there(strip: Strip) -> list[tuple[str, str]]:
 def cells(
     strip: Strip, step: StepTokens, words: Sequence[str], chosen: int, *, mode: str, theme: Theme
 ) -> dict[str, Any]:
-    """Return what `browser/strip.js` draws: the page of tokens that the chosen one is on."""
+    """Return the cells that `browser/strip.js` draws: the page of tokens with the chosen one."""
     tokens, pair = strip.tokens, strip.pair
     first = chosen // PAGE * PAGE
     turns, switches = set(turn_starts(tokens.mask_N).tolist()[1:]), set(version_switches(tokens.version_N).tolist())
@@ -487,7 +495,7 @@ def _label(strip: Strip, at: int, mode: str) -> str:
 
 
 def alt_text(strip: Strip, step: StepTokens) -> str:
-    """Return the strip in words."""
+    """Return a description of the strip in words."""
     pair = strip.pair
     worst = "" if not len(pair.worst) else f" The worst token is at position {int(pair.worst[0]):,}."
     broken = f" {pair.broken:,} are broken." if pair.broken else ""
@@ -499,7 +507,7 @@ def alt_text(strip: Strip, step: StepTokens) -> str:
 
 
 def describe_all(strip: Strip, pair: str) -> list[str]:
-    """Return a few words for each token, for readers who point at it or cannot see its colour."""
+    """Return a short description of each token, for its tooltip and for screen readers."""
     said = states(pair)
     ratio, d = strip.pair.ratio_N, strip.pair.d_N
     return [
@@ -510,7 +518,7 @@ def describe_all(strip: Strip, pair: str) -> list[str]:
 
 
 def describe(strip: Strip, step: StepTokens, at: int) -> list[tuple[str, str]]:
-    """Return everything that is known of a token."""
+    """Return all known facts about a token."""
     tokens, pair = strip.tokens, strip.pair
     token = int(tokens.token_id_N[at])
     trainer = _name((step.chosen or {}).get("trainer_weight_version") or "unknown")
@@ -548,7 +556,7 @@ def _logprob(strip: Strip, name: str, at: int) -> str:
 
 
 def _digits(value: float) -> str:
-    """Return a number with five digits: log-probs are compared with one another."""
+    """Return a number with five digits, which a comparison of log-probs needs."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else "+inf" if value > 0 else "−inf"
     return f"{value:.5g}".replace("-", "−", 1)

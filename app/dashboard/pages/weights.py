@@ -1,5 +1,7 @@
-"""Weights, a view of the Mismatch page: how old the weights were that sampled, which engines keep up, and what updates
-did to requests in flight. Replica by replica and version by version: the slices of the Mismatch page."""
+"""Weights view of the Mismatch page: age of the sampling weights, lag of each engine, and effect of in-flight updates.
+
+The slices of the Mismatch page show single replicas and versions.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ _UNKNOWN: Final[Mapping[Question, str]] = {
 
 @dataclass(frozen=True)
 class At:
-    """A run, its steps in view, and of these those few enough for sequences and for tokens."""
+    """A run, its steps in view, and the newest of them within the limits for sequences and for tokens."""
 
     run: Run
     frame: pl.DataFrame
@@ -92,7 +94,7 @@ class At:
     tokens: Seen
 
     def once(self, name: str, steps: Seen, read: Callable[[], T]) -> T:
-        """Return the value that `read` gave for these steps when it last was worth its cost."""
+        """Return the result of `read` for these steps, or a stale result until the next rate-limited read."""
         return data.kept(("weights", name, self.run.name, self.seen.key), (self.run.revision, steps), read, pace=PACE)
 
 
@@ -108,7 +110,7 @@ def draw(run: Run) -> None:
 
 
 def newest(frame: pl.DataFrame, seen: Seen, tokens: float | None = None) -> Seen:
-    """Return the newest of the steps in view: `STEPS` of them, or with about so many tokens."""
+    """Return the newest of the steps in view, limited to `STEPS` steps or to an approximate number of tokens."""
     inside = frame.filter(pl.col("step").is_between(seen.first, seen.last))
     steps = inside["step"].to_numpy()
     chosen = steps[-STEPS:]
@@ -145,8 +147,8 @@ class Age:
 
     Attributes:
         steps: number of the newest measured steps that it covers.
-        oldest: median of a step's largest lag.
-        mean: median of a step's mean lag.
+        oldest: median over steps of the largest lag.
+        mean: median over steps of the mean lag.
         usual: median of the largest lag over all earlier steps, or None for too few.
     """
 
@@ -162,13 +164,13 @@ class Age:
 
     @property
     def words(self) -> str:
-        """Age, and the usual one if it grew."""
+        """Age of the weights, and the usual age if it grew."""
         before = f"; usual in this run: up to {number(self.usual)}" if self.grew else ""
         return f"up to {number(self.oldest)} version{'' if self.oldest == 1 else 's'} old, {number(self.mean)} on average{before}"
 
 
 def age_of(frame: pl.DataFrame) -> Age | None:
-    """Return how old weights are as of the newest steps, or None if no step has a lag."""
+    """Return the age of the weights in the newest steps, or None if no step has a lag."""
     largest, mean = column(frame, "weight_lag_max"), column(frame, "weight_lag_mean")
     usable = np.isfinite(largest) & np.isfinite(mean)
     largest, mean = largest[usable], mean[usable]
@@ -180,7 +182,7 @@ def age_of(frame: pl.DataFrame) -> Age | None:
 
 
 def status(known: Sequence[Lane], age: Age | None = None) -> Iterator[tuple[str, str]]:
-    """Yield whether all engines keep up and how old the sampling weights were, or the missing input."""
+    """Yield statements on the lag of the engines and the age of the sampling weights, or the missing input."""
     engines = [lane for lane in known if lane.source == "engine"]
     late = [lane for lane in engines if lane.state != "current"]
     if not known:
@@ -220,7 +222,7 @@ def place(lane: Lane) -> tuple[bool, float, str]:
 
 
 def lane_line(lane: Lane, age: Age | None) -> Line:
-    """Return a lane as a line of the table, of the whole run. `age`: age of the trained tokens' weights."""
+    """Return a lane as a line of the table, over the whole run. `age`: age of the trained tokens' weights."""
     engine = lane.source == "engine"
     late = age is not None and age.grew and not engine
     unusual = [*odd_of(lane), *([f"trains on tokens of weights {age.words}"] if late and age is not None else [])]

@@ -32,7 +32,7 @@ _PROFILES: Final[tuple[profiles.Dimension, ...]] = ("position", "turn", "probabi
 
 @dataclass(frozen=True)
 class Seen:
-    """Steps `first` to `last`, both included; `whole`: all there are, so the range grows with the run."""
+    """Steps `first` to `last`, both included. `whole`: true if the range covers the run and grows with it."""
 
     first: int
     last: int
@@ -41,7 +41,7 @@ class Seen:
 
     @property
     def key(self) -> tuple[str, int | None, int | None]:
-        """The same while a run that is looked at as a whole continues."""
+        """Key of the range, which is constant for a whole run that continues."""
         return (self.part, None, None) if self.whole else (self.part, self.first, self.last)
 
     @property
@@ -79,7 +79,7 @@ class Sliced:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The newest sequences in view, of whole steps, at most `MOST_SEQUENCES`. `version`: version of run and view."""
+    """The newest sequences in view, at most `MOST_SEQUENCES`, of whole steps. `version`: version of run and view."""
 
     version: Hashable
     steps: Seen
@@ -88,7 +88,7 @@ class _Loaded:
 
 
 def ends(seen: Seen, steps: NDArray[np.int64]) -> tuple[Seen, Seen]:
-    """Return the last and the first tenth of the steps in view, one step at least."""
+    """Return the last and the first tenth of the steps in view, with at least one step each."""
     inside = steps[(steps >= seen.first) & (steps <= seen.last)]
     count = max(1, len(inside) // 10)
     first, last = inside[:count], inside[-count:]
@@ -99,8 +99,7 @@ def ends(seen: Seen, steps: NDArray[np.int64]) -> tuple[Seen, Seen]:
 
 
 def density(run: Run, frame: pl.DataFrame, pair: str, seen: Seen) -> tuple[Hashable, Density, int | None]:
-    """Return the density of log-ratios, of which version it is, and the last step that it knows where there are newer
-    ones."""
+    """Return the density of log-ratios, its version, and its last step if newer steps exist."""
     tokens = data.column(frame, "tokens")
     columns = log_ratio_density.columns_of(frame["step"].to_numpy(), tokens, seen.first, seen.last)
     version = (_profiled(run), columns)
@@ -123,7 +122,7 @@ def _profiled(run: Run) -> Hashable:
 
 
 def side(run: Run, pair: str, seen: Seen) -> tuple[Side, int | None]:
-    """Return profiles of one range of steps, and the last step that they know where there are newer ones."""
+    """Return profiles of one range of steps, and their last step if newer steps exist."""
     version = (_profiled(run), seen)
 
     def read() -> tuple[Hashable, Seen, dict[str, pa.Table]]:
@@ -139,7 +138,7 @@ def side(run: Run, pair: str, seen: Seen) -> tuple[Side, int | None]:
 
 
 def sliced(run: Run, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int | None]:
-    """Return slices by a dimension, and the last step that they know where there are newer ones."""
+    """Return slices by a dimension, and their last step if newer steps exist."""
     loaded = _loaded(run, seen)
 
     def split() -> Sliced:
@@ -156,8 +155,7 @@ def sliced(run: Run, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int
 
 
 def tags(run: Run, seen: Seen) -> Sequence[str]:
-    """Return names of the tags that there are, the most frequent first; one more than `MOST_TAGS` says that there are
-    others."""
+    """Return the names of tags, the most frequent first. More than `MOST_TAGS` names indicate that others exist."""
     bounds = {"run": run.name, "first": seen.first, "last": seen.last}
     rows = data.kept(
         ("tags", run.name, seen.key),
@@ -185,6 +183,6 @@ def _loaded(run: Run, seen: Seen) -> _Loaded:
 
 
 def _keys(pair: str) -> list[str]:
-    """Return every metric of a pair, and of the step."""
+    """Return the keys of all metrics of a pair and of the step."""
     of_pair = [f"{pair}.{metric.key}" for metric in CATALOG if isinstance(metric, PairMetric) and pair in metric.pairs]
     return of_pair + [metric.key for metric in CATALOG if isinstance(metric, StepMetric)]

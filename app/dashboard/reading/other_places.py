@@ -1,4 +1,4 @@
-"""Runs of other homes, as `logprobe up --also` names them: read in the background, so that none holds up a page."""
+"""Runs of other data directories (`logprobe up --also`), read in the background so that none delays a page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Known = tuple[pa.Table, Mapping[str, Glance]]  # rows of `app_runs`; rows of `ap
 
 
 def read_place(where: str) -> Known:
-    """Read a place. Raises `LogprobeError`."""
+    """Read the runs of a place. Raises `LogprobeError`."""
     source = _source(where)
     rows = queries.app_runs(source)
     names = [run.name for run in worst_first(runs_of(rows, datetime.now(UTC)))[:MOST]]
@@ -47,7 +47,7 @@ def _source(where: str) -> Briefly:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Runs of other places by their name here, their glances, and the errors of unreadable places.
+    """Runs of other places by local name, their glances, and the errors of unreadable places.
 
     `glances`: rows of `app_runs_glance`, of at most `MOST` runs of each place.
     """
@@ -58,10 +58,10 @@ class Elsewhere:
 
 
 class OtherPlaces:
-    """Homes besides the dashboard's own. Thread-safe."""
+    """Data directories besides that of the dashboard. Thread-safe."""
 
     def __init__(self, places: Sequence[str], *, read: Callable[[str], Known] | None = None) -> None:
-        """Start without any place read. `read`: reads one, by default `read_place`."""
+        """Prepare for reading the places. `read`: function that reads one place, by default `read_place`."""
         self._places = tuple(places)
         self._read = read or read_place
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class OtherPlaces:
         return cls(Access.of(environment).also)
 
     def look(self) -> Elsewhere:
-        """Return the known state, after a short wait for places that were never read."""
+        """Return the last known state, after a short wait for places that were never read."""
         with self._lock:
             looks = {where: self._look(where) for where in self._places}
         wait([look for where, look in looks.items() if where not in self._known], timeout=_PATIENCE)
@@ -92,7 +92,7 @@ class OtherPlaces:
         return Elsewhere(self._runs(), tuple(problems), glances)
 
     def place(self, name: str) -> Place | None:
-        """Return the place to read a run from, by its name here, or None if it is not one of these."""
+        """Return the place of a run by its local name, or None if the run is not from another place."""
         for where, (rows, _) in self._known.items():
             for run in rows["run"].to_pylist():
                 if name_at(where, run) == name:
@@ -100,7 +100,7 @@ class OtherPlaces:
         return None
 
     def _look(self, where: str) -> Future[Known]:
-        """Return the look at a place. An outcome is used at least once, however late it comes, before the next look."""
+        """Return the last known state of a place. Even a late result is used at least once before the next read."""
         used, look = self._looks.get(where, (None, None))
         now = time.monotonic()
         if look is None or (used is not None and now - used >= _FRESH_SECONDS):

@@ -1,5 +1,4 @@
-"""The SQL box of the Data page: a query under way in its own thread, its rows as text, examples, and what there is to
-read."""
+"""The SQL form of the Data page: a query in a separate thread, its rows as text, examples, and the schema."""
 
 from __future__ import annotations
 
@@ -27,18 +26,18 @@ _EXAMPLES: Final = ("steps", "sequences", "versions", "metrics", "events", "runs
 
 
 class RunningQuery:
-    """A query since Run was pressed. May be read from any thread.
+    """A query in progress or finished. Thread-safe for readers.
 
     Attributes:
         sql: statement as typed.
         label: label by which the service can stop it.
-        table: result, or None before it. Its schema says whether there is more, see `Reader.query`.
+        table: result, or None before the end. Its schema states whether more rows exist, see `Reader.query`.
         refusal: reason for a refusal in one line, or "".
         seconds: duration, or None before its end.
     """
 
     def __init__(self, sql: str, ask: Callable[[str, str], pa.Table]) -> None:
-        """Begin at once. `ask(sql, label)` returns the rows, or raises `LogprobeError`."""
+        """Start the query. `ask(sql, label)` returns the rows or raises `LogprobeError`."""
         self.sql = sql
         self.label = secrets.token_hex(8)
         self.table: pa.Table | None = None
@@ -56,11 +55,11 @@ class RunningQuery:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began, or for which it ran."""
+        """Seconds since the start, or the duration of a finished query."""
         return time.monotonic() - self._begun if self.seconds is None else self.seconds
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so many seconds for the end of the query; return true if it has ended."""
+        """Wait for the end of the query, up to a limit in seconds. Return true if the query has ended."""
         return self._ended.wait(seconds)
 
     def _run(self) -> None:
@@ -103,7 +102,7 @@ def _short(kind: str) -> str:
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
-    """Return rows for the page: numbers unchanged, other values as text, and the shown part of long lists.
+    """Return rows for the page, with numbers unchanged, other values as text, and long lists shortened.
 
     A repeated column name gets a number.
     """
@@ -134,5 +133,5 @@ def _listed(items: Sequence[object], length: int) -> str:
 
 
 def csv_of(table: pa.Table) -> str | None:
-    """Return all rows with all digits, or None if that is too large for a page."""
+    """Return all rows as CSV with all digits, or None if the text is too large for a page."""
     return None if table.nbytes > _CSV_BYTES else csv_text(table)

@@ -1,4 +1,4 @@
-"""Words of the Tokens page: states, alignment, effect of a correction, and foreign text. Pure."""
+"""Words of the Tokens page: states, alignment, effect of a correction, and untrusted text. Pure functions."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _CONTROLS, _DELETE = 0x20, 0x7F
 
 
 def visible(text: str, *, spaces: bool = True) -> str:
-    r"""Return `text` with a sign or a code for each character that is invisible or would move others.
+    r"""Return `text` with a symbol or a code for each character that is invisible or would move others.
 
-    `spaces`: true to mark blanks and line ends.
+    `spaces`: true to mark blanks and line breaks.
 
     >>> visible("a b\n"), visible("\u202eabc"), visible("\udce2\x00"), visible("run 7", spaces=False)
     ('a␣b⏎', '⟨U+202E⟩abc', '⟨E2⟩⟨00⟩', 'run 7')
@@ -60,9 +60,9 @@ def _sign(character: str, *, spaces: bool) -> str:
 
 
 def states(pair: str) -> list[dict[str, str]]:
-    """Return words for each of `STATES` under `pair`, and of broken ones the column that is to blame and a short name.
+    """Return words for each of `STATES` under `pair`. For broken states, add the faulty column and a short name.
 
-    An empty short name means that the value is its own: NaN, +inf, −inf or a placeholder.
+    An empty short name means that the value names itself: NaN, +inf, −inf or a placeholder.
     """
     behaviour, policy = SIDES[pair]
     plain = ["trained on", "masked: not trained on", f"no {behaviour} or {policy} log-prob was recorded"]
@@ -77,7 +77,7 @@ def states(pair: str) -> list[dict[str, str]]:
 
 
 def alignment(sequence: Mapping[str, Any]) -> str:
-    """Say where a sequence's rollout log-probs come from, and how the two records fit."""
+    """Describe the source of a sequence's rollout log-probs, and the match of its two records."""
     fit = ALIGNMENTS.get(sequence["alignment"] or "", "")
     return "; ".join(filter(None, [SOURCES.get(sequence["rollout_source"], sequence["rollout_source"]), fit]))
 
@@ -96,7 +96,7 @@ def _version(version: str | None) -> str:
 
 
 def rules(config: CorrectionConfig) -> list[str]:
-    """Return words for each `Rule` under `config`, in the order of their numbers."""
+    """Return words for each `Rule` under `config`, in numerical order."""
     ratio = {"token": "ρ", "sequence": "ρ of the sequence", "geometric": "geometric ρ of the sequence"}
     weighed = ratio[config.is_level or "token"]
     measured = _measure(config)
@@ -133,7 +133,7 @@ def _measure(config: CorrectionConfig) -> str:
 
 
 def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
-    """Return the remaining part of a step's raw tokens, or "" if all remain."""
+    """Describe the remaining part of a step's raw tokens, or return "" if all remain."""
     total, kept, reduced = (sum(side[name] for side in sides) for name in ("sequences", "kept", "reduced"))
     for side in sides:
         if (frozen_at := side.get("frozen_at")) is not None:
@@ -162,7 +162,7 @@ def sides_words(sides: Sequence[Mapping[str, Any]]) -> str:
 
 
 def needed(pair: str) -> str:
-    """Return what to record so that a pair can be measured."""
+    """Return the records that the measurement of a pair needs."""
     return {
         "backend": "record rollout and trainer log-probs of the same tokens",
         "update": "record `current_logprobs`",

@@ -1,12 +1,12 @@
-"""Text of token ids, from a `tokenizer.json` on this machine: the section ``tokenizers`` says which one belongs to
-which run.
+"""Text of token ids, from a `tokenizer.json` on this machine.
+
+The section ``tokenizers`` of the settings assigns files to runs:
 
     tokenizers:
       "*": /models/qwen3/tokenizer.json
-      my-run: mine/tokenizer.json      # relative to the home
+      my-run: mine/tokenizer.json      # relative to the data directory
 
-Keys are patterns of run names, and the first that fits counts. The file is data: nothing is fetched, nothing in it is
-executed.
+Keys are patterns of run names. The first match applies. Nothing is downloaded, and nothing in the file is executed.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class Vocabulary:
         self._bytelevel = "ByteLevel" in _types(file.decoder)  # its pieces spell bytes as letters, as GPT-2's do
 
     def texts(self, ids: Collection[int]) -> dict[int, str]:
-        """Return the text of each id that the vocabulary has. Bytes that are no character by themselves become Python's
-        surrogate escapes."""
+        """Return the text of each id in the vocabulary. Bytes of incomplete characters become surrogate escapes."""
         texts = {token: self._text(self._pieces[token]) for token in ids if token in self._pieces}
         return texts | {token: self._added[token] for token in ids if token in self._added}  # written as they are
 
@@ -81,9 +80,9 @@ class Vocabulary:
 
 
 def vocabulary(home: Path, run: str) -> Vocabulary | None:
-    """Return the vocabulary of `run`, or None if no tokenizer was named.
+    """Return the vocabulary of `run`, or None if no tokenizer is configured for the run.
 
-    Raises `ConfigurationError`: the section ``tokenizers`` or the file it names cannot be read; the message says which.
+    Raises `ConfigurationError` if the section ``tokenizers`` or its file cannot be read.
     """
     path = _path(home, run)
     if path is None:
@@ -116,13 +115,15 @@ def _loaded(path: Path, _: int) -> Vocabulary:
 
 
 def _types(decoder: _Decoder | None) -> set[str]:
-    """Return the types of a decoder and of the decoders that it is made of."""
+    """Return the types of a decoder and of its component decoders."""
     return set() if decoder is None else {decoder.type}.union(*map(_types, decoder.decoders))
 
 
 def _bytes_of_letters() -> dict[str, int]:
-    """Return the byte of each letter in GPT-2's spelling: printable bytes stand for themselves, the others follow from
-    U+0100 on."""
+    """Return the byte of each letter in GPT-2's encoding.
+
+    Printable bytes represent themselves. The others are mapped to U+0100 and above.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}

@@ -24,7 +24,7 @@ _UNMEASURED: Final = 3
 
 @dataclass(frozen=True, eq=False)
 class StepList:
-    """Columns of a run's steps [steps], ascending; `k3`, `broken`: NaN where the pair was not measured."""
+    """Columns of a run's steps, shape [steps], ascending. `k3` and `broken` are NaN for steps without the pair."""
 
     step: NDArray[np.int64]
     k3: Floats
@@ -53,9 +53,9 @@ class StepTokens:
         step: number of the step.
         pair: pair whose statistics order the sequences.
         sides: rows of ``app_tokens_sides``.
-        sequences: the worst first, as `worst.sequences` gives them, then a few without statistics of the pair.
+        sequences: result of `worst.sequences`, the worst first, then a few without statistics of the pair.
         chosen: sequence whose tokens are shown, or None.
-        asked: requested sample that is not in this step, or None.
+        asked: requested sample if it is missing from this step, or None.
         says_correction: true if the trainer reported a correction.
         correction: that correction, or None if it cannot be recomputed.
     """
@@ -70,14 +70,13 @@ class StepTokens:
     correction: Stated | None
 
     def showing(self, sample: str) -> StepTokens | None:
-        """Return this step with the sequence called `sample` chosen, or None if that is not among those that are
-        listed."""
+        """Return this step with the sequence `sample` chosen, or None if that sequence is not listed."""
         named = next((sequence for sequence in self.sequences if sequence["sample_id"] == sample), None)
         return None if named is None else replace(self, chosen=named, asked=None)
 
 
 def read_steps(source: Source, run: str, pair: Pair) -> StepList:
-    """Return the steps of a run. Raises as `Reader.read` does."""
+    """Return the steps of a run. Raises the errors of `Reader.read`."""
     rows = queries.app_tokens_steps(source, run=run, pair=pair)
     return StepList(
         step=rows["step"].to_numpy().astype(np.int64),
@@ -88,8 +87,9 @@ def read_steps(source: Source, run: str, pair: Pair) -> StepList:
 
 
 def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | None = None) -> StepTokens:
-    """Return one step with its worst sequences and the one called `sample` (None: the worst). Raises as `Reader.read`
-    does."""
+    """Return one step with its worst sequences, and the tokens of `sample` or, if it is None, of the worst sequence.
+    Raises the errors of `Reader.read`.
+    """
     ranked = worst.sequences(source, run, steps=(step, step), count=LISTED, pair=pair, sample=sample).to_pylist()
     others = queries.app_tokens_unmeasured(source, run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
     sequences = [*ranked, *others.to_pylist()]

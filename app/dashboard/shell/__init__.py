@@ -1,4 +1,5 @@
 """The script of a session.
 
-It has a folder of its own because Streamlit serves the modules of a sibling folder `pages` without our checks.
+The script has a separate folder, because Streamlit would serve the modules of a sibling folder `pages` without our
+checks.
 """

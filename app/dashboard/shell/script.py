@@ -53,7 +53,7 @@ with Recorder("{home}", "my-run") as recorder:
 
 
 def main() -> None:
-    """Draw the page that the address names, if this session may see it."""
+    """Draw the page of the URL, if this session may view it."""
     st.html(f"<style>{colors_of(ui.theme())}{browser.stylesheet()}</style>")
     if not acting.admitted():
         st.set_page_config(page_title="logprobe", page_icon=browser.icon(), layout="wide")
@@ -82,8 +82,10 @@ def main() -> None:
 
 
 def _redirected(places: dict[str, object], page: Page, look: Look) -> None:
-    """Go to the page that a link names in its query, as messages and earlier versions do. Without page and run, go to
-    the list of runs if there are several."""
+    """Open the page named in the query of a link, which messages and earlier versions use.
+
+    Without page and run, open the list of runs if there are several.
+    """
     query = {name: value for name, value in st.query_params.to_dict().items() if name != "page"}
     if (wanted := st.session_state.pop(ui.GO, None)) is not None:
         path, state = wanted
@@ -141,12 +143,12 @@ def _run(look: Look, page: Page, asked: str | None) -> Run | None:
 
 
 def _chosen() -> None:
-    """Stop waiting for another run, as one was chosen."""
+    """Stop waiting for another run after the user chose one."""
     st.session_state.pop(_AWAITED, None)
 
 
 def _heart(name: str | None) -> None:
-    """Draw the state of the run, and redraw the whole page after news. A fragment of its own."""
+    """Draw the state of the run as a fragment, and redraw the whole page after a change."""
     look = data.look()
     run = (look.runs or {}).get(name or "")
     browser.heart(_RETRY_SECONDS if run is None or look.away_since else _SECONDS[run.liveness.state])
@@ -159,7 +161,7 @@ def _heart(name: str | None) -> None:
 
 
 def _news(look: Look, run: Run | None) -> tuple[object, ...]:
-    """Return a value that changes when a page would show something else."""
+    """Return a value that changes with the content of the page."""
     home = (look.away_since, look.problem, look.runs is None)
     if run is None:
         return (*home, tuple(map(data.version_of, (look.runs or {}).values())))
