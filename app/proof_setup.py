@@ -105,6 +105,6 @@ def _check_vocabulary(task: Task) -> None:
         size = config.get("vocab_size", config.get("text_config", {}).get("vocab_size"))
         if size is not None and largest >= size:
             raise ConfigurationError(
-                f"{path} has a vocabulary of {size} tokens, the sample has token id {largest}: another tokenizer or "
-                "another model"
+                f"{path} has a vocabulary of {size} tokens, but the sample has token id {largest}; pass the "
+                "checkpoint that the sample is of"
             )

@@ -197,7 +197,7 @@ def _tried(arguments: Arguments, model: Path) -> Trial:
     rollout = tuple(np.array(row["rollout_logprobs"], np.float64) for row in sampled["sequences"])
     measured = gap("r", rollout, "t", policy)
     if measured is None:
-        raise ConfigurationError(f"{model}: nothing could be compared")
+        raise ConfigurationError(f"{model}: no token has log-probs of both sides; check the engine and the trainer")
     name = arguments.run or f"preflight-{Path(arguments.model).name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     _record(arguments, name, sampled, sequences, policy)
     take(Home(home_path(arguments)))
@@ -207,7 +207,9 @@ def _tried(arguments: Arguments, model: Path) -> Trial:
 def _answer(module: str, job: Mapping[str, Any], arguments: Arguments) -> Any:
     outcome = run_scorer(module, job, seconds=60 * arguments.scorer_minutes)
     if outcome.answer is None:
-        raise ConfigurationError(f"nothing could be sampled from {arguments.model}: {outcome.error}")
+        raise ConfigurationError(
+            f"nothing could be sampled from {arguments.model} ({outcome.error}); correct its cause and retry"
+        )
     return outcome.answer
 
 

@@ -359,7 +359,7 @@ def test_an_unknown_metric_or_run_is_named_with_a_remedy(ingested) -> None:
         in logprobe("show", "--metrics", "toy-run", "--metric", "k3", "--home", ingested, code=1).stderr
     )
     assert "did you mean 'toy-run'?" in logprobe("show", "--metrics", "toyrun", "--home", ingested, code=1).stderr
-    assert "`logprobe runs` lists them" in logprobe("show", "zzz", "--home", ingested, code=1).stderr
+    assert "see `logprobe runs`" in logprobe("show", "zzz", "--home", ingested, code=1).stderr
 
 
 def test_the_catalog_is_listed() -> None:

@@ -99,7 +99,7 @@ def test_a_demo_empties_only_a_home_of_its_own(tmp_path, monkeypatch) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigurationError, match="not empty and not a demo home"), demo_home(str(mine)):
+    with pytest.raises(ConfigurationError, match="neither empty nor of an earlier demo"), demo_home(str(mine)):
         pass
     assert (mine / "thesis.txt").exists()
     demo = tmp_path / "demo"

@@ -40,7 +40,7 @@ def test_the_figure_has_the_values_of_the_store(tmp_path, monkeypatch) -> None:
         patched.setattr(FileReader, "read", unanswered)
         with pytest.raises(ServiceUnavailableError, match="stopped responding"):
             figure(tmp_path / "home", RUN)
-    with pytest.raises(StoreError, match="there is no run 'other'"):
+    with pytest.raises(StoreError, match="no run 'other'"):
         figure(tmp_path / "home", "other")
 
 

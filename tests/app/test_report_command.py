@@ -145,7 +145,7 @@ def test_the_command_writes_where_it_says(
     assert "wrote page.html" in capsys.readouterr().err
     assert "<h1>v0-reference: " in (tmp_path / "page.html").read_text()
     assert main(["show", "v0-reference", "--html", "nowhere/page.html", *home]) == 1
-    assert "cannot write the report nowhere/page.html" in capsys.readouterr().err
+    assert "the report nowhere/page.html cannot be written" in capsys.readouterr().err
 
 
 def test_steps_without_a_value_are_a_gap_and_not_a_line() -> None:

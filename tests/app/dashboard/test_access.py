@@ -92,7 +92,7 @@ def test_the_token_is_private_stays_and_can_be_replaced(home: Path) -> None:
     # Sessions opened with the old one are closed
     assert not token.same(token.mark(first), token.mark(second))
     (home / "token").chmod(0o644)
-    with pytest.raises(ConfigurationError, match="others can read it; remove it"):
+    with pytest.raises(ConfigurationError, match="readable by other users; remove it"):
         token.read(Home(home))
 
 
