@@ -248,7 +248,7 @@ def _verified(installed: str) -> Finding:
 
 
 def place(home: Path) -> Iterator[Finding]:
-    """Check that collectors can write to `home` and that there is room."""
+    """Check that collectors can write to `home` and that its disk has free space."""
     existing = next(parent for parent in (home, *home.parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):  # what permissions say is not all: root, read-only mounts, /proc

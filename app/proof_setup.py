@@ -106,5 +106,5 @@ def _check_vocabulary(task: Task) -> None:
         if size is not None and largest >= size:
             raise ConfigurationError(
                 f"{path} has a vocabulary of {size} tokens, but the sample has token id {largest}; pass the "
-                "checkpoint that the sample is of"
+                "checkpoint of the sample"
             )

@@ -29,7 +29,7 @@ _COMMANDS: Final = {"off": "stop", "armed": "armed", "on": "on"}
 def run(arguments: Arguments) -> int:
     """Switch or show the correction. Return 1 if it is refused."""
     if arguments.preset is not None and arguments.state is not None:
-        refuse_usage("--preset: a preview; what is switched on is the correction of the settings (docs/correction.md)")
+        refuse_usage("--preset only previews; to switch on a correction, name it in the settings (docs/correction.md)")
     home = Home(home_path(arguments))
     if arguments.state is not None:
         return _switch(home, arguments)

@@ -58,7 +58,7 @@ _MARKS: Final[Mapping[Outcome, str]] = {"fine": "ok", "wrong": "WRONG", "unknown
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one check. A note decides nothing."""
+    """Result of one check. A note does not affect the result of the preflight."""
 
     check: str
     outcome: Outcome
@@ -69,7 +69,7 @@ def run(arguments: Arguments) -> int:
     """Sample and score answers, record them, and report the verdict."""
     home = Home(home_path(arguments))
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
-        refuse_usage(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
+        refuse_usage(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION; write e.g. my_trainer:score")
     recipe = parity_recipe.shipped() if arguments.recipe is None else parity_recipe.read(Path(arguments.recipe))
     with tempfile.TemporaryDirectory() as folder:
         trial = _tried(arguments, _checkpoint(arguments, Path(folder)))

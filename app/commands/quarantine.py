@@ -33,7 +33,7 @@ class Outcome(TypedDict):
 def run(arguments: Arguments) -> int:
     """List, show, retry or drop quarantined files. Return the exit code."""
     if arguments.retry and arguments.drop:
-        refuse_usage("one of --retry and --drop at a time")
+        refuse_usage("--retry and --drop exclude each other; pass one of them")
     if arguments.retry or arguments.drop:
         return _change(arguments, quarantine_actions.RETRY if arguments.retry else quarantine_actions.DROP)
     return _show(arguments) if arguments.files else _list(arguments)

@@ -112,7 +112,7 @@ def _say_unlisted(home: Home) -> None:
     """Warn if runs have files but are not listed in the store."""
     with suppress(OSError):
         if next(home.raw.glob("[!!]*/*/*.parquet"), None) is not None:
-            complain(f"{home.raw} has files of runs that this store does not list; they are taken in by: logprobe up")
+            complain(f"{home.raw} has files of runs that this store does not list; ingest them: logprobe up")
 
 
 def _say_deleted(home: Home) -> None:

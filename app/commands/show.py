@@ -36,7 +36,7 @@ def _check(arguments: Arguments) -> None:
     """End with a usage error if options exclude one another."""
     given = [_FLAGS.get(name, f"--{name}") for name in _OF_METRICS if getattr(arguments, name)]
     if sum((arguments.metrics, arguments.tokens, bool(arguments.html))) > 1:
-        refuse_usage("one of --tokens, --metrics and --html at a time")
+        refuse_usage("--tokens, --metrics and --html exclude one another; pass one of them")
     if given and not arguments.metrics:
         refuse_usage(f"{', '.join(given)}: pass --metrics, too")
     if arguments.sequence and not arguments.tokens:
@@ -44,7 +44,7 @@ def _check(arguments: Arguments) -> None:
     if arguments.pair and not arguments.tokens:
         refuse_usage("--pair: pass --tokens, too")
     if arguments.name is None and not arguments.metrics:
-        refuse_usage("no run named: `logprobe runs` lists them")
+        refuse_usage("no run named; pass RUN, see `logprobe runs`")
 
 
 def _show(arguments: Arguments) -> int:

@@ -42,7 +42,7 @@ MOST_SYMBOLS: Final = 300  # of a kind, the newest
 class Curve:
     """A line of a row, with ascending `x` and NaN in `y` for a gap.
 
-    `group`: entry of the legend that switches it. `band`: lower and upper edge around it. `faint`: true for a line
+    `group`: legend entry that toggles the line. `band`: lower and upper edge around the line. `faint`: true for a line
     drawn behind another.
     """
 
@@ -62,7 +62,7 @@ class Row:
 
     Attributes:
         title: title of the row.
-        curves: its lines, at least one.
+        curves: lines of the row, at least one.
         unit: unit next to the title.
         help: explanation in a tooltip.
         log: true for a logarithmic axis.
@@ -120,14 +120,14 @@ class Chart:
 
     Attributes:
         figure: figure for plotly.
-        name: identity of the content. A zoom and hidden lines last as long as it does.
+        name: identity of the content. A zoom and hidden lines persist while the name is unchanged.
         alt: description in words.
         rows: axis, tooltip and lines of each row. A line is the number of its trace, name, colour and CSS style.
         words: texts by x place.
-        axis: name of its places, for keyboard users.
-        zooms: true if its x axis can be zoomed.
-        whole: true if its places are whole steps. A zoom then begins and ends between steps.
-        note: text below it.
+        axis: name of the x axis, for keyboard users.
+        zooms: true if the x axis can be zoomed. whole: true if the x places are whole steps. A zoom then begins and
+            ends between steps.
+        note: text below the chart.
     """
 
     figure: Figure

@@ -1,4 +1,4 @@
-"""The verdict banner: verdict, onset, layer and remedy. Pure functions.
+"""The verdict banner: verdict, onset, layer and remedy. The functions are pure.
 
 A verdict is an icon, a word and a colour. A run without a diagnosis is shown as unknown, not as healthy.
 """

@@ -60,7 +60,7 @@ def run(*, speed: float, port: int | None, home: str | None) -> None:
     require_extras()
     with demo_home(home) as place, stop_on_signals() as stop:
         _settle(place)
-        complain(f"training {TRAINED} in {place.path}, at {speed:g} steps/s from shortly before its trouble begins")
+        complain(f"training {TRAINED} in {place.path}, at {speed:g} steps/s from shortly before the onset")
         ended = datetime.now(UTC)
         for name in reversed(SHOWN):
             if (folder := (_OWN if name == TWIN else _CHECKOUT) / name).exists():

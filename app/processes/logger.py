@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(str(error))
         return 1
     except Exception as error:  # noqa: BLE001 - the boundary of the process, around other people's packages
-        complain(f"pushing failed ({type(error).__name__}: {error})")
+        complain(f"export of metrics failed ({type(error).__name__}: {error}); check the target in `loggers`")
         return 1
     return 0
 

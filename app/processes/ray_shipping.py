@@ -68,14 +68,14 @@ class Landing:
         return None
 
     def control(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
-        """See `Place`."""
+        """Implement `Place.control`."""
         run = run_name(name)
         told = document(DirectiveFile(self._home, run), run) or nothing(run)
         now = hashlib.sha256(told).hexdigest()
         return (None, tag) if now == tag else (told, now)
 
     def note(self, node: str, content: bytes) -> None:
-        """See `Place`."""
+        """Implement `Place.note`."""
         from logprobe.monitor.shipped.nodes import FOLDER  # noqa: PLC0415 - likewise
 
         name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in node).lstrip(".")[:200]
@@ -92,7 +92,7 @@ class RayPlace:
         self._landing = ray.get_actor(name, namespace=NAMESPACE)
 
     def put(self, name: str, content: bytes) -> None:
-        """See `Place`. Raises `SegmentError` if it will never be taken."""
+        """Implement `Place.put`. Raises `SegmentError` for a permanent refusal."""
         import numpy as np  # noqa: PLC0415 - an array travels without being copied
 
         refused = self._asked(self._landing.put.remote(name, np.frombuffer(content, np.uint8)))
@@ -100,16 +100,16 @@ class RayPlace:
             raise SegmentError("foreign", str(refused))
 
     def control(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
-        """See `Place`."""
+        """Implement `Place.control`."""
         told, now = self._asked(self._landing.control.remote(name, tag))
         return told, now
 
     def note(self, node: str, content: bytes) -> None:
-        """See `Place`."""
+        """Implement `Place.note`."""
         self._asked(self._landing.note.remote(node, content))
 
     def identity(self) -> str:
-        """See `Landing`. Raises `OSError`."""
+        """Return `Landing.identity`. Raises `OSError`."""
         return str(self._asked(self._landing.identity.remote()))
 
     def _asked(self, reference: Any) -> Any:

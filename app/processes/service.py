@@ -93,9 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DAMAGED if isinstance(error, StoreDamagedError) else 1
     except OSError as error:  # such as a full disk
         complain(
-            f"{error.filename or arguments.home}: {error.strerror or error}; a service writes into its home when it "
-            "starts: "
-            "make it writable, with room on its disk"
+            f"{error.filename or arguments.home}: {error.strerror or error}; make the data directory writable, "
+            "with room on its disk"
         )
         return 1
     return 0

@@ -119,7 +119,7 @@ class _Running:
 
 
 class Supervisor:
-    """Supervisor of `children`, which stops them in reverse order, readers before their sources."""
+    """Supervisor of `children`. They are stopped in reverse order, readers before their sources."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Supervisor:
     def _handle_exit(self, running: _Running, status: int) -> None:
         name, how = running.child.name, _how(status)
         if status == running.child.final or (not running.was_ready and status >= 0):
-            raise ChildFailedError(f"the {name} did not start ({how}); see its own message above")
+            raise ChildFailedError(f"the {name} did not start ({how}); see its message above")
         delay = running.schedule_restart()
         self._say(f"the {name} ended unexpectedly ({how}); restart in {delay:g} s")
 

@@ -1,4 +1,4 @@
-"""Comparison of runs in words: outcome, numbers and onsets. Pure functions."""
+"""Comparison of runs in words: outcome, numbers and onsets. The functions are pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Words about a correction next to a diagnosis: the advice, or the effect of the active correction. Pure functions.
+"""Words about a correction next to a diagnosis: the advice, or the effect of the active correction.
 
-The banner, the Diagnosis page, `logprobe show` and the incident report share them.
+The banner, the Diagnosis page, `logprobe show` and the incident report share these pure functions.
 """
 
 from __future__ import annotations

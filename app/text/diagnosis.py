@@ -1,4 +1,4 @@
-"""Names of the parts of a diagnosis and of an experiment, for all texts. Pure functions."""
+"""Names of the parts of a diagnosis and of an experiment, for all texts. The functions are pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML as text, with untrusted text escaped. Pure functions.
+"""HTML as text, with untrusted text escaped. The functions are pure.
 
 `Markup` is finished HTML. All other content is escaped, so a name can never become markup.
 """
@@ -53,7 +53,7 @@ def _prose(value: Any) -> str:
 
 
 def joined(parts: Iterable[Any]) -> Markup:
-    """Join parts, one after another."""
+    """Join parts without a separator."""
     return Markup("\n".join(map(escaped, parts)))
 
 

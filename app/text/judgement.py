@@ -1,4 +1,4 @@
-"""A judgement in words, with the same headline on pages, in tables and on the command line. Pure functions."""
+"""A judgement in words, with the same headline on pages, in tables and on the command line. The functions are pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of runs for `logprobe runs` and the Runs page, the worst first. Pure functions."""
+"""The table of runs for `logprobe runs` and the Runs page, the worst first. The functions are pure."""
 
 from __future__ import annotations
 

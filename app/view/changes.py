@@ -1,5 +1,5 @@
 """Changes before the onset of an incident: settings with both values, and replicas and slices that appeared or
-disappeared. Pure functions.
+disappeared. The functions are pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Line charts as inline SVG of a few kilobytes. Pure functions.
+"""Line charts as inline SVG of a few kilobytes. The functions are pure.
 
 Each line has a distinct dash, so colour never carries the meaning alone. Lines are thinned to the resolution with
 extremes preserved. A step without a value is a gap.

@@ -51,8 +51,9 @@ class Foreseen(TypedDict):
 
 
 class EffectWords(TypedDict):
-    """Effect of a correction. `judgement`: that of `Effect`, or "unknown" if another version judged it. `step`: step of
-    the judgement, or None before it."""
+    """Effect of a correction. `judgement`: judgement of `Effect`, or "unknown" if another version of logprobe made it.
+    `step`: step of the judgement, or None before the judgement.
+    """
 
     judgement: str
     words: str
@@ -60,7 +61,7 @@ class EffectWords(TypedDict):
 
 
 class CorrectionState(TypedDict):
-    """State of the correction of a run. `from_step`: None if none was ever switched on."""
+    """State of the correction of a run. `from_step`: first corrected step, or None without any correction."""
 
     run: str
     mode: str

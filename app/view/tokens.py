@@ -54,7 +54,7 @@ def describe(
     steps = read_steps(reader, run, pair)
     number_of = steps.suggested() if step is None else step
     if number_of is None or number_of not in steps.step:
-        recorded = f"steps {steps.step[0]} to {steps.step[-1]} are recorded" if len(steps.step) else "none is recorded"
+        recorded = f"choose one of {steps.step[0]} to {steps.step[-1]}" if len(steps.step) else "record a step first"
         raise ConfigurationError(f"run {run!r} has no step {number_of}; {recorded}")
     step_tokens = read_step(reader, run, number_of, pair, sample)
     chosen = step_tokens.chosen

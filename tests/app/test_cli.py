@@ -504,7 +504,7 @@ def test_near_matches() -> None:
         require_run("v0_reference", ["v0-reference", "late-growth"])
     with pytest.raises(ConfigurationError, match="did you mean 'late-growth'"):
         require_run("growth", ["v0-reference", "late-growth"])
-    with pytest.raises(ConfigurationError, match="nothing was ingested"):
+    with pytest.raises(ConfigurationError, match="start the service to ingest"):
         require_run("x", [])
 
 

@@ -101,7 +101,7 @@ def test_a_child_that_never_came_up_is_not_started_again(tmp_path) -> None:
     with Running(sleeper(other), Child("broken", [sys.executable, "-c", "exit(3)"], ready=lambda: False)) as running:
         eventually(lambda: running.error, "the supervisor gives up")
     assert isinstance(running.error, ChildFailedError)
-    assert str(running.error) == "the broken did not start (exit status 3); see its own message above"
+    assert str(running.error) == "the broken did not start (exit status 3); see its message above"
     assert not any(psutil.pid_exists(pid) for pid in pids(other))
 
 

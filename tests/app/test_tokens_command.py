@@ -44,7 +44,7 @@ def test_another_sequence_and_what_is_not_there(home: Path) -> None:
     ).stdout
     assert f"sequence  {listed[1]['sample_id']};" in other
     assert (
-        "has no step 99; steps 0 to 11 are recorded"
+        "has no step 99; choose one of 0 to 11"
         in logprobe("show", "--tokens", RUN, "--steps", "99", "--home", home, code=1).stderr
     )
     assert (

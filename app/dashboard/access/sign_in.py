@@ -2,8 +2,8 @@
 
 Without the file or its section, no sign-in is needed.
 
-[auth]                  as Streamlit's `st.login` has it: redirect_uri, cookie_secret, one or several [auth.NAME]
-[access]                ours: e-mail addresses, "*@example.org" for all of a domain
+[auth]                  keys of Streamlit's `st.login`: redirect_uri, cookie_secret, one or several [auth.NAME]
+[access]                e-mail addresses, or "*@example.org" for all of a domain
 read = ["*@example.org"]
 act = ["ada@example.org"]       # default: none
 """

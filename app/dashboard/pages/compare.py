@@ -119,7 +119,7 @@ def missing(baseline: str, names: Sequence[str], runs: int) -> str:
 def _compared(
     baseline: Run, others: Sequence[Run], axis: Axis, metrics: tuple[str, ...]
 ) -> tuple[Hashable, Comparison]:
-    """Return the comparison, and the current or slightly older versions of the runs that it is based on."""
+    """Return the comparison with the versions of its runs, which are current or slightly stale."""
 
     def read(run: Run) -> History:
         place = other_places().place(run.name) or Place(run.name, run.name, data.reader())

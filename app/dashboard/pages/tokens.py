@@ -317,8 +317,8 @@ def _of_measured(pair: PairTokens) -> str:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Effect of one correction on the sequence. `effect`: effect by token, or None if unknown. `note`: reason why the
-    effect is unknown.
+    """Effect of one correction on the sequence. `effect`: recomputed effect, or None if unknown. `note`: reason if
+    unknown.
     """
 
     name: str

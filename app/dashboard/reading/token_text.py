@@ -1,4 +1,4 @@
-"""Words of the Tokens page: states, alignment, effect of a correction, and untrusted text. Pure functions."""
+"""Words of the Tokens page: states, alignment, effect of a correction, and untrusted text. The functions are pure."""
 
 from __future__ import annotations
 
