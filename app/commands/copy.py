@@ -61,8 +61,8 @@ def copy(home: Home, folder: Path) -> Copied:
 
 
 def _copied(home: Path, target: Path) -> dict[str, int]:
-    """Copy until a scan finds no new file. The records of a file deleted meanwhile are in a file created before the
-    deletion.
+    """Copy until a scan finds no new file. If a file is deleted during the copy, an earlier file already has its
+    records.
     """
     seen: set[Path] = set()
     files = size = 0

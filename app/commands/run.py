@@ -17,7 +17,7 @@ def run(arguments: Arguments) -> int:
     """Replace this process with the command. The command then receives all signals and sets the exit code."""
     command = list(arguments.program)
     if not command:
-        raise ConfigurationError("no command: logprobe run -- python train.py …")
+        raise ConfigurationError("no command given; write e.g. logprobe run -- python train.py")
     if shutil.which(command[0]) is None:
         raise ConfigurationError(f"{command[0]!r} is not a program on the PATH: logprobe run -- python train.py …")
     home = str(arguments.home) if is_address(arguments.home) else home_path(arguments)

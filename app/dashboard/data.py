@@ -306,7 +306,7 @@ def events_of(run: Run) -> tuple[Mark, ...]:
 
 
 def happened(rows: pa.Table) -> tuple[Mark, ...]:
-    """Return rows of `app_events` as marks, in their order."""
+    """Return rows of `app_events` as marks, in the order of the rows."""
     return tuple(Mark(row["kind"], row["step"], _event(row)) for row in rows.to_pylist() if row["step"] is not None)
 
 
@@ -322,7 +322,7 @@ def _event(row: Mapping[str, Any]) -> str:
 
 
 def moved(rows: pa.Table) -> tuple[Mark, ...]:
-    """Return rows of `app_learning_rates` as marks, in their order."""
+    """Return rows of `app_learning_rates` as marks, in the order of the rows."""
     return tuple(
         Mark(
             "learning_rate",

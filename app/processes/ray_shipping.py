@@ -86,7 +86,7 @@ class RayPlace:
     """The `Place` of a landing, which is the actor named `name`."""
 
     def __init__(self, name: str) -> None:
-        """Raise `ValueError` if there is no such actor."""
+        """Connect to the actor `name`. Raises `ValueError` if the actor does not exist."""
         import ray  # noqa: PLC0415 - optional, and heavy
 
         self._landing = ray.get_actor(name, namespace=NAMESPACE)

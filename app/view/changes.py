@@ -50,7 +50,7 @@ def _said(value: Any) -> str:
 
 
 def kind(row: Row) -> str:
-    """Return the owner of a configuration, a row of `incident_configs`.
+    """Return the owner of a configuration, which is a row of `incident_configs`.
 
     >>> kind({"kind": "engine_config", "replica": "r1"}), kind({"kind": "other", "replica": None})
     ('engine r1', 'other')

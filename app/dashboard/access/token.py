@@ -81,7 +81,7 @@ def _written(home: Home, token: str) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"{path(home)}: cannot be written ({error.strerror}); make room, or the folder writable"
+            f"{path(home)}: cannot be written ({error.strerror}); free disk space, or make the folder writable"
         ) from error
 
 
