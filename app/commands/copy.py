@@ -61,9 +61,7 @@ def copy(home: Home, folder: Path) -> Copied:
 
 
 def _copied(home: Path, target: Path) -> dict[str, int]:
-    """Copy until a scan finds no new file. If a file is deleted during the copy, an earlier file already has its
-    records.
-    """
+    """Copy until a scan finds no new file. A file that replaces deleted ones is created before their deletion."""
     seen: set[Path] = set()
     files = size = 0
     while new := [path for path in _files(home) if path not in seen]:
