@@ -43,7 +43,7 @@ def is_address(home: object) -> bool:
 def default_home(environment: Mapping[str, str] = os.environ) -> str:
     """Return the data directory of this user: ``$LOGPROBE_HOME``, else ``logprobe`` in the data folder of XDG.
 
-    Raises `ConfigurationError` for a user who has no home folder.
+    Raises `ConfigurationError` if the user has no home folder.
 
     >>> default_home({"XDG_DATA_HOME": "/data"}), default_home({"LOGPROBE_HOME": "/runs"})
     ('/data/logprobe', '/runs')

@@ -1,8 +1,8 @@
 """Directives from the controller to a trainer about its objective: document, signature and file.
 
     <home>/directives/<quoted run>.json     the directives of one run, replaced atomically
-    <home>/directives/<quoted run>.stop     kill switch: while it exists, no correction is applied; needs no service
-    <home>/directive.key                    when it exists, directives are signed with it and unsigned ones are refused
+    <home>/directives/<quoted run>.stop     kill switch, which disables corrections while it exists, without a service
+    <home>/directive.key                    key that signs directives, if it exists, and requires a signature
 
 A document is a list of entries, each valid from a step on. Every rank that reads the file before a step finds the
 same configuration for it, also after a restart from a checkpoint.

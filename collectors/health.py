@@ -65,7 +65,7 @@ class RecorderHealth(Counts, total=False):
 
 @dataclass(slots=True)
 class Problem:
-    """Occurrences of one event of one severity since it was last reported; the fields of a `health` record."""
+    """Occurrences of one event of one severity since the last report, with the fields of a `health` record."""
 
     event: str
     severity: str

@@ -56,7 +56,7 @@ class CorrectionSwitch:
         poll_seconds: interval between two reads of the thread.
 
     Raises:
-        ConfigurationError: home or run is missing, the signing key is unusable, or an address is wrong.
+        ConfigurationError: data directory or run is missing, the signing key is unusable, or an address is wrong.
     """
 
     def __init__(

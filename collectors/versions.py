@@ -40,11 +40,11 @@ class Run:
 
 
 def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = None) -> tuple[Path, str]:
-    """Return the given home and run, by default ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``. A bucket becomes its local
-    folder.
+    """Return the given data directory and run, by default ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``. A bucket becomes its
+    local folder.
 
     Raises:
-        ConfigurationError: home or run is missing, or an address is wrong.
+        ConfigurationError: data directory or run is missing, or an address is wrong.
     """
     home, run = home or os.environ.get("LOGPROBE_HOME"), run or os.environ.get("LOGPROBE_RUN")
     if not home or not run:

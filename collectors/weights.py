@@ -86,7 +86,7 @@ def mark(
         True if the mark was accepted. Otherwise False (too little memory), counted in a `health` record.
 
     Raises:
-        ConfigurationError: home, run or `version` is missing.
+        ConfigurationError: data directory, run or `version` is missing.
     """
     if version is None or version == "":
         raise ConfigurationError("mark(version): the version is missing; pass a number or a string")

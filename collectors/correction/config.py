@@ -124,7 +124,7 @@ class CorrectionConfig:
 
     @property
     def needs_advantages(self) -> bool:
-        """True if the correction cannot be computed without advantages."""
+        """True if the configuration uses advantages."""
         return self.rs_level is not None and self.rs_by_advantage
 
     def to_dict(self) -> dict[str, object]:

@@ -55,7 +55,7 @@ class Session:
         self._there: frozenset[int] = frozenset()  # steps whose checkpoints were there at the last look
 
     def on_train_begin(self, settings: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Record where training begins. `settings`: the trainer's arguments; `state`: its state."""
+        """Record the step at which training begins, from the trainer's arguments `settings` and its `state`."""
         with self._recorder.guard("train_begin"):
             step = int(state.global_step)
             self._recorder.begins(step + 1)

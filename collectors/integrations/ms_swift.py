@@ -3,12 +3,13 @@ r"""Adapter of ms-swift: an external plugin with the callback ``logprobe``, whic
     swift rlhf --rlhf_type grpo … \\
         --external_plugins "$(python -m logprobe.collectors.integrations.ms_swift)" --callbacks logprobe
 
-`LOGPROBE_HOME` is the destination. Without `LOGPROBE_RUN`, the run has the name of the output folder. The adapter
-records per micro-batch: sampled tokens and their mask, the log-probs of engine, trainer (old and current) and reference
-model, entropy, rewards, advantages, prompt groups and weight versions. Per logged step, it records ms-swift's own
-scalars under the step number of ms-swift's log. It does not record evaluation data. With ``LOGPROBE_CORRECTION=1`` the
-controller's importance weights replace ms-swift's own while a correction is on. Sequence parallelism and padding-free
-batches have another token layout. The adapter skips them and reports this in a health record.
+`LOGPROBE_HOME` is the destination. Without `LOGPROBE_RUN`, the run has the name of the output folder. Records per
+micro-batch contain sampled tokens and their mask, entropy, rewards, advantages, prompt groups and weight versions. They
+also contain the log-probs of engine, trainer (old and current) and reference model. Per logged step, the adapter
+records ms-swift's own scalars under the step number of ms-swift's log. It does not record evaluation data. With
+``LOGPROBE_CORRECTION=1`` the controller's importance weights replace ms-swift's own while a correction is on. Sequence
+parallelism and padding-free batches have another token layout. The adapter skips them and reports this in a health
+record.
 """
 
 from __future__ import annotations

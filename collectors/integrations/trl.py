@@ -3,11 +3,10 @@
     from logprobe.collectors.integrations import trl
 
     trl.watch(trainer)        # LOGPROBE_HOME, LOGPROBE_RUN; before trainer.train()
-
-The adapter records per micro-batch: sampled tokens, their mask without tool output, the log-probs of engine, trainer
-(old and current) and reference model, entropy, rewards, advantages, prompt groups and the sampling weight version. Per
-logged step, it records all of TRL's own scalars. The step number is that of TRL's log, `state.global_step` after the
-update. Evaluation data are not recorded.
+ Records per micro-batch contain sampled tokens, their mask without tool output, entropy, rewards, advantages, prompt
+groups and the sampling weight version. They also contain the log-probs of engine, trainer (old and current) and
+reference model. Per logged step, it records all of TRL's own scalars. The step number is that of TRL's log,
+`state.global_step` after the update. Evaluation data are not recorded.
 """
 
 from __future__ import annotations

@@ -33,9 +33,8 @@ DEFAULT_QUEUE_BYTES: Final = 256 << 20
 
 class Recorder:
     """Recorder of the data that one process of a run sees, into the spool of a data directory.
-
-    It is safe to use from several threads, to fork (the child is a separate writer), and to pickle (the copy is a new
-    recorder with the same settings). Several recorders, processes and machines may write the same run.
+     It is safe to use from several threads, to fork and to pickle. A forked child is a separate writer. A pickled copy
+    is a new recorder with the same settings. Several recorders, processes and machines may write the same run.
      Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB for pending segments and
     statistics.
 
@@ -443,7 +442,7 @@ class Recorder:
         step: int | None = None,
         details: object = None,
     ) -> bool:
-        """Write a `health` record of a collector's finding about its host, or of its own failure.
+        """Write a `health` record of a collector's finding about its host, or about a failure of the collector.
 
         Args:
             event: identifier, such as "self_test". The recorder reserves "started", "heartbeat" and "closed", which

@@ -114,7 +114,7 @@ def column(values: NDArray[Any], kind: pa.DataType, valid: NDArray[np.bool_] | N
 def values_column(values: Any, kind: pa.DataType, name: str) -> pa.Array:
     """Return a column of any type of the wire contract from Python values. None becomes null.
 
-    A list value is a list or an array, a struct a tuple of its fields, and a map a dictionary or a list of pairs.
+    A list value is a list or an array. A struct is a tuple of its fields. A map is a dictionary or a list of pairs.
 
     Raises:
         InputError: a value cannot be converted to this type without loss.

@@ -36,7 +36,7 @@ def _disown() -> None:
 
 
 class ShipperAutostart:
-    """Starter of the shipper of one recorder's folder, used by one thread. It is inactive if the home is a folder."""
+    """Starter of the shipper of one recorder's folder, used by one thread. It is inactive without a bucket."""
 
     def __init__(self, home: Path, health: Health) -> None:
         """Set up the starter without file access."""

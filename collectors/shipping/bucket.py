@@ -6,7 +6,7 @@ Credentials, endpoint and region come from the environment, as obstore reads it 
     spool/RUN/WRITER/FILE       segments, from nodes
     control/RUN.json            directives for the trainers of a run
     nodes/NODE.json             state of a node
-    archive/, deleted/          files of the service's home, see `monitor.shipped.mirror`
+    archive/, deleted/          files of the service's data directory, see `monitor.shipped.mirror`
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Spool: the folder in which collectors store their data safely for the service.
 
     <home>/spool/<run>/<writer>/<sequence>.<kind>.<crc32>.arrow
-
-One segment is one Arrow IPC *file* with rows of one kind. (A truncated *stream* would silently read back short.) It is
-written under a hidden temporary name, fsynced and renamed, so a reader finds only whole segments. IPC carries no
-checksum. The name therefore contains the CRC-32 of the bytes, and any Arrow tool can read the file. A writer never
-reuses a name, because it has a separate directory and its sequence numbers grow.
+ One segment is one Arrow IPC *file* with rows of one kind. A truncated *stream* would silently read back short. A
+segment is written under a hidden temporary name, fsynced and renamed, so a reader finds only whole segments. IPC
+carries no checksum. The name therefore contains the CRC-32 of the bytes, and any Arrow tool can read the file. A writer
+never reuses a name, because it has a separate directory and its sequence numbers grow.
 
 The content of a segment identifies it, not its path. Run, kind, writer and number are in the file's metadata. With the
 checksum of the bytes they form its id, the key of exactly-once ingest. A segment thus counts once, under any name. The
