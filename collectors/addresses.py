@@ -77,7 +77,8 @@ def checked(address: str) -> str:
 
 def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder that processes of this machine record to.
-     For an address, create the local folder immediately, accessible to this user alone, so that a wrong address fails
+
+    For an address, create the local folder immediately, accessible to this user alone, so that a wrong address fails
     early.
 
     Raises:

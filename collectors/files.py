@@ -130,7 +130,8 @@ DISK: Final = Disk()
 
 def disk_time(path: Path) -> float:
     """Touch a file and return its timestamp in epoch seconds, by the clock of its file system.
-     A shared folder uses the clock of its file server, which may differ from this machine's. The age of a file is
+
+    A shared folder uses the clock of its file server, which may differ from this machine's. The age of a file is
     therefore the difference of two of these timestamps. If `path` cannot be touched, return this machine's time.
     """
     try:

@@ -46,7 +46,8 @@ class Counts(TypedDict):
 
 class RecorderHealth(Counts, total=False):
     """Value of `Recorder.health`, with only `Counts` for a recorder that cannot record.
-     `accepted`: calls accepted from the host, and the sequences in them. `written`: segments, rows, bytes, sequences
+
+    `accepted`: calls accepted from the host, and the sequences in them. `written`: segments, rows, bytes, sequences
     and tokens in the spool, and the number of the last segment. `reduced`: sequences and tokens kept as statistics
     only. `queue`: calls waiting between the host and the worker thread, their bytes, and limit_bytes. `disk`: "ok" or
     an error. `cost`: calls, caller_seconds of the host's threads, and thread_seconds.

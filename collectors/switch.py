@@ -128,7 +128,8 @@ def _recreate(home: Any, run: str | None, poll_seconds: float) -> CorrectionSwit
 
 class _Watch:
     """Thread of a switch and the directives that it has read.
-     It holds no reference to the switch, so that an unused switch ends it. Only this thread reads, because a file
+
+    It holds no reference to the switch, so that an unused switch ends it. Only this thread reads, because a file
     system may hang. For a bucket it reads the file in the local folder, which the shipper keeps up to date.
     """
 

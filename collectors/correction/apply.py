@@ -78,7 +78,8 @@ def correct(
     group: Any = None,
 ) -> Correction:
     """Return the weights and the response mask of a batch under `config`.
-     All arrays are padded [batch, time], or lists of 1-D arrays. They are numpy arrays or torch tensors on any device,
+
+    All arrays are padded [batch, time], or lists of 1-D arrays. They are numpy arrays or torch tensors on any device,
     of any float type. The call waits for no device. Values where the mask is 0 have no effect, NaN included. A broken
     token under the mask (see `arithmetic.sound`) is dropped and counted in the report. If a product over the sequence
     is taken, its sequence is dropped, too.
@@ -215,7 +216,8 @@ def _vetoed(config: CorrectionConfig, tokens: Tokens) -> Array | None:
 def _summed(values: Array, group: Any) -> Array:
     """Sum `values` over the ranks of `group` in place, or do nothing without a group. Every rank of the group must
     call.
-     The function does not import torch, because a caller with a group has imported it. Raises `InputError` for a group
+
+    The function does not import torch, because a caller with a group has imported it. Raises `InputError` for a group
     with arrays that are not torch tensors.
     """
     if group is None:

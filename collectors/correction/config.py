@@ -156,7 +156,8 @@ class CorrectionConfig:
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that identify this configuration, equal in every process.
-         They are computed from the fields that differ from their defaults, so a field of a later release does not
+
+        They are computed from the fields that differ from their defaults, so a field of a later release does not
         change them.
         """
         return fingerprint(canonical_json(self._stated()))

@@ -39,7 +39,8 @@ def preset(name: str, **changes: Any) -> CorrectionConfig:
 
 def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
     """Return the correction of ms-swift's ``rollout_importance_sampling_mode`` and its threshold.
-     The threshold is ``rollout_importance_sampling_threshold``. ``sequence_mask`` keeps unlimited token weights in
+
+    The threshold is ``rollout_importance_sampling_threshold``. ``sequence_mask`` keeps unlimited token weights in
     sequences whose geometric ratio is within the threshold. Geometric ratios are means of log-ratios limited to ±20
     each.
 

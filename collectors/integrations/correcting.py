@@ -94,7 +94,8 @@ def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages:
 
 def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left: Any = None) -> Any:
     """Return factors [batch, time] of token losses, a torch tensor, for a loss that divides by the tokens of `mask`.
-     Under ``renormalize``, the weights are multiplied by the token count before the correction over the count after it.
+
+    Under ``renormalize``, the weights are multiplied by the token count before the correction over the count after it.
     The policy's loss is thereby divided by the remaining tokens. The rest of the framework's loss and its logged
     numbers stay unchanged. A mean over sequences still counts every sequence.
 

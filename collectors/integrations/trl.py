@@ -3,7 +3,8 @@
     from logprobe.collectors.integrations import trl
 
     trl.watch(trainer)        # LOGPROBE_HOME, LOGPROBE_RUN; before trainer.train()
- Records per micro-batch contain sampled tokens, their mask without tool output, entropy, rewards, advantages, prompt
+
+Records per micro-batch contain sampled tokens, their mask without tool output, entropy, rewards, advantages, prompt
 groups and the sampling weight version. They also contain the log-probs of engine, trainer (old and current) and
 reference model. Per logged step, it records all of TRL's own scalars. The step number is that of TRL's log,
 `state.global_step` after the update. Evaluation data are not recorded.

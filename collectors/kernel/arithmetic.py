@@ -39,7 +39,8 @@ Indices: TypeAlias = NDArray[np.intp]
 @dataclass(slots=True)
 class Table:
     """Columns with one value per piece of the current chunk. `n` and `n_expected` start as the lengths of the pieces.
-     `rows` of `columns` are the pieces with tokens, and `starts` are their positions in the chunk. `blocks` are columns
+
+    `rows` of `columns` are the pieces with tokens, and `starts` are their positions in the chunk. `blocks` are columns
     that are filled together, as the rows of one array.
     """
 

@@ -220,7 +220,8 @@ def _with_placeholders(tokens: kernel.Tokens) -> Any:
 
 def _without_blanks(table: Statistics) -> Statistics:
     """Count all tokens of a sequence as broken if a side was never filled.
-     An unfilled side has exact zeros on both sides (see `BLANK_TOKENS`), or on one side where the other rates most
+
+    An unfilled side has exact zeros on both sides (see `BLANK_TOKENS`), or on one side where the other rates most
     tokens unlikely. The few likely tokens would otherwise pass for measurements.
     """
     n, zero_r, zero_t = table["n"], table["sum_behaviour2"] == 0, table["sum_policy2"] == 0
@@ -238,7 +239,8 @@ def _without_blanks(table: Statistics) -> Statistics:
 
 def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the starts of the pieces, and the first piece of each sequence with tokens.
-     Sequences are cut at multiples of `LONGEST_PIECE` from their own start. Their sums are therefore bit-identical in
+
+    Sequences are cut at multiples of `LONGEST_PIECE` from their own start. Their sums are therefore bit-identical in
     every batch, shard and segment.
     """
     lengths = np.diff(offsets_S1)

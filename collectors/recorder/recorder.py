@@ -33,9 +33,11 @@ DEFAULT_QUEUE_BYTES: Final = 256 << 20
 
 class Recorder:
     """Recorder of the data that one process of a run sees, into the spool of a data directory.
-     It is safe to use from several threads, to fork and to pickle. A forked child is a separate writer. A pickled copy
+
+    It is safe to use from several threads, to fork and to pickle. A forked child is a separate writer. A pickled copy
     is a new recorder with the same settings. Several recorders, processes and machines may write the same run.
-     Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB for pending segments and
+
+    Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB for pending segments and
     statistics.
 
     Args:
@@ -115,11 +117,13 @@ class Recorder:
         cu_seqlens: Any = None,
     ) -> bool:
         """Record the trainer's data of a batch of sequences.
-         Arrays are numpy arrays or torch tensors on any device. Tensors on a GPU are copied on a side stream. There are
+
+        Arrays are numpy arrays or torch tensors on any device. Tensors on a GPU are copied on a side stream. There are
         three
         layouts: padded [batch, time] with a mask, packed [tokens] with `cu_seqlens`, or lists of 1-D arrays. All arrays
         with one value per token have the layout of `token_ids`. The caller may change them after this call.
-         Padded rows are trimmed to the first … last token under the mask. A row without any is recorded as an empty
+
+        Padded rows are trimmed to the first … last token under the mask. A row without any is recorded as an empty
         sequence.
 
         Args:
@@ -482,7 +486,8 @@ class Recorder:
     def begins(self, step: int) -> bool:
         """Declare that training begins, or resumes from a checkpoint, at `step`. This and later steps are trained
         again.
-         A repeated step invalidates its records from earlier sessions of this rank in this run. The adapters of TRL,
+
+        A repeated step invalidates its records from earlier sessions of this rank in this run. The adapters of TRL,
         ms-swift and verl call this method.
         """
         with self._runtime.guard("begins", step):

@@ -122,7 +122,8 @@ def sample_hash(sample_id: str) -> int:
 
 class RawSample:
     """Sampler of one recorder. `worst`: number of sequences of each step that stay raw regardless of their names.
-     The worst are chosen among the sequences received so far. At the end, each rank and writer has kept all the worst
+
+    The worst are chosen among the sequences received so far. At the end, each rank and writer has kept all the worst
     of a step, and some sequences that ranked high temporarily.
     """
 

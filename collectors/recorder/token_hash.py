@@ -23,7 +23,8 @@ _CHUNK: Final = 32_768  # tokens hashed at a time: in the processor's cache, and
 
 def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]) -> NDArray[np.uint64]:
     """Return the fingerprint of every sequence ``token_ids_N[offsets_S1[s] : offsets_S1[s + 1]]``.
-     The fingerprint is a sum over tokens of a mix of (id, position in the sequence), mixed again with the length. It
+
+    The fingerprint is a sum over tokens of a mix of (id, position in the sequence), mixed again with the length. It
     depends on ids, order and length, and on no neighbouring sequence.
 
     Args:

@@ -111,7 +111,8 @@ def out_of_memory(error: BaseException) -> bool:
 
 def beside_captures() -> None:
     """Keep this thread's CUDA calls from now on from invalidating a graph capture of another thread.
-     While a thread captures in CUDA's default mode, every other thread must avoid unsafe calls, such as a wait for an
+
+    While a thread captures in CUDA's default mode, every other thread must avoid unsafe calls, such as a wait for an
     event. A forbidden call ends the capture. This thread waits only for its own streams, which belong to no capture.
     """
     if not getattr(_beside, "asked", False) and "torch" in sys.modules and sys.modules["torch"].version.cuda:
@@ -129,7 +130,8 @@ def refuse_capture(devices: Iterable[Any]) -> None:
 
 class DeviceCopies:
     """Copies of tensors on devices, during which the caller's stream never waits.
-     The caller's stream makes a clone on the device within microseconds and without waiting. The caller may then change
+
+    The caller's stream makes a clone on the device within microseconds and without waiting. The caller may then change
     its tensor in place immediately. A copy made in parallel could contain half of that change. A side stream waits for
     the clone on the device and does the remaining work. Only the recorder's thread waits for the final event.
     `record_stream` keeps the clone's memory until it has been read. If the device has no memory for a clone, the

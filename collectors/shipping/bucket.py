@@ -70,7 +70,8 @@ class Bucket:
 
     def put(self, name: str, content: bytes) -> None:
         """Store an object and return once the bucket has exactly these bytes.
-         The MD5 in the answer proves this. Answers without it (of an encrypted bucket, of Google, of Azure) are
+
+        The MD5 in the answer proves this. Answers without it (of an encrypted bucket, of Google, of Azure) are
         verified by reading the object back.
         """
         with self._explained(name):

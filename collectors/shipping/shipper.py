@@ -91,7 +91,8 @@ class Shipper:
 
     def run(self) -> None:
         """Ship until the work is done.
-         Raise `HomeBusyError` if another process ships or serves this data directory. Raise `PermissionError` if the
+
+        Raise `HomeBusyError` if another process ships or serves this data directory. Raise `PermissionError` if the
         place refuses the credentials repeatedly.
         """
         lock = self._lock()

@@ -1,7 +1,8 @@
 """Spool: the folder in which collectors store their data safely for the service.
 
     <home>/spool/<run>/<writer>/<sequence>.<kind>.<crc32>.arrow
- One segment is one Arrow IPC *file* with rows of one kind. A truncated *stream* would silently read back short. A
+
+One segment is one Arrow IPC *file* with rows of one kind. A truncated *stream* would silently read back short. A
 segment is written under a hidden temporary name, fsynced and renamed, so a reader finds only whole segments. IPC
 carries no checksum. The name therefore contains the CRC-32 of the bytes, and any Arrow tool can read the file. A writer
 never reuses a name, because it has a separate directory and its sequence numbers grow.

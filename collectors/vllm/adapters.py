@@ -31,7 +31,8 @@ _NEVER: Final = float("inf")  # as what decided: no mark can be about it, howeve
 @dataclass(frozen=True, slots=True)
 class Load:
     """Adapter that steps scheduled at `moment` or later use under a number. Marks since `since` may describe it.
-     `path`: path of the adapter, or None if its steps are unknown. `content`: fingerprint, or None if it could not be
+
+    `path`: path of the adapter, or None if its steps are unknown. `content`: fingerprint, or None if it could not be
     read. Content of None equals no other.
     """
 

@@ -96,7 +96,8 @@ def sample_prefix() -> str:
 
 def split_internal(internal_id: str, external_id: str | None) -> tuple[str, int]:
     """Return the caller's request id and the completion index of an internal id of vLLM.
-     With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the result is exact. Without it, the form
+
+    With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the result is exact. Without it, the form
     of the internal id decides. A caller's id that starts with digits and an underscore is then mistaken for a child's.
 
     >>> split_internal("2_a-0123abcd", "a")
@@ -124,7 +125,8 @@ def _child_index(internal_id: str, external_id: str) -> int:
 
 def trajectory(params: Any, internal_id: str, external_id: str | None) -> str | None:
     """Return the caller's name of the sequence that contains a request.
-     It is ``SamplingParams.extra_args["logprobe_sample"]``, over HTTP in ``vllm_xargs``. With ``n > 1`` each completion
+
+    It is ``SamplingParams.extra_args["logprobe_sample"]``, over HTTP in ``vllm_xargs``. With ``n > 1`` each completion
     is a sequence named ``<name>/<completion index>``.
     """
     name = (getattr(params, "extra_args", None) or {}).get(TRAJECTORY_KEY)

@@ -1,5 +1,6 @@
 """Parameters of an engine as the tensors of their checkpoint, as far as they can be identified.
- vLLM fuses some tensors (q, k and v, or gate and up), pads vocabularies, and wraps layers for LoRA. This module treats
+
+vLLM fuses some tensors (q, k and v, or gate and up), pads vocabularies, and wraps layers for LoRA. This module treats
 rows of a fused parameter as separate tensors under the checkpoint's names. A parameter packed for a kernel has another
 shape or dtype and therefore another key. It is compared with other engines, but never with a trainer.
 """
