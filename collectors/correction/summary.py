@@ -30,7 +30,7 @@ class Outcome:
 
     @property
     def xp(self) -> Namespace:
-        """The array namespace."""
+        """Array namespace."""
         return self.tokens.xp
 
 

@@ -194,7 +194,7 @@ def _flat(samples: Iterable[Any]) -> Iterator[Any]:
 
 
 def _sampled(sample: Any) -> list[int]:
-    """Return the mask of sampled tokens, without tool output, whose log-prob of 0.0 does not mean certainty."""
+    """Return the mask of sampled tokens. Tool output is excluded, since its log-prob of 0.0 does not mean certainty."""
     if sample.loss_mask is None or sample.remove_sample:
         return [1] * sample.response_length
     return list(sample.loss_mask)

@@ -98,7 +98,7 @@ class Ring:
                 self._claims.popleft()
 
     def tend(self) -> None:
-        """Return memory beyond the recent peaks to the operating system. Called by the recorder's thread."""
+        """Return memory beyond the recent peaks to the operating system. Only the recorder's thread calls this."""
         keep = max(_IDLE_BYTES, -(-self._peak // _PIECE) * _PIECE)
         while self._touched > keep:
             with self._lock:

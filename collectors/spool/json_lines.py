@@ -1,4 +1,4 @@
-"""An append-only file of JSON lines for messages between processes.
+"""Append-only file of JSON lines for messages between processes.
 
 Appending one short line is atomic on a local file system, so several writers may share it. A reader resumes after the
 last complete line.
