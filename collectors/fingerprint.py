@@ -93,8 +93,7 @@ def key(name: str, dtype: str, shape: Sequence[int]) -> str:
 
 
 def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return the position of a tensor's first sampled value, the distance to the next, and the count, in row-major
-    order.
+    """Return a tensor's first sampled position, the distance to the next, and the count, in row-major order.
 
     >>> places("model.norm.weight", (64,)), places("lm_head.weight", (512, 64))
     ((0, 1, 64), (90, 511, 64))

@@ -25,7 +25,7 @@ _PADDED: Final = 2  # dimensions of a padded batch
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a batch and of its results. `lengths`: those of a list of sequences, or None if padded to `time`."""
+    """Layout of a batch and of its results. `lengths`: lengths of the listed sequences, or None if padded to `time`."""
 
     batch: int
     time: int

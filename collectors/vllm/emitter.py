@@ -355,7 +355,7 @@ def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
 
 
 def decisions(runs: list[Run], times: array[float]) -> Iterator[tuple[int, int | None, int, int]]:
-    """Yield for each run of tokens its end, its decision time, and its first and last step, as in `DECISION`."""
+    """Yield a `DECISION` for each run of tokens: its end, its decision time, and its first and last step."""
     start = 0
     for run in runs:
         yield run.end, None if run.at is None else micros(run.at), micros(times[start]), micros(run.last)

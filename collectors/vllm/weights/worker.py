@@ -66,7 +66,7 @@ class _Copy:
 
 
 class WeightReader:
-    """Reader of one worker's weights. The worker's thread reads in `after_step`, and another thread hashes and writes."""
+    """Reader of one worker's weights. The worker's thread reads, and another thread hashes and writes."""
 
     def __init__(self, worker: Any, exchange: Exchange, name: str | None, loads: AdapterLoads | None = None) -> None:
         self.due = False  # whether `after_step` has anything to do
