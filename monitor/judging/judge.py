@@ -640,7 +640,7 @@ def _advice(
 
 
 def _verdict(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -> Verdict:
-    """Return the overall state. It is healthy only if no finding, level or trend contradicts."""
+    """Return the overall state. It is healthy only if no finding, level or trend contradicts that."""
     found = list(found)
     trend = "healthy" if frame.growth.verdict in GROWS and _lived_with(found) else frame.growth.verdict
     acting = any(f.named and f.urgency == "act" and f.layer != "objective" for f in found)

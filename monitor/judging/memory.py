@@ -51,8 +51,8 @@ _TRIAL: Final = "trainer.trial"
 
 
 def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the settings that decide log-probs, by name, from rows of ``diagnosis_configs``, or nothing for too
-    few."""
+    """Return the settings that decide log-probs by name, from rows of ``diagnosis_configs``. Return none for too few
+    rows."""
     rows = list(rows)
     of_kind = {kind: _used(rows, kind) for kind in ("engine_config", "sampling_params", "trainer_config")}
     if not of_kind["engine_config"] or from_documents(rows).trainer_dtype is None:

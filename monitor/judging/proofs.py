@@ -137,7 +137,7 @@ def _cache_cleared(frame: Frame) -> bool:
 def stands_still(frame: Frame) -> tuple[int, float] | None:
     """Return the first step with a constant version while the trainer advances, and that version, or None.
 
-    Versions may rise rarely. A version counts as constant after several times its longest interval.
+    Versions may rise rarely. A version counts as constant after several times the longest interval between versions.
     """
     rows = frame.strata
     known = rows.where(rows.known("version") & np.isfinite(rows.lag))

@@ -90,7 +90,7 @@ class Said:
             self._pending.append((name, dict(params), None if incoming is None else incoming.to_pylist()))
 
     def forget(self, run: str) -> None:
-        """Add the removal of a run by the open transaction."""
+        """Record that the open transaction removes a run."""
         self._pending.append((_FORGET, {"run": run}, None))
 
     def keep(self) -> None:

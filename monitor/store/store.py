@@ -509,7 +509,7 @@ class Rewritten:
         self._runs: set[str] = set()
 
     def note(self, runs: Iterable[str]) -> None:
-        """Add runs within the transaction that changes them."""
+        """Add changed runs within the transaction that changes them."""
         self._runs.update(runs)
 
     def take(self) -> set[str]:
