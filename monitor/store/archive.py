@@ -432,11 +432,13 @@ class Archive:
     def _checked(self, path: str, content: bytes) -> dict[str, Any]:
         stated = footer(content)
         if not stated:
-            raise SegmentError("foreign", "not a file of the archive: its footer does not say what it holds")
+            raise SegmentError("foreign", "not a file of the archive: its footer lists no segments")
         if stated["home"] != self._identity:
-            raise SegmentError("foreign", "a file of another home")
+            raise SegmentError("foreign", "a file of another data directory")
         if f"{run_dir(self._home, stated['run']).name}/{stated['kind']}" != path.rpartition("/")[0]:
-            raise SegmentError("foreign", f"of run {stated['run']!r} and kind {stated['kind']!r}, but in another place")
+            raise SegmentError(
+                "foreign", f"in the wrong folder: it is of run {stated['run']!r} and kind {stated['kind']!r}"
+            )
         return stated
 
     def _read(self, path: str) -> tuple[bytes, dict[str, Any]]:
@@ -569,7 +571,7 @@ class Archive:
         """Raise unless a written file is in the archive. An unmounted folder may have received it."""
         self.require()
         if self._disk.size(self.folder / path) is None:
-            raise OSError(errno.ENOENT, "written to another folder: the archive was not mounted", path)
+            raise OSError(errno.ENOENT, "written to another folder; mount the archive and retry", path)
 
     def _unlink(self, group: Iterable[Segment]) -> int:
         count = 0

@@ -116,13 +116,13 @@ def fault_of(path: Path, nbytes: int, rows: int) -> str | None:
     try:
         size = path.stat().st_size
         if size != nbytes:
-            return f"{size:,} bytes, the store says {nbytes:,}"
+            return f"{size:,} bytes instead of {nbytes:,}"
         rows_there = pq.read_metadata(path).num_rows
     except FileNotFoundError:
         return None
     except _UNREADABLE as error:
         return one_line(error)
-    return None if rows_there == rows else f"{rows_there:,} rows, the store says {rows:,}"
+    return None if rows_there == rows else f"{rows_there:,} rows instead of {rows:,}"
 
 
 def said_of(error: BaseException, raw: Path, damaged: Damaged) -> str:

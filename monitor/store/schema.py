@@ -70,7 +70,7 @@ def check_version(version: int, place: str) -> None:
     """Raise `StoreError` if the store at `place` has another schema `version` than this code."""
     if version > VERSION:
         raise StoreError(
-            f"{place} has schema {version}, this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new "
+            f"{place} has schema {version}; this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new "
             "data directory."
         )
     if version < VERSION:

@@ -176,7 +176,7 @@ class Line:
             with self._changed:
                 while self._line[0] is not me:
                     if (why := ended()) is not None:
-                        raise QueryError(f"{why} (others came first: one query runs at a time)")
+                        raise QueryError(f"{why} (others came first: one query runs at a time); try again later")
                     self._changed.wait(_LOOK_SECONDS)
             yield
         finally:
@@ -241,14 +241,12 @@ def _check_node(connection: duckdb.DuckDBPyConnection, node: dict[str, Any]) -> 
     if kind == "TABLE_FUNCTION":
         _check_table_function(connection, str(node["function"].get("function_name", "")).lower())
     if str(node.get("function_name", "")).lower() in REFUSED_FUNCTIONS:
-        raise QueryError(
-            f"the function {node['function_name']} is refused: it waits, or changes other things than rows; leave it out"
-        )
+        raise QueryError(f"the function {node['function_name']} is refused: it waits or has side effects; leave it out")
     if kind in ("BASE_TABLE", "SHOW_REF"):
         names = [str(node.get(part) or "") for part in ("catalog_name", "schema_name", "table_name")]
         if _FILE_SIGNS.intersection("".join(names)) or names[1].lower() not in _SCHEMAS:
             raise QueryError(
-                f"{'.'.join(filter(None, names))} is refused: files are not read here; SHOW TABLES lists tables and views"
+                f"{'.'.join(filter(None, names))} is refused: SQL reads no files; use the tables and views of SHOW TABLES"
             )
 
 
@@ -258,4 +256,4 @@ def _check_table_function(connection: duckdb.DuckDBPyConnection, name: str) -> N
     ours = "SELECT 1 FROM duckdb_functions() WHERE NOT internal AND function_type = 'table_macro' AND function_name = ?"
     if not name.endswith("_in") and connection.execute(ours, [name]).fetchall():
         return
-    raise QueryError(f"the table function {name} is refused: query tables and views; SHOW TABLES lists them")
+    raise QueryError(f"the table function {name} is refused; use the tables and views of SHOW TABLES")

@@ -18,7 +18,7 @@ from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store
 
 OLDER = "has schema 28 of an older logprobe. Export its runs with the version that wrote it (logprobe export), or use a new data directory."
-NEWER = f"has schema 999, this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new data directory."
+NEWER = f"has schema 999; this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new data directory."
 STRANGE = "is a database of another program. Move it away, or use a new data directory."
 COMMANDS = (
     "up --no-app", "up --once", "sql 'SELECT 1'", "runs", "show toy", "export toy --to out.csv", "store delete toy",

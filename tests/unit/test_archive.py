@@ -329,8 +329,8 @@ def test_a_file_in_another_place_or_of_another_home_stays_and_is_named(tmp_path:
     elsewhere.write_bytes((tmp_path / "one/archive" / mine.path).read_bytes())
     again = opened(tmp_path / "one")
     assert again.left == {
-        theirs.path: "a file of another home",
-        f"other/training/{elsewhere.name}": f"of run {RUN!r} and kind 'training', but in another place",
+        theirs.path: "a file of another data directory",
+        f"other/training/{elsewhere.name}": f"in the wrong folder: it is of run {RUN!r} and kind 'training'",
     }
     assert again.files(RUN) == [mine]
 
