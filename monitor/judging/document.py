@@ -204,7 +204,7 @@ class DiagnosisDocument(TypedDict):
         since_step: first step concerned, or None if nothing is wrong or it is unknown.
         doubling_steps: steps in which K3 doubles, or None if it does not grow or that is unknown.
         layer: layer at fault, "none" if no action is needed, or "unknown" if a mismatch is unexplained.
-        findings: most urgent first, within an urgency by share of K3.
+        findings: causes with evidence, sorted by urgency, then by share of K3.
         not_measured: missing inputs.
         correction: advice on a correction.
         unexplained: share of today's K3 that no finding explains, or None if unknown.

@@ -218,7 +218,7 @@ def _of(rows: Strata, versions: set[int]) -> np.ndarray[tuple[int], np.dtype[np.
 
 
 def _by_records(frame: Frame) -> str:
-    """Return the cause of a rise of all requests according to the engine's records: a kept cache or kept requests."""
+    """Return the cause of a rise of all requests, according to the engine's records of updates."""
     rows, n = frame.strata, max(frame.strata.n, 1)
     flying = rows.where(rows.is_value("in_flight", value=True))
     if recorded(frame, "inflight_stale_kv") and flying.n > number("fewest"):

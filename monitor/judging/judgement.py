@@ -330,7 +330,7 @@ class Judgement:
         layer: layer at fault, or "none" if no action is needed.
         since: first step concerned, or None if unknown or nothing is wrong.
         where: place that holds most of K3, or None if the mismatch is spread.
-        findings: most urgent first, within an urgency by share of K3.
+        findings: causes with evidence, sorted by urgency, then by share of K3.
         advice: advice on a correction.
         reason: one word for `advice`: "veto", "weights unproven", "unknown", "growth", "lag", "nothing".
         level: level of K3.
