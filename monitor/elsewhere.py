@@ -60,7 +60,7 @@ def checked(places: list[str], home: Home) -> list[str]:
     for where in places:
         other = Home(where)
         if not other.path.is_dir():
-            raise ConfigurationError(f"{where} is not a folder; --also takes a home")
+            raise ConfigurationError(f"{where} is not a folder; pass a data directory to --also")
         if other.path != home.path:
             paths[str(other.path)] = None
     return list(paths)

@@ -200,7 +200,7 @@ class HomeLock:
     dies."""
 
     def __init__(self, home: Home) -> None:
-        """Take the lock; see `Home.lock`."""
+        """Take the lock (see `Home.lock`)."""
         self._lock = _acquire(home)
         self._started = utc_now()
         self.announce(None)

@@ -125,15 +125,15 @@ class FlightReader(Reader):
     def query(
         self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
     ) -> pa.Table:
-        """Return the rows of a statement; see `Reader.query`."""
+        """Return the rows of a statement (see `Reader.query`)."""
         return self.ask(Request(sql=sql, params=params, first=first, label=label))
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """Return the rows of a stored query; see `Reader.read`."""
+        """Return the rows of a stored query (see `Reader.read`)."""
         return self.ask(Request(name=name, params=params))
 
     def status(self) -> Status:
-        """Return the status of the service; see `Reader.status`."""
+        """Return the status of the service (see `Reader.status`)."""
         status: Status = self._act("status", _STATUS_SECONDS)
         return status
 
@@ -157,7 +157,7 @@ class FlightReader(Reader):
         self._act("shutdown", _STATUS_SECONDS)
 
     def close(self) -> None:
-        """Close the connection; see `Reader.close`."""
+        """Close the connection (see `Reader.close`)."""
         with self._lock:
             if self._connection is not None:
                 self._connection.client.close()
@@ -272,18 +272,19 @@ class FileReader(Reader):
         first: int | None = None,
         label: str | None = None,  # noqa: ARG002
     ) -> pa.Table:
-        """Return the rows of a statement; see `Reader.query`. Only Ctrl-C can stop the query, regardless of `label`."""
+        """Return the rows of a statement (see `Reader.query`). Only Ctrl-C can stop the query, regardless of
+        `label`."""
         stop, given = Stop(), json.loads(encode(params))
         return self._calls.run(lambda: self._sql.answer(sql, given, first=first, stop=stop), stop.set)
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """Return the rows of a stored query; see `Reader.read`."""
+        """Return the rows of a stored query (see `Reader.read`)."""
         return self._calls.run(lambda: self._store.read(name, **params), self._store.interrupt)
 
     def status(self) -> Status:
-        """Return the status without a service; see `Reader.status`."""
+        """Return the status without a service (see `Reader.status`)."""
         return {"running": False}
 
     def close(self) -> None:
-        """Close the file; see `Reader.close`."""
+        """Close the file (see `Reader.close`)."""
         self._store.close()

@@ -115,7 +115,7 @@ def _open(home: Where) -> Reader:
 def _check(reader: Reader, run: str) -> None:
     names = reader.query("SELECT run FROM runs ORDER BY run")["run"].to_pylist()
     if run not in names:
-        raise StoreError(f"there is no run {run!r} in this home; there are: {', '.join(names) or 'none'}")
+        raise StoreError(f"no run {run!r} in this home; choose one of: {', '.join(names) or 'none'}")
 
 
 def _parts(reader: Reader, view: str, run: str, columns: str, chunks: list[tuple[int, int]]) -> Iterator[pl.DataFrame]:

@@ -192,7 +192,7 @@ def _because(situation: Situation) -> tuple[str, str]:
 
 
 def _off(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """Switch on, suggest, or record the obstacle. `Control.waiting` always holds the obstacle; the action is taken
+    """Switch on, suggest, or record the obstacle. `Control.waiting` always holds the obstacle. The action is taken
     once.
     """
     if not _trigger(situation):

@@ -93,7 +93,7 @@ def _parsed(run: str, row: Mapping[str, Any]) -> Memory:
         return Memory(control, decode(row["directives"].encode(), run, None), row["actions"])
     except (LookupError, TypeError, ValueError) as error:
         raise StoreError(
-            f"the controller's state of run {run!r} cannot be read ({error}); was it written by a newer logprobe?"
+            f"the controller's state of run {run!r} cannot be read ({error}); upgrade logprobe if a newer one wrote it"
         ) from error
 
 
@@ -172,8 +172,8 @@ Decide = Callable[[Control, Situation, Policy], decide.Decision]
 
 
 class Controller:
-    """Controller of a data directory, a stage. Only one thread at a time may call `run_once`; commands may come from
-    any thread.
+    """Controller of a data directory, a stage. Only one thread at a time may call `run_once`. Any thread may issue
+    commands.
     """
 
     name = "controller"
@@ -204,7 +204,7 @@ class Controller:
         self._records: dict[str, queries.ControllerRead | None] = {}
 
     def run_once(self) -> Progress:
-        """Process the runs with new steps, each in its turn; see `Turns.run_once`."""
+        """Process the runs with new steps, each in its turn (see `Turns.run_once`)."""
         return self._turns.run_once()
 
     def rows(self) -> Sequence[Row]:
@@ -222,8 +222,8 @@ class Controller:
         return priority(live=row["live"], armed=self.armed(row["run"]), first=row["run"] not in self._seen)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Examine, decide and inform. Return the number of actions. Raise `LogprobeError` or `OSError`; the caller
-        retries.
+        """Examine, decide and inform. Return the number of actions. Raise `LogprobeError` or `OSError`, after which the
+        caller retries.
         """
         seen = self._look({row["run"]: row["step"] for row in rows})
         done = 0
@@ -256,7 +256,7 @@ class Controller:
         """
         run, command = str(request.get("run") or ""), str(request.get("command") or "")
         if command not in COMMANDS:
-            raise ConfigurationError(f"unknown command {command!r}; there are {', '.join(COMMANDS)}")
+            raise ConfigurationError(f"unknown command {command!r}; choose one of: {', '.join(COMMANDS)}")
         steps = {row["run"]: row["step"] for row in queries.controller_runs(self._store).to_pylist()}
         if run not in steps:
             raise ConfigurationError(f"no run {run!r} with metrics in this home; `logprobe runs` lists them")

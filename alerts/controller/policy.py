@@ -58,7 +58,7 @@ def _correction(value: Any) -> CorrectionConfig:
     if isinstance(value, CorrectionConfig):
         return value
     if not isinstance(value, Mapping):
-        raise ConfigurationError("expected its fields, or `preset: NAME`")
+        raise ConfigurationError("no correction here; write its fields, or `preset: NAME`")
     changes = dict(value)
     name = changes.pop("preset", None)
     config = CorrectionConfig.from_dict(changes) if name is None else preset(str(name), **changes)
@@ -108,7 +108,7 @@ class InForce(Stated):
 
 
 def stated(policy: Policy) -> Stated:
-    """Return the facts about a policy; see `Stated`."""
+    """Return the facts about a policy (see `Stated`)."""
     return {"mode": policy.mode.value, "config": policy.correction.to_dict(), "effect_steps": policy.effect_steps}
 
 
@@ -147,7 +147,7 @@ def of_section(section: Table | Entries) -> Policies:
 def _for_runs(entry: Table, common: Table) -> tuple[str, Policy]:
     match = entry.values.get("match")
     if not isinstance(match, str):
-        raise ConfigurationError(f'{entry.place}: an entry of `runs` needs a `match`, such as "prod-*"')
+        raise ConfigurationError(f'{entry.place}: an entry of `runs` needs a `match`; add one, such as "prod-*"')
     return match, settings_file.checked(_without(entry, "match").over(common), SECTION, _KIND)
 
 

@@ -96,7 +96,7 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
     """
     patterns = {name: str(document.get(name) or "").strip() for name in FIELDS}
     if not any(patterns.values()):
-        raise ConfigurationError("a silence needs a pattern of run or rule, such as run=ablation-*")
+        raise ConfigurationError("a silence needs a pattern of run or rule; pass one, such as run=ablation-*")
     expires = _until(document, now)
     silence, author, reason = (actions.text(document, name) for name in ("id", "author", "reason"))
     meant = {name: pattern or "*" for name, pattern in patterns.items()}

@@ -169,9 +169,7 @@ class Alert:
 
 
 def _moved(alert: Alert, seen: int, steps: int) -> tuple[int, int | None, int]:
-    """Return level, candidate and streak. The candidate is the most extreme level that every look of the streak
-    passed.
-    """
+    """Return level, candidate and streak. The candidate is the level of the streak closest to the present one."""
     if seen == alert.level:
         return seen, None, 0
     rises = seen > alert.level

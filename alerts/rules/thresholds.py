@@ -83,7 +83,7 @@ class Threshold(settings_file.Settings):
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:
         if (self.above is None) == (self.below is None):
-            raise ValueError("give either `above` or `below`")
+            raise ValueError("a threshold needs one limit; give either `above` or `below`")
         return self
 
     @property

@@ -155,7 +155,7 @@ class Watch:
         self._turns = Turns(self, stopping)
 
     def run_once(self) -> dict[str, object]:
-        """Evaluate every run that may have changed; see `Turns.run_once`."""
+        """Evaluate every run that may have changed (see `Turns.run_once`)."""
         return self._turns.run_once()
 
     def rows(self) -> Sequence[Row]:
@@ -225,7 +225,7 @@ class Watch:
             works = [work for work in works if len(found.get(work.run, ())) == STEPS_PER_BATCH]
 
     def _present(self, works: Sequence[_Work]) -> None:
-        """Look at how runs stand now."""
+        """Evaluate the present state of runs."""
         self._read([work.row for work in works])
         for work in works:
             row, facts = work.row, self._facts[work.run]

@@ -190,5 +190,5 @@ def _known(name: str, condition: Condition, counts: queries.OutboxChannels | Non
 def _delivery(store: Store, key: str, channel: str) -> queries.OutboxDelivery:
     rows = queries.outbox_delivery(store, key=key, channel=channel).to_pylist()
     if not rows:
-        raise ConfigurationError(f"no message {key!r} was ever sent to a channel {channel!r}")
+        raise ConfigurationError(f"no message {key!r} was ever sent to a channel {channel!r}; check both names")
     return rows[0]

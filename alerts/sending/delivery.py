@@ -58,7 +58,7 @@ class Deadline:
         stop.
         """
         if self._left is not None and not self._left.done():
-            raise ChannelError("uncertain", "an earlier call is still hanging; it is tried again")
+            raise ChannelError("uncertain", "an earlier call still hangs; wait for the retry")
         future: Future[T] = Future()
         threading.Thread(target=_fulfil, args=(future, work), name="logprobe-call", daemon=True).start()
         deadline = time.monotonic() + self._seconds

@@ -42,7 +42,7 @@ def around_updates(source: Source, run: str, *, steps: Steps = (None, None), rea
         null where the trainer has the new weights.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the store refused (see `Reader.read`).
     """
     return queries.event_study_switch(source, run=run, first=steps[0], last=steps[1], reach=reach)
 
@@ -56,7 +56,7 @@ def by_cached_prefix(source: Source, run: str, *, steps: Steps = (None, None)) -
         null for a single one), ``log_ratio_mean``, ``k3_kl``. Statistics suffice, without raw tokens.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the store refused (see `Reader.read`).
     """
     return queries.event_study_cached(source, run=run, first=steps[0], last=steps[1])
 

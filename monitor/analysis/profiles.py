@@ -223,7 +223,7 @@ def of(
 
     Raises:
         ConfigurationError: unknown dimension.
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the store refused (see `Reader.read`).
     """
     if dimension not in RANGES:
         raise ConfigurationError(f"there is no profile by {dimension!r}; choose one of: {', '.join(RANGES)}")

@@ -102,7 +102,7 @@ def by(
 
     Raises:
         ConfigurationError: unknown dimension or metric.
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the store refused (see `Reader.read`).
     """
     _dimension(dimension)
     for key in metrics or ():

@@ -26,7 +26,7 @@ def sequences(
     ``sql/slice_worst_sequences.sql``.
 
     Raises:
-        QueryError: the store refused; see `Reader.read`.
+        QueryError: the store refused (see `Reader.read`).
     """
     return queries.slice_worst_sequences(
         source, run=run, first=steps[0], last=steps[1], count=count, pair=pair, sample=sample

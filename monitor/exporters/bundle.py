@@ -180,7 +180,9 @@ def read_manifest(path: Path) -> Manifest:
     except ConfigurationError:
         raise
     except _UNREADABLE as error:
-        raise ConfigurationError(f"{path}: not a logprobe bundle ({type(error).__name__}: {error})") from error
+        raise ConfigurationError(
+            f"{path}: not a logprobe bundle ({type(error).__name__}: {error}); export the run again"
+        ) from error
     if newer:
         raise ConfigurationError(f"{path}: written by a newer logprobe; upgrade")
     if not isinstance(run, str) or not run or not files:

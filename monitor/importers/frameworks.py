@@ -145,30 +145,30 @@ def _checked(kind: str, row: Columns) -> Columns:
 def _tokens(values: Record) -> list[int]:
     tokens = values.get("token_ids")
     if tokens is None:
-        raise BadRecordError("no token_ids")
+        raise BadRecordError("no token_ids; add the column")
     if not isinstance(tokens, list) or set(map(type, tokens)) - {int}:
-        raise BadRecordError("token_ids: a list of whole numbers expected")
+        raise BadRecordError("token_ids: not a list of whole numbers; write one")
     return tokens
 
 
 def _require_length(name: str, values: Any, tokens: Sequence[int]) -> None:
     if values is not None and (not isinstance(values, list) or len(values) != len(tokens)):
         size = len(values) if isinstance(values, list) else type(values).__name__
-        raise BadRecordError(f"{name} has {size} values, token_ids has {len(tokens)}")
+        raise BadRecordError(f"{name} has {size} values, token_ids has {len(tokens)}; write one per token")
 
 
 def _whole(name: str, value: Any) -> int:
     if value is None:
-        raise BadRecordError(f"no {name}")
+        raise BadRecordError(f"no {name}; add the column")
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     if not numeric or value != value // 1 or abs(value) > LARGEST:
-        raise BadRecordError(f"{name}: a whole number expected, got {value!r}")
+        raise BadRecordError(f"{name}: {value!r} is not a whole number; write one")
     return int(value)
 
 
 def _flags(values: Sequence[Any]) -> list[bool]:
     if wrong := set(values) - {0, 1}:  # True and False are in it
-        raise BadRecordError(f"mask: 0 or 1 expected, got {wrong.pop()!r}")
+        raise BadRecordError(f"mask: {wrong.pop()!r} is not allowed; write 0 or 1")
     return list(map(bool, values))
 
 
@@ -184,7 +184,7 @@ def _moment(value: Any) -> datetime | None:
             return datetime.fromtimestamp(value, UTC)
     except (TypeError, ValueError):
         pass
-    raise BadRecordError(f"time: epoch seconds or ISO 8601 expected, got {value!r}")
+    raise BadRecordError(f"time: {value!r} is not a time; write epoch seconds or ISO 8601")
 
 
 def _pairs(tags: Any) -> list[tuple[str, str]] | None:
@@ -194,7 +194,7 @@ def _pairs(tags: Any) -> list[tuple[str, str]] | None:
         pairs: Iterable[tuple[Any, Any]] = tags.items() if isinstance(tags, Mapping) else tags
         return [(str(key), str(value)) for key, value in pairs]
     except (TypeError, ValueError) as error:
-        raise BadRecordError(f"tags: an object expected, got {tags!r}") from error
+        raise BadRecordError(f"tags: {tags!r} is not an object; write one") from error
 
 
 # --- NeMo-RL: a line is a batch of one, hence lists of one element, padded to the longest of its step.
@@ -216,7 +216,7 @@ def _single(entry: Any) -> Any:
 def _nemo_step(_: Record, place: Place) -> int:
     match = _NEMO_STEP.search(place.path.name)
     if match is None:
-        raise BadRecordError("the step is not in the file's name (train_data_step<N>.jsonl)")
+        raise BadRecordError("the file's name has no step; rename the file to train_data_step<N>.jsonl")
     return int(match[1])
 
 
@@ -251,7 +251,7 @@ def _prime_mask(record: Record, _: Place) -> list[bool]:
     An absent or all-null weight stream has its default, reinforcement learning on all tokens of the mask.
     """
     if record.get("loss_mask") is None:
-        raise BadRecordError("no loss_mask")
+        raise BadRecordError("no loss_mask; add the column")
     mask = record["loss_mask"]
     streams = [record.get(name) for name in ("rl_weights", "ref_kl_weights")]
     given = [stream for stream in streams if isinstance(stream, list) and any(w is not None for w in stream)]
@@ -279,7 +279,7 @@ def _tag(ours: str, theirs: str) -> Callable[[Record, Place], Any]:
 def _of_step(name: str) -> Callable[[Record, Place], Any]:
     def joined(record: Record, _: Place) -> str | None:
         if "step" not in record:
-            raise BadRecordError("no step")
+            raise BadRecordError("no step; add the column")
         return f"{record['step']}:{record[name]}" if name in record else None
 
     return joined

@@ -149,7 +149,7 @@ def _torch_samples(path: Path) -> Iterator[Sample]:
     ``kind`` distinguishes the two.
 
     Raises:
-        ConfigurationError: the file has more than tensors and plain values, or is not such a dump.
+        ConfigurationError: the file has more than tensors and plain values, or is not a dump.
         MissingExtraError: torch is not installed.
     """
     document = _load(path)
@@ -157,7 +157,7 @@ def _torch_samples(path: Path) -> Iterator[Sample]:
         yield from list(_samples_of(document)(document))
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise ConfigurationError(
-            f"{path}: not a debug dump of slime or miles ({type(error).__name__}: {error})"
+            f"{path}: not a debug dump of slime or miles ({type(error).__name__}: {error}); save it again"
         ) from error
 
 
@@ -187,9 +187,13 @@ def _load(path: Path) -> Mapping[str, Any]:
             f"({str(error).splitlines()[0]}); save plain values and tensors only"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError) as error:
-        raise ConfigurationError(f"{path}: not a file of torch.save ({str(error).splitlines()[0]})") from error
+        raise ConfigurationError(
+            f"{path}: not a file of torch.save ({str(error).splitlines()[0]}); copy the file again"
+        ) from error
     if not isinstance(document, Mapping):
-        raise ConfigurationError(f"{path}: not a debug dump of slime or miles (it holds a {type(document).__name__})")
+        raise ConfigurationError(
+            f"{path}: not a debug dump of slime or miles (it holds a {type(document).__name__}); check FILE"
+        )
     return document
 
 

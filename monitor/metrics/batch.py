@@ -162,7 +162,7 @@ def statistics(
 def _pairs(batch: _Batch, bounds: Mapping[str, Bounds]) -> dict[str, Statistics]:
     unknown = bounds.keys() - _SIDES.keys()
     if unknown:
-        raise InputError(f"bounds: there is no pair {min(unknown)!r}; known are {', '.join(_SIDES)}")
+        raise InputError(f"bounds: there is no pair {min(unknown)!r}; choose one of: {', '.join(_SIDES)}")
     limits = {**DEFAULT_BOUNDS, **bounds}
     computed = {pair: batch.pair(pair, limits[pair]) for pair in _SIDES}
     return {pair: columns for pair, columns in computed.items() if columns is not None}
@@ -203,7 +203,7 @@ def _flatten(
     named = zip(("rollout", "trainer", "current", "reference"), sides, strict=True)
     given = {name: flattened(f"{name}_logprobs", value, cu_seqlens) for name, value in named if value is not None}
     if not given:
-        raise InputError("rollout_logprobs, trainer_logprobs or current_logprobs must be given")
+        raise InputError("no log-probs given; pass rollout_logprobs, trainer_logprobs or current_logprobs")
     lengths = _reference_lengths(given)
     aligned = {name: value for name, value in given.items() if (value.lengths >= 0).any() or not len(lengths)}
     return _Batch(
@@ -220,7 +220,7 @@ def _reference_lengths(given: Mapping[str, Ragged]) -> NDArray[np.int64]:
     """Return the trainer's lengths of the sequences, or the engine's without them."""
     sizes = {len(value.lengths) for value in given.values()}
     if len(sizes) > 1:
-        raise InputError(f"log-probs must have the same number of sequences, not {sorted(sizes)}")
+        raise InputError(f"log-probs have {sorted(sizes)} sequences; pass the same number on all sides")
     lengths = np.full(sizes.pop(), -1, np.int64)
     for name in ("trainer", "current", "reference", "rollout"):
         if name in given:

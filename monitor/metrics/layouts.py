@@ -48,12 +48,12 @@ def flattened(name: str, value: Any, cu_seqlens: Any = None) -> Ragged:
         return _from_list(name, value)
     array = arrays.numbers_on_host(name, value)
     if array.ndim == _PADDED and cu_seqlens is not None:
-        raise InputError(f"{name}: cu_seqlens goes with packed [tokens], not with shape {array.shape}; leave it out")
+        raise InputError(f"{name}: cu_seqlens does not apply to shape {array.shape}; leave it out")
     if array.ndim == _PADDED:
         return Ragged(array.reshape(-1), np.full(len(array), array.shape[1], np.int64))
     if array.ndim != 1:
         raise InputError(
-            f"{name}: must be [batch, time], packed [tokens] or a list of 1-D arrays, not shape {array.shape}"
+            f"{name}: shape {array.shape} is unknown; pass [batch, time], packed [tokens] or a list of 1-D arrays"
         )
     if cu_seqlens is None:
         return Ragged(array, np.array([len(array)], np.int64))
@@ -89,7 +89,9 @@ def mask_of(mask: Any, lengths: NDArray[np.int64], cu_seqlens: Any = None) -> Ra
 def require_lengths(name: str, value: Ragged, lengths: NDArray[np.int64]) -> None:
     """Raise `InputError` unless the sequences have these lengths."""
     if not np.array_equal(value.lengths, lengths):
-        raise InputError(f"{name}: sequences have {value.lengths.tolist()[:8]}… tokens, not {lengths.tolist()[:8]}…")
+        raise InputError(
+            f"{name}: sequences have {value.lengths.tolist()[:8]}… tokens, not {lengths.tolist()[:8]}…; pass equal lengths"
+        )
 
 
 def _is_list_of_sequences(value: Any, cu_seqlens: Any) -> bool:
@@ -102,7 +104,7 @@ def _is_list_of_sequences(value: Any, cu_seqlens: Any) -> bool:
 def _from_list(name: str, value: Sequence[Any]) -> Ragged:
     pieces = [None if item is None else arrays.numbers_on_host(name, item) for item in value]
     if any(piece is not None and piece.ndim != 1 for piece in pieces):
-        raise InputError(f"{name}: the items of a list must be 1-D")
+        raise InputError(f"{name}: an item of the list is not 1-D; pass 1-D arrays")
     present = [piece for piece in pieces if piece is not None]
     lengths = np.array([-1 if piece is None else len(piece) for piece in pieces], np.int64)
     return Ragged(np.concatenate(present) if present else np.empty(0), lengths)

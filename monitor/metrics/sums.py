@@ -1,7 +1,7 @@
 """Sums over groups of sequences, the input of the catalog's value functions.
 
-A group is a step, or a slice of one. All groups are reduced at once, so a value function maps arrays [G] to an array
-[G]; NaN stands for null ("cannot be measured") until the value is written.
+A group is a step, or a slice of one. All groups are reduced together, so a value function maps arrays [G] to an array
+[G]. NaN represents null ("not measurable") until the value is written.
 
 Sums are exact and rounded once. A step's value is therefore bit-identical for any order of its sequences.
 

@@ -158,7 +158,7 @@ def _batch(sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> di
     flat = {name: flattened(called, side) for (name, called), side in given if side is not None}
     for name in ("r", "t"):
         if name not in flat or (flat[name].lengths < 0).any():
-            raise InputError(f"{_SIDES[name]}: a peer's view needs it, for every token of every sequence")
+            raise InputError(f"{_SIDES[name]}: missing for a token; a peer's view needs every token, so pass them all")
     lengths = flat["r"].lengths
     for name, values in flat.items():
         require_lengths(_SIDES[name], values, lengths)
@@ -199,7 +199,7 @@ def _settings(peer: Peer, given: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigurationError(f"{peer.name} has no option {name!r}; {instead(name, list(options))}")
         wanted = _wanted(value, options[name])
         if wanted:
-            raise ConfigurationError(f"{peer.name}: {name}={value!r}; it is {wanted}")
+            raise ConfigurationError(f"{peer.name}: {name}={value!r} is invalid; pass {wanted}")
     return {name: given.get(name, option.default) for name, option in options.items()}
 
 

@@ -91,7 +91,7 @@ def _positive(option: str, text: str) -> float:
     except ValueError:
         number = NAN
     if not number > 0:
-        raise ConfigurationError(f"verl: {option}: {text!r} is not a number above 0")
+        raise ConfigurationError(f"verl: {option}: {text!r} is not a number above 0; pass one")
     return number
 
 

@@ -121,7 +121,7 @@ def read_sample(path: Path) -> tuple[TokenSequence, ...]:
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise ConfigurationError(f"{path}: not readable as a sample ({error}); write JSON lines or Parquet") from error
     if not rows:
-        raise ConfigurationError(f"{path} has no rows; nothing to score")
+        raise ConfigurationError(f"{path} has no rows; pass a sample with at least one")
     return tuple(sequence_of(row, f"{path}, row {number}") for number, row in enumerate(rows, 1))
 
 
@@ -135,9 +135,11 @@ def _rows(path: Path) -> Iterator[dict[str, object]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ConfigurationError(f"{path}, line {number}: invalid JSON ({error})") from error
+            raise ConfigurationError(
+                f"{path}, line {number}: invalid JSON ({error}); write one object per line"
+            ) from error
         if not isinstance(row, dict):
-            raise ConfigurationError(f"{path}, line {number}: not a JSON object")
+            raise ConfigurationError(f"{path}, line {number}: not a JSON object; write one per line")
         yield row
 
 
@@ -172,10 +174,12 @@ def stating(sequences: Sequence[TokenSequence], text: str, place: str) -> tuple[
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError(f"{place}: invalid JSON ({error})") from error
+        raise ConfigurationError(f"{place}: invalid JSON ({error}); write an object") from error
     names = ("temperature", *NEUTRAL)
     if not isinstance(given, dict) or not given or not {*given} <= {*names}:
-        raise ConfigurationError(f"{place}: {text!r} is not an object of some of {', '.join(names)}")
+        raise ConfigurationError(
+            f"{place}: {text!r} is not a JSON object of sampling params; write some of {', '.join(names)}"
+        )
     temperature = {"temperature": temperature_of(given["temperature"], place)} if "temperature" in given else {}
     sampling = {"sampling": sampling_of(given, place)} if {*given} - {"temperature"} else {}
     if not any(name in sequence.assumed for sequence in sequences for name in (*temperature, *sampling)):
@@ -190,7 +194,7 @@ def _stating(sequence: TokenSequence, values: Mapping[str, Any]) -> TokenSequenc
 
 def _ids(value: Any, place: str) -> tuple[int, ...]:
     if not isinstance(value, list) or any(isinstance(item, bool) or not isinstance(item, int) for item in value):
-        raise ConfigurationError(f"{place} is not a list of integers")
+        raise ConfigurationError(f"{place} is not a list of integers; write token ids")
     return tuple(value)
 
 
@@ -201,9 +205,11 @@ def _logprobs(row: Mapping[str, Any], name: str, length: int, place: str) -> Flo
     try:
         array = np.array([math.nan if item is None else item for item in value], np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{place}: {name} is not a list of numbers") from error
+        raise ConfigurationError(f"{place}: {name} is not a list of numbers; write one per token") from error
     if array.shape != (length,):
-        raise ConfigurationError(f"{place}: {name} has {array.size} values for {length} response tokens")
+        raise ConfigurationError(
+            f"{place}: {name} has {array.size} values for {length} response tokens; write one per token"
+        )
     return array
 
 
@@ -212,7 +218,7 @@ def temperature_of(value: Any, place: str) -> float:
     if value is None:
         return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigurationError(f"{place}: temperature {value!r} is not a number of at least 0")
+        raise ConfigurationError(f"{place}: temperature {value!r} is not a number; write one of at least 0")
     # vLLM reports greedy tokens' log-probs without dividing by a temperature.
     return float(value) if value > 1e-5 else 1.0  # noqa: PLR2004 - where vLLM calls sampling greedy
 
@@ -226,7 +232,7 @@ def sampling_of(value: Any, place: str) -> dict[str, float]:
         given = {name: document.get(name) for name in NEUTRAL}
         numbers = {name: float(number) for name, number in given.items() if number is not None}
     except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{place}: sampling is not an object of numbers ({error})") from error
+        raise ConfigurationError(f"{place}: sampling is not an object of numbers ({error}); write one") from error
     return {name: number for name, number in numbers.items() if not _neutral(name, number)}
 
 

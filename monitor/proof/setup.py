@@ -96,5 +96,5 @@ def settings_of(text: str | None) -> dict[str, object]:
     except ValueError as error:
         raise ConfigurationError(f"--trainer-args: invalid JSON ({error}); write an object such as {{}}") from error
     if not isinstance(settings, dict):
-        raise ConfigurationError(f"--trainer-args: {text!r} is not a JSON object")
+        raise ConfigurationError(f"--trainer-args: {text!r} is not a JSON object; write one such as {{}}")
     return settings

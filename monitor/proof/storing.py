@@ -35,7 +35,7 @@ def _record(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
     run = actions.run_of(document)
     kind, author, text = (actions.text(document, name) for name in ("kind", "author", "document"))
     if kind not in _KINDS:
-        raise ConfigurationError(f"kind {kind!r} is neither score nor bisect")
+        raise ConfigurationError(f"unknown kind {kind!r}; pass score or bisect")
     store.archive.tombstones.refuse(run)
     rows = queries.experiments_latest(store, run=run).to_pylist()
     if not any(row["kind"] == kind and row["document"] == text for row in rows):  # asked twice, done once

@@ -54,7 +54,7 @@ def text(document: Mapping[str, Any], name: str) -> str:
     """Return a required text of an action. Raises `ConfigurationError` for a missing or blank text."""
     value = document.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{name!r} is missing")
+        raise ConfigurationError(f"{name!r} is missing; pass a text")
     return value.strip()
 
 

@@ -95,11 +95,11 @@ class Request:
         except (ValueError, AttributeError) as error:
             raise QueryError('not a request; send {"sql": …} or {"name": …, "params": {…}} as JSON') from error
         if (request.sql is None) == (request.name is None):
-            raise QueryError("a request names either `sql` or `name`")
+            raise QueryError("a request needs a statement; pass either `sql` or `name`")
         if request.name is not None and not isinstance(request.params, Mapping | None):
-            raise QueryError("a stored query takes named parameters: a JSON object")
+            raise QueryError("`params` of a stored query is not a JSON object; pass named parameters")
         if request.first is not None and (not isinstance(request.first, int) or request.first < 1):
-            raise QueryError("`first` is a number of rows")
+            raise QueryError("`first` is not a number of rows; pass a whole number")
         return request
 
 
@@ -156,7 +156,7 @@ class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str]]) -> None:  # noqa: ARG002
         given = headers.get("authorization", [""])[0]
         if not hmac.compare_digest(given.encode(), self._expected):
-            raise flight.FlightUnauthenticatedError("wrong or missing token; it is in the home's service.json")
+            raise flight.FlightUnauthenticatedError("wrong or missing token; send the one in the home's service.json")
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -200,7 +200,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Perform an action."""
         registered = self._actions.get(action.type)
         if registered is None:
-            raise refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))
+            raise refused(QueryError(f"no action {action.type!r}; choose one of: {', '.join(self._actions)}"))
         try:
             document = registered.run(_body(action))
         except LogprobeError as error:
@@ -220,7 +220,7 @@ def _body(action: flight.Action) -> Mapping[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise QueryError(f"the action {action.type!r} takes a JSON object")
+        raise QueryError(f"the action {action.type!r} got no JSON object; send one")
     return document
 
 

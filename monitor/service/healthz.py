@@ -1,10 +1,9 @@
 """``/healthz`` and ``/metrics``: an HTTP endpoint for monitoring.
 
-``/healthz`` returns 200 while the jobs make progress and ingest works, and 503 in these cases:
-
-a job made no progress for longer than its patience, a file in the spool was unreadable for that long, a live run has
-been judged late for more than a minute, or a known problem keeps records from arriving. ``/metrics`` is for Prometheus
-(`scrape`). Both endpoints name runs and need no token. They listen only on the local address.
+``/healthz`` returns 200 while the jobs make progress and ingest works, else 503. It returns 503 after a job made no
+progress for longer than its patience, or a file in the spool was unreadable for that long. It also returns 503 if a
+live run has been judged late for more than a minute, or a known problem keeps records from arriving. ``/metrics`` is
+for Prometheus (`scrape`). Both endpoints name runs and need no token. They listen only on the local address.
 """
 
 from __future__ import annotations

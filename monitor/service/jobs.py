@@ -271,7 +271,7 @@ class Schedule:
 class Part:
     """Component of the service with jobs, each in a separate thread, and named actions for clients.
 
-    `armed`: function that returns whether the part may switch a correction of a run. Every stage prefers such a run.
+    `armed`: function that returns whether the part may switch a correction of a run. Every stage prefers an armed run.
     `close`: called after the jobs end and before the store is closed, to end threads of the part.
     """
 

@@ -37,7 +37,7 @@ class Limit:
         integer."""
         text = _raised().get(self.name, "")
         if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
-            raise ConfigurationError(f"{VARIABLE}: {self.name}={text!r}: must be a whole number above 0")
+            raise ConfigurationError(f"{VARIABLE}: {self.name}={text!r} is invalid; write a whole number above 0")
         return (int(text) if text else self.default) * _UNITS[self.unit]
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ def _raised() -> dict[str, str]:
     raised = pairs(os.environ.get(VARIABLE, ""))
     if unknown := raised.keys() - {limit.name for limit in ALL}:
         names = ", ".join(limit.name for limit in ALL)
-        raise ConfigurationError(f"{VARIABLE}: no limit is called {min(unknown)!r}; there are {names}")
+        raise ConfigurationError(f"{VARIABLE}: no limit is called {min(unknown)!r}; choose one of: {names}")
     return raised
 
 

@@ -128,9 +128,11 @@ def _table(loader: yaml.SafeLoader, node: yaml.MappingNode, file: str, depth: in
         # As it is written: `on` and `no` are names here, not truth values.
         key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
         if key is None:
-            raise ConfigurationError(f"{place}: a key must be a word")
+            raise ConfigurationError(f"{place}: a key is not a word; write one")
         if key in table.values:
-            raise ConfigurationError(f"{place}: {key!r} appears twice; first in line {table.places[key].line}")
+            raise ConfigurationError(
+                f"{place}: {key!r} appears twice, first in line {table.places[key].line}; remove one"
+            )
         table.values[key] = _value(loader, value_node, file, depth + 1)
         table.places[key] = place
     return table

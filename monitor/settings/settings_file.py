@@ -89,7 +89,7 @@ def given(table: Table, name: str) -> Section | None:
     if value is None:
         return Table(place)
     if not isinstance(value, Table | Entries):
-        raise ConfigurationError(f"{place}: `{name}` must be a mapping or a list; it is {value!r}")
+        raise ConfigurationError(f"{place}: `{name}` is {value!r}; write a mapping or a list")
     return value
 
 

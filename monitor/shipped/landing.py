@@ -53,7 +53,7 @@ def land(home: Path, name: str, content: bytes) -> str:
     make_durable(place.path.parent)
     for level in (place.path.parent, place.path.parent.parent):
         if level.is_symlink():
-            raise OSError(f"{level} is a link; segments are not written through links")
+            raise OSError(f"{level} is a link, which segments do not pass; replace it with a folder")
     # Its own: a node that had no answer sends again, while another process may still be at it. What a killed process
     # leaves goes with the remains of writers.
     unfinished = place.new_temporary()
@@ -72,7 +72,9 @@ def require_room(home: Path, size: int) -> None:
     """Raise `OSError` if `size` more bytes would leave too little disk space for the store."""
     free = shutil.disk_usage(home).free
     if free - size < FREE_BYTES:
-        raise OSError(f"{home}: the disk has {free >> 20} MiB left, of which {FREE_BYTES >> 20} MiB are kept free")
+        raise OSError(
+            f"{home}: the disk has {free >> 20} MiB left, of which {FREE_BYTES >> 20} MiB are kept free; free some space"
+        )
 
 
 def _foreign(name: str) -> SegmentError:

@@ -152,7 +152,7 @@ class Mirror:
         return _line(self._home / ARCHIVE / MARK) == mine
 
     def close(self) -> None:
-        """Close the connection."""
+        """Stop pending transfers."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _look(self, mine: bytes) -> defaultdict[str, set[str]]:

@@ -62,7 +62,7 @@ class InBucket:
         self._bucket = bucket
 
     def listed(self) -> Iterator[Note]:
-        """List the notes; see `Source`."""
+        """List the notes (see `Source`)."""
         from logprobe.collectors.shipping.bucket import NODES  # noqa: PLC0415 - needs an extra that most do not have
 
         for entry in self._bucket.entries(NODES):
@@ -70,7 +70,7 @@ class InBucket:
                 yield Note(entry.name, (entry.tag, entry.modified), entry.modified)
 
     def read(self, note: Note) -> bytes | None:
-        """Read a note; see `Source`."""
+        """Read a note (see `Source`)."""
         return self._bucket.get(note.name)
 
 
@@ -81,14 +81,14 @@ class InFolder:
         self._folder = home.path / FOLDER
 
     def listed(self) -> Iterator[Note]:
-        """List the notes; see `Source`."""
+        """List the notes (see `Source`)."""
         for path in self._folder.glob("[!.]*.json"):
             stamp = stamp_of(path)
             if stamp is not None:
                 yield Note(str(path), stamp, datetime.fromtimestamp(stamp[0] / 1e9, UTC))
 
     def read(self, note: Note) -> bytes | None:
-        """Read a note; see `Source`."""
+        """Read a note (see `Source`)."""
         try:
             with open_no_follow(Path(note.name)) as file:
                 return file.read(_MOST_BYTES)

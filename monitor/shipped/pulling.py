@@ -84,7 +84,7 @@ class Puller:
         return self._progress(f"segments of {len(refused):,} runs wait in the bucket: {first}")
 
     def close(self) -> None:
-        """Close the connection. Unmerged segments are pulled again later."""
+        """Stop pending transfers. Unmerged segments are pulled again later."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _is_behind(self) -> bool:

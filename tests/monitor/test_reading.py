@@ -87,7 +87,7 @@ def test_steps_that_a_condition_excludes_are_not_read(
 
 
 def test_errors_name_what_there_is(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StoreError, match=f"no run 'other' in this home; there are: {RUN}"):
+    with pytest.raises(StoreError, match=f"no run 'other' in this home; choose one of: {RUN}"):
         reading.steps("other", home=home)
     with pytest.raises(StoreError, match="nothing is stored here yet"):
         reading.runs(home=tmp_path)

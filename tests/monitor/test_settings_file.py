@@ -28,7 +28,7 @@ def test_a_section_is_read_with_its_places(tmp_path):
     ("text", "words"),
     [
         ("tokenisers: {}\n", r":1: unknown key 'tokenisers'; did you mean 'tokenizers'"),
-        ("\ntokenizers: 3\n", r":2: `tokenizers` must be a mapping or a list; it is 3"),
+        ("\ntokenizers: 3\n", r":2: `tokenizers` is 3; write a mapping or a list"),
         ("a: [\n", r":2: invalid YAML"),
         ("- 1\n", r":1: expected a mapping"),
     ],

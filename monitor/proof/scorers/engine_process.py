@@ -315,7 +315,7 @@ def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
     made = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *shlex.split(arguments)]))
     for name in overrides:
         if not hasattr(made, name):
-            raise ValueError(f"this vLLM has no engine argument {name!r}")
+            raise ValueError(f"this vLLM has no engine argument {name!r}; leave it out")
     if "hf_overrides" in overrides:
         overrides = {**overrides, "hf_overrides": {**(made.hf_overrides or {}), **overrides["hf_overrides"]}}
     made = replace(made, **overrides)  # makes configurations of dictionaries, as the command line does

@@ -1,7 +1,7 @@
 """Logits processor for vLLM that makes a request repeat given tokens and reads their log-probs (teacher forcing).
 
 The processor claims not to change the argmax. Therefore vLLM calls it after penalties, temperature and min-p, just
-before top-k and top-p, which the processor applies to a copy. Its readings equal the values of `processed_logprobs`.
+before top-k and top-p. vLLM applies the last two to a copy, so the readings equal the values of `processed_logprobs`.
 Raw modes need no reading, because vLLM takes their log-probs before any processor runs. The processor writes readings
 to a file, one line per finished sequence, since the sampler may run in another process.
 """

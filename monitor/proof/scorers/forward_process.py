@@ -62,7 +62,7 @@ def _numpy(value: Any) -> Any:
 
 def _check(arrays: Sequence[Any], sequences: Sequence[Mapping[str, Any]], name: str) -> None:
     if len(arrays) != len(sequences):
-        raise ValueError(f"{name} returned {len(arrays)} lists for {len(sequences)} sequences")
+        raise ValueError(f"{name} returned {len(arrays)} lists for {len(sequences)} sequences; return one per sequence")
     for index, (array, sequence) in enumerate(zip(arrays, sequences, strict=True)):
         if array.shape != (len(sequence["response_ids"]),):
             raise ValueError(

@@ -64,7 +64,7 @@ def test_a_preset_may_be_changed() -> None:
         ("max_masked_share: 20", "less than or equal to 1"),
         ("effect_steps: 5", "greater than or equal to 10"),
         ("notice_steps: 0", "greater than or equal to 1"),
-        ("correction: icepop", "expected its fields"),
+        ("correction: icepop", "no correction here; write its fields"),
         ("correction: {is_levle: token}", "did you mean 'is_level'"),
         ("correction: {is_level: null}", "correct nothing"),
         ("correction: {preset: nothing-like-it}", "there is no preset"),

@@ -129,4 +129,4 @@ def test_a_limit_that_is_no_number_is_said(tmp_path):
     arguments = ("import", tmp_path / "in.jsonl", "--run", "r")
     code, said = logprobe(tmp_path, *arguments, LOGPROBE_LIMITS="import_memory_gib=lots")
     assert code == 1
-    assert "LOGPROBE_LIMITS: import_memory_gib='lots': must be a whole number above 0" in said
+    assert "LOGPROBE_LIMITS: import_memory_gib='lots' is invalid; write a whole number above 0" in said

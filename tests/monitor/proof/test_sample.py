@@ -86,7 +86,11 @@ def test_what_a_sample_lacks_is_named_and_can_be_stated(tmp_path):
     assert (warm.temperature, warm.sampling, warm.assumed) == (0.7, {}, ("sampling",))
     (told,) = stating([warm], '{"temperature": 0.5, "top_p": 0.9}', "--sampling")
     assert (told.temperature, told.sampling, told.assumed) == (0.7, {"top_p": 0.9}, ())  # what a row states stays
-    for text, words in (("{", "invalid JSON"), ('{"temprature": 1}', "not an object of"), ("[]", "not an object of")):
+    for text, words in (
+        ("{", "invalid JSON"),
+        ('{"temprature": 1}', "not a JSON object of"),
+        ("[]", "not a JSON object of"),
+    ):
         with pytest.raises(ConfigurationError, match=words):
             stating(bare, text, "--sampling")
     with pytest.raises(ConfigurationError, match="every sequence states its own"):
