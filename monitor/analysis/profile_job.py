@@ -1,8 +1,8 @@
 """Profile job: computes token-level profiles from raw tokens, for steps recomputed since their last profile.
 
-The job is separate from ingest, because the sums cost as much as the statistics, and r of a joined sequence arrives
-after its training record. A step's rows are replaced in one transaction, together with the step's revision. Data that
-arrives during profiling creates a newer revision, and the step is profiled again. No token counts twice.
+The job is separate from ingest for two reasons. The sums cost as much as the statistics, and r of a joined sequence
+arrives after its training record. A step's rows are replaced in one transaction, together with the step's revision.
+Data that arrives during profiling creates a newer revision, and the step is profiled again. No token counts twice.
 
 The job needs raw tokens. A step without raw tokens keeps its profile. A profile is never replaced by one from fewer
 tokens.

@@ -222,8 +222,9 @@ DIMENSIONS: Final[Mapping[str, Callable[[Sequences], Labels]]] = MappingProxyTyp
 
 @dataclass(frozen=True)
 class Sliced:
-    """Slices [G] and their sums. `names`: step, or None for the whole window, and slice, or None if unknown, of
-    each.
+    """Slices [G] and their sums.
+
+    `names`: pairs of step, or None for the whole window, and slice, or None if unknown.
     """
 
     names: list[tuple[int | None, str | None]]

@@ -139,7 +139,9 @@ def _table(loader: yaml.SafeLoader, node: yaml.MappingNode, file: str, depth: in
 
 
 def items(table: Table, key: str) -> list[Table]:
-    """Return the tables of the sequence under `key`, none without one. Raises `ConfigurationError` for another type."""
+    """Return the tables of the sequence under `key`, or no table for a missing key. Raises `ConfigurationError` for
+    another type.
+    """
     value = table.values.get(key)
     if value is None:
         return []

@@ -53,7 +53,7 @@ Logprobs = list[float | None]
 
 
 class EngineAnswer(TypedDict):
-    """Log-probs per path and sequence, with the engine's effective settings, speed, and KV cache capacity or None."""
+    """Log-probs per path and sequence, with effective settings, speed, and KV cache capacity of the engine, or None."""
 
     start_s: float
     settings: Mapping[str, Any]

@@ -384,7 +384,7 @@ def test_bad_lines_cost_only_themselves(tmp_path, capsys):
         json.dumps(good | {"token_ids": [1, 2, None, 4, 5]}): "token_ids: not a list of whole numbers",
         json.dumps(good | {"token_ids": [1, 2, 3, 4, 1 << 33]}): "token_ids: ",
         json.dumps(good | {"trainer_logprobs": ["a"] * 5}): "trainer_logprobs: ",
-        json.dumps(good | {"time": 1.7e12}): "is not a time; write epoch seconds or ISO 8601",
+        json.dumps(good | {"time": 1.7e12}): "time: 1700000000000.0 is not a time; write epoch seconds or ISO 8601",
         json.dumps(good | {"tags": 3}): "tags: 3 is not an object",
     }
     fine = json.dumps(generic_row(1, "fine") | {"time": "2026-01-01", "reward": None, "tags": [["a", 1]]})
