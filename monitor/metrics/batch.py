@@ -217,7 +217,7 @@ def _flatten(
 
 
 def _reference_lengths(given: Mapping[str, Ragged]) -> NDArray[np.int64]:
-    """Return the trainer's lengths of the sequences, or the engine's without them."""
+    """Return the trainer's lengths of the sequences, or the engine's if the trainer's log-probs are missing."""
     sizes = {len(value.lengths) for value in given.values()}
     if len(sizes) > 1:
         raise InputError(f"log-probs have {sorted(sizes)} sequences; pass the same number on all sides")

@@ -1,6 +1,6 @@
 """Mirror of a data directory in a bucket, from which a lost data directory is restored.
 
-    archive/!home, archive/RUN/KIND/CHECKSUM.parquet, deleted/RUN.json, journal.jsonl       as in the home
+    archive/!home, archive/RUN/KIND/CHECKSUM.parquet, deleted/RUN.json, journal.jsonl       as in the data directory
 
 The object of a segment is removed only after the segment was merged and all files of its run's archive are in the
 bucket. A file is removed from the bucket only after other files there have its segments. The tombstone of a run is in
