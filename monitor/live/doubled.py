@@ -28,7 +28,10 @@ _SCHEMA: Final = pa.schema(
 
 
 class Copy(NamedTuple):
-    """One record that has arrived again. `first_in`: segment with the earlier copy. `step`: training step, or None for rollouts."""
+    """One record that has arrived again.
+
+    `first_in`: segment with the earlier copy. `step`: training step, or None for rollouts.
+    """
 
     run: str
     kind: str
