@@ -65,7 +65,7 @@ def _ingest(home: Home) -> None:
 def _figure(reader: Reader, home: str | PathLike[str], name: str, *, dark: bool) -> go.Figure:
     runs = {run.name: run for run in runs_of(queries.app_runs(reader), datetime.now(UTC))}
     if name not in runs:
-        raise StoreError(f"there is no run {name!r} in {home}; there are: {', '.join(runs) or 'none'}")
+        raise StoreError(f"there is no run {name!r} in {home}; choose one of: {', '.join(runs) or 'none yet'}")
     theme, run = DARK if dark else LIGHT, runs[name]
     frame = Grown(name, METRICS, lambda: reader).at(run.revision)
     found = read_latest_diagnosis(reader, name)

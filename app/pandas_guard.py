@@ -19,7 +19,7 @@ class _NoPandas:
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is kept out of this process", name=name)
+            raise ModuleNotFoundError("pandas is disabled in this process; import it in another process", name=name)
         return None
 
 

@@ -47,6 +47,6 @@ def _like(home: Home, arguments: Arguments) -> float:
         expected = expectation(reader, arguments.name, arguments.like)
     if expected is None:
         raise ConfigurationError(
-            f"no K3 was measured in a run {arguments.like!r} of this home; `logprobe runs` lists them"
+            f"no K3 was measured in a run {arguments.like!r}; choose another run, see `logprobe runs`"
         )
     return MARGIN * expected.k3

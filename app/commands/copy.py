@@ -45,7 +45,7 @@ def copy(home: Home, folder: Path) -> Copied:
     Raises `ConfigurationError` if the folder exists. Raises `StoreError` if it cannot be written or nothing is stored.
     """
     if folder.exists():
-        raise ConfigurationError(f"{folder} exists. Choose a folder that does not.")
+        raise ConfigurationError(f"{folder} exists. Choose a new folder.")
     if not home.raw.is_dir():
         raise StoreError(f"{home.path} has no archive yet. Ingest first: logprobe up --once")
     partial = folder.with_name(f".{folder.name}.partial")

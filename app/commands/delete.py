@@ -85,7 +85,7 @@ def _delete(home: Home, document: Mapping[str, Any]) -> deleting.Deleted:
             "service finishes it"
         )
         raise ServiceUnavailableError(
-            f"no answer from the service of {home.path}: {outcome}; `logprobe store delete` lists deleted runs"
+            f"no answer from the service of {home.path}: {outcome}; look for it with `logprobe store delete`"
         ) from error
 
 
@@ -96,4 +96,4 @@ def _confirm(home: Home, name: str) -> None:
     print(f"Everything that {home.path} holds of {harmless(name)} is deleted for good.", file=sys.stderr)
     print("Type the run's name to go on: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().rstrip("\n") != name:
-        raise ConfigurationError("that is not the run's name; nothing was deleted")
+        raise ConfigurationError("the answer is not the run's name, and nothing was deleted; retry, or pass --yes")

@@ -147,7 +147,7 @@ def demo_home(path: str | None) -> Iterator[Home]:
     if home.path.exists() and any(home.path.iterdir()):
         if not (home.path / _MARK).exists():
             raise ConfigurationError(
-                f"{home.path} is not empty and not a demo home; choose another --home for the demo"
+                f"{home.path} is neither empty nor of an earlier demo; choose another --home for the demo"
             )
         with home.lock():  # nothing runs in it
             shutil.rmtree(home.path)

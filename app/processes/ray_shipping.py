@@ -118,7 +118,9 @@ class RayPlace:
         try:
             return ray.get(reference, timeout=_CALL_SECONDS)
         except ray.exceptions.RayError as error:  # a timeout is one
-            raise OSError(f"the service's node: {_words(error)}") from None
+            raise OSError(
+                f"the node of the service does not answer ({_words(error)}); check the cluster with `ray status`"
+            ) from None
 
 
 class Carrier:
@@ -270,7 +272,9 @@ def _connected(address: str) -> Any:
             socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
-        raise ConfigurationError(f"--ray {address}: {_words(error)}") from error
+        raise ConfigurationError(
+            f"--ray {address}: no connection ({_words(error)}); check the address and the cluster"
+        ) from error
     return ray
 
 
@@ -294,7 +298,9 @@ def _keep(home: Path, folder: str, cluster: str) -> None:
             try:
                 nodes, problems = fleet.look(), fleet.problems()
             except (RuntimeError, ValueError) as error:  # the cluster is gone
-                raise ConfigurationError(f"the Ray cluster: {_words(error)}") from error
+                raise ConfigurationError(
+                    f"the Ray cluster failed ({_words(error)}); check it with `ray status`"
+                ) from error
             if nodes != seen:
                 complain(f"taking what the nodes of the Ray cluster ({len(nodes)}) record below {folder}")
                 seen = nodes

@@ -51,7 +51,7 @@ def require_run(run: str, runs: Sequence[str]) -> None:
     ]
     if near:
         raise ConfigurationError(f"no run {run!r}; did you mean {', '.join(map(repr, near[:3]))}?")
-    hint = "`logprobe runs` lists them" if runs else "nothing was ingested yet"
+    hint = "see `logprobe runs`" if runs else "start the service to ingest records: logprobe up"
     raise ConfigurationError(f"no run {run!r}; {hint}")
 
 

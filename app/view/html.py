@@ -96,5 +96,5 @@ def write(path: Path, text: str) -> None:
         Path(file.name).replace(path)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot write the report {path}: {error.strerror or error}; choose another --html"
+            f"the report {path} cannot be written ({error.strerror or error}); choose another --html"
         ) from error

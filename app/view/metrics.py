@@ -121,7 +121,7 @@ def _as_framework(arguments: Arguments) -> None:
     if steps and not any(step["seen"] for step in steps):
         raise QueryError(
             f"run {arguments.name!r}: raw tokens with log-probs of both sides are kept for none of these steps, and a "
-            f"view of {arguments.peer} needs them; `keep_gib` of the settings limits what is kept"
+            f"view of {arguments.peer} needs them; choose newer --steps, or raise `keep_gib` of the settings"
         )
     head = {"run": arguments.name, "as": arguments.peer}
     _show_steps(head, steps, ("sequences", "seen"), arguments, arguments.metric or framework.headline)
@@ -133,7 +133,7 @@ def _pairs(arguments: Arguments) -> dict[str, str]:
     pairs = [text.partition("=") for text in arguments.option or ()]
     for name, equals, _ in pairs:
         if not equals:
-            raise ConfigurationError(f"--option {name!r}: write NAME=VALUE")
+            raise ConfigurationError(f"--option {name!r} has no value; write NAME=VALUE")
     return {name: value for name, _, value in pairs}
 
 
@@ -153,7 +153,7 @@ def _number(step: int, report: peers.Report, key: str) -> float | None:
     try:
         return report[key]
     except KeyError as error:
-        raise ConfigurationError(f"step {step} has no metric {error.args[0]}") from None
+        raise ConfigurationError(f"step {step} has no metric {error.args[0]}; choose another --metric") from None
 
 
 def _slice(arguments: Arguments) -> None:

@@ -61,7 +61,7 @@ def describe(
     if chosen is None or step_tokens.asked is not None:
         wanted = "sequences" if step_tokens.asked is None else f"sequence {step_tokens.asked!r}"
         raise ConfigurationError(
-            f"step {number_of} of {run!r} has no {wanted}; `logprobe show {run} --tokens` shows the worst step"
+            f"step {number_of} of {run!r} has no {wanted}; see the worst step: logprobe show {run} --tokens"
         )
     return {
         "run": run,
@@ -77,7 +77,7 @@ def _tokens(reader: Reader, home: Path, run: str, step: StepTokens, chosen: Mapp
     tokens = read_tokens(reader, run, step.step, segment=chosen["segment_id"], row=chosen["row"])
     if tokens is None:
         raise ConfigurationError(
-            f"the raw tokens of step {step.step} are not kept any more; docs/import-export.md says for how long they are"
+            f"the raw tokens of step {step.step} were deleted; choose a newer step, or raise `keep_gib` of the settings"
         )
     tokenizer = vocabulary(home, run)
     texts = {} if tokenizer is None else tokenizer.texts(set(tokens.token_id_N.tolist()))

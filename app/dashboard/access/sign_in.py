@@ -79,7 +79,7 @@ def load(home: Path) -> SignIn | None:
     if "auth" not in document:
         return None
     if mode & (stat.S_IRWXO | stat.S_IWGRP):
-        raise ConfigurationError(f"{file} holds secrets, and others can read or change it; run: chmod 600 {file}")
+        raise ConfigurationError(f"{file} holds secrets, and other users can read or change it; run: chmod 600 {file}")
     return _checked(file, document)
 
 
@@ -88,10 +88,12 @@ def _checked(file: Path, document: Mapping[str, Any]) -> SignIn:
     providers = _providers(file, auth)
     redirect_uri = str(auth.get("redirect_uri", ""))
     if not redirect_uri.endswith(_CALLBACK):
-        raise ConfigurationError(f"{file}: [auth] redirect_uri has to be the dashboard's address and {_CALLBACK}")
+        raise ConfigurationError(
+            f"{file}: [auth] redirect_uri does not end in {_CALLBACK}; append that to the dashboard's URL"
+        )
     if len(str(auth.get("cookie_secret", ""))) < _SHORTEST_SECRET:
         raise ConfigurationError(
-            f"{file}: [auth] cookie_secret needs {_SHORTEST_SECRET} characters or more, e.g. of `openssl rand -hex 32`"
+            f"{file}: [auth] cookie_secret is shorter than {_SHORTEST_SECRET} characters; use `openssl rand -hex 32`"
         )
     access = document.get("access", {})
     readers, actors = (_patterns(file, access, name) for name in ("read", "act"))
@@ -108,7 +110,7 @@ def _providers(file: Path, auth: Mapping[str, Any]) -> tuple[str | None, ...]:
     sections: dict[str | None, Mapping[str, Any]] = {None: auth} if "client_id" in auth else {}
     sections.update(named)
     if not sections:
-        raise ConfigurationError(f"{file}: [auth] names no provider; it needs {', '.join(_NEEDED)}")
+        raise ConfigurationError(f"{file}: [auth] names no provider; add {', '.join(_NEEDED)}")
     for name, section in sections.items():
         if name and "_" in name:  # Streamlit's way to look a provider up cannot do with one
             raise ConfigurationError(
@@ -116,12 +118,16 @@ def _providers(file: Path, auth: Mapping[str, Any]) -> tuple[str | None, ...]:
             )
         missing = [key for key in _NEEDED if not section.get(key)]
         if missing:
-            raise ConfigurationError(f"{file}: [auth{f'.{name}' if name else ''}] lacks {', '.join(missing)}")
+            raise ConfigurationError(
+                f"{file}: [auth{f'.{name}' if name else ''}] lacks {', '.join(missing)}; add what is missing"
+            )
     return tuple(sections)
 
 
 def _patterns(file: Path, access: Any, name: str) -> tuple[str, ...]:
     values = access.get(name, []) if isinstance(access, Mapping) else None
     if not isinstance(values, list) or not all(isinstance(value, str) and "@" in value for value in values):
-        raise ConfigurationError(f"{file}: [access] {name} has to be a list of e-mail addresses")
+        raise ConfigurationError(
+            f'{file}: [access] {name} is not a list of e-mail addresses; write e.g. ["ada@example.org"]'
+        )
     return tuple(values)

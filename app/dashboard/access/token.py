@@ -36,14 +36,14 @@ def read(home: Home) -> str:
     place = path(home)
     try:
         if place.stat().st_mode & 0o077:
-            raise ConfigurationError(f"{place}: others can read it; remove it: a new one is made")
+            raise ConfigurationError(f"{place} is readable by other users; remove it to get a new token")
         if place.lstat().st_uid not in trusted(home.path):
-            raise ConfigurationError(f"{place} belongs to another user; remove it: a new one is made")
+            raise ConfigurationError(f"{place} belongs to another user; remove it to get a new token")
         text = limits.read_text(place, limits.SETTINGS).strip()
     except FileNotFoundError:
         return _first(home)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{place}: cannot be read ({error}); remove it: a new one is made") from None
+        raise ConfigurationError(f"{place} cannot be read ({error}); remove it to get a new token") from None
     return text or renew(home)
 
 

@@ -90,7 +90,7 @@ def vocabulary(home: Path, run: str) -> Vocabulary | None:
     try:
         return _loaded(path, path.stat().st_mtime_ns)
     except OSError as error:
-        raise ConfigurationError(f"{SECTION}: no tokenizer at {path} ({error.strerror})") from error
+        raise ConfigurationError(f"{SECTION}: no tokenizer at {path} ({error.strerror}); correct the path") from error
 
 
 def _path(home: Path, run: str) -> Path | None:
@@ -110,7 +110,7 @@ def _loaded(path: Path, _: int) -> Vocabulary:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise ConfigurationError(
-            f"{path} is no tokenizer.json: {where}{': ' if where else ''}{first['msg']}"
+            f"{path} is no tokenizer.json: {where}{': ' if where else ''}{first['msg']}; name another file in `tokenizers`"
         ) from error
 
 
