@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from diagnosis_simulation import Simulation
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.judging.weight_readings import Reading, Readings
 from logprobe.monitor.live.ingest import Ingester
@@ -146,6 +149,18 @@ def test_different_weights_of_different_owners_are_no_reuse() -> None:
         (trainer(0, *OLD), trainer(0, *NEW)),  # or two ranks at the first version
     ):
         assert Readings(rows).reuse is None
+
+
+def test_a_reused_version_and_a_change_without_a_word_are_findings() -> None:
+    twice = (engine(0, *OLD), engine(1, *NEW), engine(1, *OLD))
+    silent = (engine(0, *OLD), replace(engine(None, *NEW), unannounced=True))
+    for rows, cause, words in (
+        (twice, "version_reused", "version 1"),
+        (silent, "unannounced_weights", "1 "),
+    ):
+        found = diagnosed(replace(Simulation().frame(), readings=Readings(rows)))["findings"]
+        (finding,) = [each for each in found if each["cause"] == cause]
+        assert words in finding["explanation"], finding
 
 
 def test_readings_travel_from_recorders_to_the_diagnosis(home: Path) -> None:
