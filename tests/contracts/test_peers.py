@@ -437,13 +437,17 @@ def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
             {"rollout_is_treshold": 2.0},
             "verl has no option 'rollout_is_treshold'; did you mean 'rollout_is_threshold'?",
         ),
-        ("verl", {"rollout_is": "geometric"}, "rollout_is='geometric'; it is one of None, 'token', 'sequence'"),
+        (
+            "verl",
+            {"rollout_is": "geometric"},
+            "rollout_is='geometric' is invalid; pass one of None, 'token', 'sequence'",
+        ),
         ("verl", {"rollout_is": "token", "rollout_is_threshold": "2_1"}, "the lower bound is above the upper"),
         ("verl", {"rollout_is": "token", "rollout_is_threshold": "x"}, "'x' is not a number above 0"),
         ("verl", {"rollout_rs": "seq_max_k1", "rollout_rs_threshold": 2}, "no criterion 'seq_max_k1'; did you mean"),
         ("verl", {"rollout_rs": "token_k1"}, "give one bound, or one for each of token_k1"),
-        ("verl", {"rollout_is_batch_normalize": "yes"}, "it is True or False"),
-        ("trl", {"vllm_importance_sampling_clip_max": "3"}, "it is a number or None"),
+        ("verl", {"rollout_is_batch_normalize": "yes"}, "is invalid; pass True or False"),
+        ("trl", {"vllm_importance_sampling_clip_max": "3"}, "is invalid; pass a number or None"),
         ("slime", {"use_tis": True, "tis_level": "geometric", "tis_batch_normalize": True}, "not geometric"),
         ("slime", {"use_tis": True, "use_rs": True, "rs_trust_region": "max"}, "needs rs_tr_threshold"),
         (
@@ -460,8 +464,8 @@ def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
             },
             "one ratio per token",
         ),
-        ("ms-swift", {"rollout_importance_sampling_threshold": 0}, "it is a number above 0"),
-        ("openrlhf", {"dtype": "float16"}, "it is one of 'float64', 'float32'"),
+        ("ms-swift", {"rollout_importance_sampling_threshold": 0}, "is invalid; pass a number above 0"),
+        ("openrlhf", {"dtype": "float16"}, "is invalid; pass one of 'float64', 'float32'"),
     ],
 )
 def test_what_a_peer_does_not_take_is_refused(peer: str, options: dict[str, Any], message: str) -> None:
@@ -477,9 +481,9 @@ def test_what_a_peer_does_not_take_is_refused(peer: str, options: dict[str, Any]
             [[-1.0, -2.0, -1.0], [-1.0, -2.0]],
             r"trainer_logprobs: sequences have \[3, 2\]… tokens",
         ),  # never filled with 0
-        ([[-1.0, -2.0, -1.0], None], "trainer_logprobs: a peer's view needs it, for every token"),
-        (None, "trainer_logprobs: a peer's view needs it"),
-        (np.zeros((1, 2, 3)), "must be"),
+        ([[-1.0, -2.0, -1.0], None], "trainer_logprobs: some tokens have none; a peer's view needs every token"),
+        (None, "trainer_logprobs: some tokens have none; a peer's view needs every token"),
+        (np.zeros((1, 2, 3)), "is unknown; pass"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(trainer: Any, message: str) -> None:
