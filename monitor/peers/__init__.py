@@ -158,7 +158,9 @@ def _batch(sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> di
     flat = {name: flattened(called, side) for (name, called), side in given if side is not None}
     for name in ("r", "t"):
         if name not in flat or (flat[name].lengths < 0).any():
-            raise InputError(f"{_SIDES[name]}: some tokens have none; a peer's view needs every token, so pass them all")
+            raise InputError(
+                f"{_SIDES[name]}: some tokens have none; a peer's view needs every token, so pass them all"
+            )
     lengths = flat["r"].lengths
     for name, values in flat.items():
         require_lengths(_SIDES[name], values, lengths)

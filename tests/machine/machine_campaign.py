@@ -25,7 +25,7 @@ from histories import drawn, go_through  # noqa: E402
 from hypothesis import HealthCheck, Phase, seed, settings  # noqa: E402
 from hypothesis.errors import HypothesisException  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
-from planted import PLANTED  # noqa: E402
+from machine_faults import PLANTED  # noqa: E402
 from test_machine import FAST, BucketMachine, Machine  # noqa: E402
 
 EXAMPLES = 2  # of one seed

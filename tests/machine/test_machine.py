@@ -13,7 +13,7 @@ from histories import HISTORIES, IN_A_BUCKET, drawn, go_through
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from planted import PLANTED
+from machine_faults import PLANTED
 from world import LOOK, MINUTE, TICK, World
 
 from logprobe.collectors.errors import LogprobeError

@@ -232,6 +232,6 @@ def test_a_segment_that_cannot_be_stored_takes_no_other_with_it(store: Store, wr
     writer.write("statistics", pa.Table.from_pylist([broken], schema=SCHEMAS["statistics"]))
     report = Ingester(store).run_once()
     assert (report.segments, report.quarantined, report.remaining) == (3, 1, 0)
-    assert "cannot be stored" in value(store, "SELECT message FROM quarantine WHERE reason = 'unreadable'")
+    assert "the store refuses its content" in value(store, "SELECT message FROM quarantine WHERE reason = 'unreadable'")
     assert value(store, "SELECT count(*) FROM training_sequences") == 3
     assert value(store, "SELECT count(*) FROM raw_files") == len(raw_paths(store))

@@ -539,9 +539,9 @@ def test_an_update_that_only_some_sequences_have_lowers_the_coverage_of_its_pair
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (([[-1.0], [-1.0]], [[-1.0]], None), {}, "number of sequences"),
+        (([[-1.0], [-1.0]], [[-1.0]], None), {}, "pass the same number on all sides"),
         (([[-1.0, -2.0]], [[-1.0, -2.0]], [[1]]), {}, "mask"),
-        ((None, None, None), {}, "must be given"),
+        ((None, None, None), {}, "no log-probs given"),
         (([[[-1.0]]], [[[-1.0]]], None), {}, "1-D"),
         ((np.zeros((1, 1, 1)), np.zeros((1, 1, 1)), None), {}, "shape"),
         (([[-1.0]], [[-1.0]], None), {"entropy": [[1.0, 2.0]]}, "entropy"),
@@ -561,7 +561,7 @@ def test_a_mask_that_does_not_say_is_refused() -> None:
 
 
 def test_boundaries_of_a_padded_batch_are_refused() -> None:
-    with pytest.raises(InputError, match="cu_seqlens goes with packed"):
+    with pytest.raises(InputError, match="cu_seqlens does not apply to shape"):
         metrics.compute(np.full((2, 3), -1.0), np.full((2, 3), -1.0), cu_seqlens=[0, 3, 6])
 
 
