@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,8 @@ class MachineDisk:
     def end_process(self, name: str) -> None:
         """Close what the process that works as `name` has open, its locks with it."""
         for descriptor in [each for each, owner in self._owners.items() if owner == name]:
-            self.os_close(descriptor)
+            with suppress(OSError):  # a file object that went out of scope closed it without this class
+                self.os_close(descriptor)
 
     # --- Operations
 
