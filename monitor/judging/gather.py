@@ -293,7 +293,9 @@ def weights_of_runs(source: Source, known: Mapping[str, Weights]) -> dict[str, W
     after = [records[-1].time if records else None for records in before.values()]
     table = queries.diagnosis_weights(source, runs=list(known), after=after)
     news = {run: tuple(WeightRecord(**row) for row in rows.to_pylist()) for run, rows in _by_run(table, known)}
-    return {run: Weights((*records, *news[run])) for run, records in before.items()}
+    found = {run: (*records, *news[run]) for run, records in before.items()}
+    # The same object without news: it keeps what was made of its records.
+    return {run: weights if weights.records == found[run] else Weights(found[run]) for run, weights in known.items()}
 
 
 def _settled(records: tuple[WeightRecord, ...]) -> tuple[WeightRecord, ...]:

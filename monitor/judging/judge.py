@@ -318,8 +318,8 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     confidence = Confidence.INFERRED if proven and not jumps else Confidence.POSSIBLE
     now = frame.now.k3
     share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
-    if _of_few(frame):
-        evidence = {"concerned": _concerned(frame)}
+    if (few := _concerned(frame)) < number("place_wide"):
+        evidence = {"concerned": few}
         return Finding(UNKNOWN, Confidence.INFERRED, since, share, share, part, evidence=evidence)
     return Finding("late_growth", confidence, since, share, share, part, evidence=evidence)
 

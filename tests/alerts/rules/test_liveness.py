@@ -81,6 +81,7 @@ CASES = [
         "",
     ),
     (pulse(relies=3, rollouts=False), WARNING, "the mismatch is not measured"),
+    (pulse(600, relies=3, rollouts=False, writers=[writer(600, closed=True, trains=True)]), 0, ""),  # it has ended
     (pulse(relies=2, rollouts=False), 0, ""),  # the engine's records may be on their way
     (pulse(relies=99, rollouts=False, training=119), 0, ""),  # so may those of short steps
     (pulse(relies=99, rollouts=True), 0, ""),
