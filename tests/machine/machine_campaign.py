@@ -1,7 +1,7 @@
 """The machine for as long as wanted, each seed another set of histories; or with a fault of before planted back.
 
 python tests/machine/machine_campaign.py --seconds 7200
-python tests/machine/machine_campaign.py --seed 7 --plant "segments go before their file is durable"
+python tests/machine/machine_campaign.py --seed 7 --planted "segments go before"
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hypothesis.errors import HypothesisException  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
 from machine_faults import PLANTED  # noqa: E402
 from test_machine import FAST, BucketMachine, Machine  # noqa: E402
+from world import HAPPENED  # noqa: E402
 
 EXAMPLES = 2  # of one seed
 
@@ -75,8 +76,8 @@ def find(first: int, seconds: float, *, steps: int) -> dict[str, object]:
 
 
 def main() -> int:
-    """Print each seed that finds something, and a summary as JSON; return 1 if anything was found, or a planted fault
-    was not."""
+    """Print each seed that finds something, and as JSON what happened in all; return 1 if anything was found, or a
+    planted fault was not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0, help="with --planted: of processor time, for each fault")
@@ -105,7 +106,7 @@ def main() -> int:
             print(f"--- seed {number}, {time.monotonic() - started:.0f} s\n{wrong}", flush=True)
             wrongs[wrong.splitlines()[0]] += 1
         number += 1
-    print(json.dumps({"seeds": number - arguments.seed, "found": wrongs}))
+    print(json.dumps({"seeds": number - arguments.seed, "found": wrongs, "happened": dict(HAPPENED.most_common())}))
     return int(bool(wrongs))
 
 

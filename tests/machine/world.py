@@ -55,6 +55,9 @@ correction: {{notice_steps: 1, min_coverage: 0.0, cool_down_steps: 0, max_switch
 """
 
 
+HAPPENED: Counter[str] = Counter()  # in all histories of this process
+
+
 @dataclass(frozen=True)
 class Doom:
     """A kill to come: in which turn of a process, at which share of its operations, and what is lost then."""
@@ -101,10 +104,12 @@ class World:
     def __exit__(self, *_: object) -> None:
         self.disk.kill_in = self.disk.fault = None
         for run in self.runs.values():
+            self.done["acknowledged records"] += sum(each.trained + each.sampled for each in run.sequences.values())
             run.end()
         self.lose_service()
         self.disk.end_process("node")
         self._stack.close()
+        HAPPENED.update(self.done)
 
     @contextmanager
     def on(self, where: str) -> Iterator[None]:
@@ -491,8 +496,8 @@ class World:
     def elsewhere(self, *, theirs: bool) -> None:
         """Work for a while with no folder mounted as the archive, or another home's: nothing is touched."""
         place, kept = self.home / "archive", self.home / "kept"
-        if not (place / "!home").exists():
-            return
+        if not (place / "!home").exists() or not (self.home / "archive.id").exists():
+            return  # a data directory that knows of no archive begins one in any empty folder
         self.heal()
         self.lose_service()
         self.clock.up += 120.0
