@@ -384,6 +384,7 @@ class AppTokensSequence(TypedDict):
     trainer_logprob: Any  # FLOAT
     current_logprob: Any  # FLOAT
     reference_logprob: Any  # FLOAT
+    teacher_logprob: Any  # FLOAT
     entropy: Any  # FLOAT
     advantage: Any  # FLOAT
     weight_version: Any  # VARCHAR
@@ -1080,6 +1081,7 @@ class ExportTokens(TypedDict):
     trainer_logprob: Any  # FLOAT
     current_logprob: Any  # FLOAT
     reference_logprob: Any  # FLOAT
+    teacher_logprob: Any  # FLOAT
     log_ratio: Any  # DOUBLE
     broken: Any  # VARCHAR
     entropy: Any  # FLOAT
@@ -1115,6 +1117,7 @@ class ExportTraining(TypedDict):
     rollout_versions: (
         Any  # STRUCT("start" INTEGER, "end" INTEGER, sampled_start INTEGER, sampled_end INTEGER, "version" VARCHAR)[]
     )
+    teacher_logprobs: Any  # FLOAT[]
 
 def export_training(
     source: Source, /, *, run: Any, segments: Any, training_files: Any = ...

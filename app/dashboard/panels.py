@@ -15,6 +15,7 @@ PAIR_WORDS: Final = {
     "update": "current − trainer: how far the optimizer moved within the step",
     "total": "current − rollout: what a bypassed old policy sees; backend + update",
     "reference": "reference − trainer: how far the policy is from its reference policy",
+    "teacher": "teacher − trainer: how far the student of an on-policy distillation is from its teacher",
 }
 
 
@@ -129,4 +130,5 @@ def why_missing(key: str) -> str:
         "update": "needs current_logprobs",
         "total": "needs current_logprobs and rollout log-probs",
         "reference": "needs trainer log-probs and reference_logprobs",
+        "teacher": "needs trainer log-probs and teacher_logprobs",
     }.get(pair, "not recorded")

@@ -80,7 +80,7 @@ DARK: Final = Theme(
     runs=("#56b4e9", "#e69f00", "#2fc39a", "#cc79a7", "#f0e442", "#b4c0cc"),
 )
 
-DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash", "reference": "dashdot"}
+DASHES: Final = {"backend": "solid", "update": "dot", "total": "dash", "reference": "dashdot", "teacher": "longdash"}
 
 
 def theme_for(mode: str | None) -> Theme:

@@ -131,6 +131,7 @@ class Adapter:
             trainer_logprobs=data["log_probs"],
             rollout_logprobs=data.get("rollout_log_probs"),
             reference_logprobs=data.get("ref_log_probs"),
+            teacher_logprobs=_ends(data.get("teacher_log_probs"), lengths),
             advantages=data.get("advantages"),
             rewards=[float(reward) for reward in rewards] if _numbers(rewards) else None,
             weight_version=_trained_version(args, step) if self.framework == "slime" else None,
@@ -246,6 +247,16 @@ def _trained_version(args: Any, step: int) -> str | None:
 
 def _numbers(rewards: Any) -> bool:
     return rewards is not None and all(isinstance(reward, int | float) or hasattr(reward, "item") for reward in rewards)
+
+
+def _ends(rows: Sequence[Any] | None, lengths: Sequence[int]) -> list[Any] | None:
+    """Return the last `lengths` tokens of each row, or None for missing or shorter rows.
+
+    A server's teacher log-probs may include the prompt.
+    """
+    if rows is None or len(rows) != len(lengths) or any(len(row) < n for row, n in zip(rows, lengths, strict=True)):
+        return None
+    return [row[len(row) - n :] for row, n in zip(rows, lengths, strict=True)]
 
 
 def megatron_place() -> Place:

@@ -10,6 +10,7 @@ backend   rollout    old     do engine and trainer agree about the tokens?
 update    old        current how far has the optimizer moved in this step?
 total     rollout    current what an objective without old log-probs sees
 reference old        reference how far is the policy from the reference policy?
+teacher   old        teacher how far is a student from its teacher (on-policy distillation)?
 ========  =========  ======  ===============================================
 
 Every column is a sum, a count, a minimum or a maximum over tokens in float64, so shards, micro-batches, ranks and
@@ -56,10 +57,11 @@ DEFAULT_BOUNDS: Final[dict[str, Bounds]] = {
     "update": Bounds(0.8, 1.2),
     "total": Bounds(0.8, 1.2),
     "reference": Bounds(0.5, 2.0),
+    "teacher": Bounds(0.5, 2.0),
 }
 
 # Pairs whose policy another model computed: its exact zeros on unlikely tokens are arrays that were not filled.
-ZERO_IS_PLACEHOLDER: Final = frozenset({"reference"})
+ZERO_IS_PLACEHOLDER: Final = frozenset({"reference", "teacher"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ class Recorder:
         mask: Any = None,
         current_logprobs: Any = None,
         reference_logprobs: Any = None,
+        teacher_logprobs: Any = None,
         entropy: Any = None,
         advantages: Any = None,
         rewards: Any = None,
@@ -139,6 +140,7 @@ class Recorder:
             current_logprobs: c, the trainer's current log-probs, if available.
             reference_logprobs: log-probs of the reference policy of a KL term, if there is one, for the pair
                 `reference`.
+            teacher_logprobs: log-probs of the teacher of an on-policy distillation, for the pair `teacher`.
             entropy: nats per token.
             advantages: advantage per token or per sequence.
             rewards: reward per sequence.
@@ -168,6 +170,7 @@ class Recorder:
             call.mask(mask)
             call.tokens_of("current_logprobs", current_logprobs)
             call.tokens_of("reference_logprobs", reference_logprobs)
+            call.tokens_of("teacher_logprobs", teacher_logprobs)
             call.tokens_of("entropy", entropy)
             call.tokens_or_numbers("advantages", advantages)
             call.numbers("rewards", rewards)

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 
 SCHEMA_VERSION: Final = 1
@@ -73,6 +73,7 @@ TRAINING: Final = pa.schema(
             "rollout_versions",
             pa.list_(STATED_SPAN),
         ),  # what the trainer knows of the weights that sampled; null: nothing
+        ("teacher_logprobs", _FLOATS),  # of the teacher of an on-policy distillation
     ]
 )
 
@@ -208,10 +209,11 @@ STATISTICS: Final = pa.schema(
         ("weight_version", pa.string()),
         ("token_hash", pa.uint64()),  # of the token ids under the mask, see `token_hash.py`
         ("tags", pa.map_(pa.string(), pa.string())),
-        *((pair, _PAIR) for pair in PAIRS if pair != "reference"),
+        *((pair, _PAIR) for pair in RATIO_PAIRS),
         ("part_ids", pa.list_(pa.string())),
         ("reference", _PAIR),
         ("rollout_versions", pa.list_(STATED_SPAN)),
+        ("teacher", _PAIR),
     ]
 )
 

@@ -36,7 +36,7 @@ STEPS_PER_BATCH: Final = 256  # of one transaction
 TOKENS_PER_BATCH: Final = 8_000_000  # a second or two of work, after which the service may stop
 TOKENS_PER_READ: Final = 2_000_000
 _REST_SECONDS: Final = 15.0  # of a run whose raw tokens cannot be read
-_OF_TRAINER: Final = ("trainer_logprobs", "current_logprobs", "reference_logprobs")
+_OF_TRAINER: Final = ("trainer_logprobs", "current_logprobs", "reference_logprobs", "teacher_logprobs")
 
 
 @dataclass(frozen=True, slots=True)

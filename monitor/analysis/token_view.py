@@ -57,8 +57,9 @@ SIDES: Final = {
     "update": ("trainer", "current"),
     "total": ("rollout", "current"),
     "reference": ("trainer", "reference"),
+    "teacher": ("trainer", "teacher"),
 }
-_RECORDED: Final = ("rollout", "trainer", "current", "reference")
+_RECORDED: Final = ("rollout", "trainer", "current", "reference", "teacher")
 _LISTED: Final = 200  # worst tokens that a reader may step through
 
 
@@ -81,7 +82,7 @@ class Tokens:
 
     token_id_N: NDArray[np.int64]
     mask_N: Flags
-    sides: dict[str, Side]  # rollout (r), trainer (t), current (c), reference
+    sides: dict[str, Side]  # rollout (r), trainer (t), current (c), reference, teacher
     entropy_N: Floats
     advantage_N: Floats
     version_N: NDArray[np.int32]

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel.pairs import SIDES
+from logprobe.collectors.kernel.pairs import ENGINE_PAIRS, PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMNS, DEFAULT_BOUNDS, ZERO_IS_PLACEHOLDER, sequence_statistics
 from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.collectors.recorder.token_hash import token_hash
@@ -267,9 +267,7 @@ def joined_statistics(table: pa.Table, aligned: Aligned, r_N: NDArray[np.float32
     """
     advantages_N = ragged.flat_floats(table["advantages"], aligned.lengths_S)
     has_source_S = aligned.match_S & np.asarray(table["logprobs"].is_valid())
-    result = {
-        pair: pa.nulls(table.num_rows, STATISTICS.field(pair).type) for pair in ("update", "reference")
-    }  # need no r
+    result = {pair: pa.nulls(table.num_rows, STATISTICS.field(pair).type) for pair in PAIRS if pair not in ENGINE_PAIRS}
     for pair, name in _POLICIES.items():
         policy_N = ragged.flat_floats(table[name], aligned.lengths_S)
         present_S = has_source_S & np.asarray(table[name].is_valid())

@@ -35,7 +35,7 @@ class _Batch:
 
     lengths: NDArray[np.int64]
     mask: Ragged
-    sides: Mapping[str, Ragged]  # "rollout", "trainer", "current", "reference" where given
+    sides: Mapping[str, Ragged]  # "rollout", "trainer", "current", "reference", "teacher" where given
     advantages: Ragged | None
     entropy: Ragged | None
     rewards: Floats | None
@@ -88,6 +88,7 @@ def compute(
     *,
     current_logprobs: Any = None,
     reference_logprobs: Any = None,
+    teacher_logprobs: Any = None,
     advantages: Any = None,
     entropy: Any = None,
     rewards: Any = None,
@@ -104,6 +105,7 @@ def compute(
         mask: non-zero for tokens that the policy sampled and trains on, or None for all tokens.
         current_logprobs: c, under the current policy. Without it, the pairs `update` and `total` are null.
         reference_logprobs: log-probs under the reference policy. Without them, the pair `reference` is null.
+        teacher_logprobs: log-probs under a teacher. Without them, the pair `teacher` is null.
         advantages: advantages per token, or one per sequence.
         entropy: entropy per token.
         rewards: one reward per sequence.
@@ -118,7 +120,7 @@ def compute(
         InputError: the arrays do not fit together.
     """
     batch = _flatten(
-        (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs),
+        (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs, teacher_logprobs),
         mask=mask,
         advantages=advantages,
         entropy=entropy,
@@ -135,6 +137,7 @@ def statistics(
     *,
     current_logprobs: Any = None,
     reference_logprobs: Any = None,
+    teacher_logprobs: Any = None,
     advantages: Any = None,
     cu_seqlens: Any = None,
     bounds: Mapping[str, Bounds] = DEFAULT_BOUNDS,
@@ -151,7 +154,7 @@ def statistics(
         InputError: the arrays do not fit together.
     """
     batch = _flatten(
-        (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs),
+        (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs, teacher_logprobs),
         mask=mask,
         advantages=advantages,
         cu_seqlens=cu_seqlens,
@@ -192,7 +195,7 @@ def _length_match(batch: _Batch, size: int) -> Floats:
 
 
 def _flatten(
-    sides: tuple[Any, Any, Any, Any],
+    sides: tuple[Any, ...],
     *,
     mask: Any,
     advantages: Any = None,
@@ -200,7 +203,7 @@ def _flatten(
     rewards: Any = None,
     cu_seqlens: Any = None,
 ) -> _Batch:
-    named = zip(("rollout", "trainer", "current", "reference"), sides, strict=True)
+    named = zip(("rollout", "trainer", "current", "reference", "teacher"), sides, strict=True)
     given = {name: flattened(f"{name}_logprobs", value, cu_seqlens) for name, value in named if value is not None}
     if not given:
         raise InputError("no log-probs given; pass rollout_logprobs, trainer_logprobs or current_logprobs")
@@ -222,7 +225,7 @@ def _reference_lengths(given: Mapping[str, Ragged]) -> NDArray[np.int64]:
     if len(sizes) > 1:
         raise InputError(f"log-probs have {sorted(sizes)} sequences; pass the same number on all sides")
     lengths = np.full(sizes.pop(), -1, np.int64)
-    for name in ("trainer", "current", "reference", "rollout"):
+    for name in ("trainer", "current", "reference", "teacher", "rollout"):
         if name in given:
             lengths = np.where(lengths < 0, given[name].lengths, lengths)
     return np.maximum(lengths, 0)

@@ -49,7 +49,7 @@ ORDER BY i.place, s.segment_id, s.row
 
 -- profile_training_lists: Token lists of training records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
 -- order. Inputs: incoming, files $training_files.
-SELECT i.number, t.token_ids, t.mask, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs, t.reference_logprobs
+SELECT i.number, t.token_ids, t.mask, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs, t.reference_logprobs, t.teacher_logprobs
 FROM incoming AS i
 JOIN read_parquet($training_files, union_by_name = true, hive_partitioning = false) AS t
     ON t.segment_id = i.segment_id AND t.row = i.row

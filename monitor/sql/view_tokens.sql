@@ -42,6 +42,7 @@ flat AS (
         unnest(trainer_logprobs) AS trainer_logprob,
         unnest(current_logprobs) AS current_logprob,
         unnest(reference_logprobs) AS reference_logprob,
+        unnest(teacher_logprobs) AS teacher_logprob,
         unnest(entropy) AS entropy,
         unnest(advantages) AS advantage,
         unnest(places) AS rank_of_token,
@@ -66,7 +67,7 @@ chosen AS (
 )
 SELECT
     run, step, rank, sample_id, group_id, position::INTEGER AS position, token_id, mask,
-    rollout_logprob, trainer_logprob, current_logprob, reference_logprob,
+    rollout_logprob, trainer_logprob, current_logprob, reference_logprob, teacher_logprob,
     trainer_logprob::DOUBLE - rollout_logprob::DOUBLE AS log_ratio,
     CASE
         WHEN NOT mask OR rollout_logprob IS NULL OR trainer_logprob IS NULL THEN NULL

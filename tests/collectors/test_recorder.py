@@ -63,6 +63,7 @@ def test_training(recorder: Recorder, home: Path):
         rewards=torch.tensor([1.0, 0.0]),
         weight_version=7,
         reference_logprobs=np.full((2, 4), -1.5),
+        teacher_logprobs=np.full((2, 4), -1.25),
         rollout_versions=[6, None],
         prompt_ids=["p", "p"],
         tags=[{"environment": "sort"}, None],
@@ -75,7 +76,7 @@ def test_training(recorder: Recorder, home: Path):
         "step": 1, "rank": 3, "sample_id": "a", "group_id": "p", "token_ids": [1, 2], "mask": [True, True],
         "rollout_logprobs": [-0.25] * 2, "trainer_logprobs": [-0.5] * 2, "current_logprobs": [-0.75] * 2, "entropy": [1.5] * 2,
         "advantages": [2.0] * 2, "reward": 1.0, "weight_version": "7", "tags": [("environment", "sort")],
-        "routes": None, "part_ids": None, "reference_logprobs": [-1.5] * 2,
+        "routes": None, "part_ids": None, "reference_logprobs": [-1.5] * 2, "teacher_logprobs": [-1.25] * 2,
         "rollout_versions": [{"start": 0, "end": 2, "sampled_start": 0, "sampled_end": 2, "version": "6"}],
     }  # fmt: skip
     assert second["mask"] == [True, False, True, True]

@@ -32,6 +32,7 @@ def train_data() -> dict[str, Any]:
         data[name] = [torch.tensor(row) for row in data[name]]
     data["log_probs"] = [row - 0.01 for row in data["rollout_log_probs"]]
     data["ref_log_probs"] = [row - 0.02 for row in data["rollout_log_probs"]]
+    data["teacher_log_probs"] = [row + 0.03 for row in data["rollout_log_probs"]]
     data["advantages"] = [torch.full_like(row, 0.5) for row in data["log_probs"]]
     data["local_raw_reward"] = data["raw_reward"]
     return data
@@ -93,6 +94,7 @@ class Slime(Host):
                 "trainer_logprobs": data["log_probs"][place].tolist(),
                 "rollout_logprobs": data["rollout_log_probs"][place].tolist(),
                 "reference_logprobs": data["ref_log_probs"][place].tolist(),
+                "teacher_logprobs": data["teacher_log_probs"][place].tolist(),
                 "advantages": data["advantages"][place].tolist(),
                 "reward": sample["reward"],
             }

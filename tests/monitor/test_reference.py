@@ -1,4 +1,4 @@
-"""KL to a reference policy: from the call to metrics, tokens and what other frameworks would log of it."""
+"""KL to a reference policy and to a teacher: from the call to metrics, tokens and what other frameworks would log of it."""
 
 from __future__ import annotations
 
@@ -36,20 +36,22 @@ def recorded(home: Path, **settings: Any) -> Recorder:
     return Recorder(home, "run", rank=0, **settings)
 
 
-def settled(home: Path, recorder: Recorder) -> dict[str, float | None]:
+def settled(home: Path, recorder: Recorder, pair: str = "reference") -> dict[str, float | None]:
     assert recorder.flush()
     recorder.close()
     with Store.open(Home(home)) as store:
         take_in(store)
-        rows = store.query("SELECT metric, value FROM metrics WHERE metric LIKE 'reference.%'").to_pylist()
-    return {row["metric"].removeprefix("reference."): row["value"] for row in rows}
+        rows = store.query("SELECT metric, value FROM metrics WHERE metric LIKE ?", [f"{pair}.%"]).to_pylist()
+    return {row["metric"].removeprefix(f"{pair}."): row["value"] for row in rows}
 
 
+@pytest.mark.parametrize("pair", ["reference", "teacher"])
 @pytest.mark.parametrize("fraction", [1.0, 0.0], ids=["raw tokens", "statistics made at the edge"])
-def test_from_the_call_to_the_metrics(home: Path, fraction: float) -> None:
+def test_from_the_call_to_the_metrics(home: Path, fraction: float, pair: str) -> None:
     recorder = recorded(home, raw_fraction=fraction, worst_sequences=0)
-    assert recorder.training(step=1, **CALL)
-    values = settled(home, recorder)
+    call = {f"{pair}_logprobs" if name == "reference_logprobs" else name: value for name, value in CALL.items()}
+    assert recorder.training(step=1, **call)
+    values = settled(home, recorder, pair)
     d = d_of()
     assert values["kl"] == pytest.approx(-d.mean())
     assert values["k3_kl"] == pytest.approx((np.exp(d) - d - 1).mean())
@@ -93,11 +95,26 @@ def test_without_one_it_is_null(home: Path) -> None:
 
 def test_tokens_and_other_frameworks_numbers(home: Path) -> None:
     recorder = recorded(home)
-    assert recorder.training(step=1, **CALL, current_logprobs=CURRENT)
+    assert recorder.training(step=1, **CALL, current_logprobs=CURRENT, teacher_logprobs=CURRENT)
     settled(home, recorder)
     with Store.open(Home(home)) as store:
-        tokens = store.query("SELECT reference_logprob FROM tokens ORDER BY sample_id, position").to_pydict()
-    assert tokens["reference_logprob"] == np.concatenate(REFERENCE).tolist()
+        tokens = store.query("SELECT reference_logprob, teacher_logprob FROM tokens ORDER BY sample_id, position")
+    assert tokens["reference_logprob"].to_pylist() == np.concatenate(REFERENCE).tolist()
+    assert tokens["teacher_logprob"].to_pylist() == np.concatenate(CURRENT).tolist()
+
+
+def test_a_distillation_by_hand(home: Path) -> None:
+    """d = teacher − trainer: −0.5, 0.25 and 0. What the student's advantage is made of is −`kl`."""
+    recorder = recorded(home)
+    sides = {"trainer_logprobs": [[-1.0, -1.0, -2.0]], "teacher_logprobs": [[-1.5, -0.75, -2.0]]}
+    assert recorder.training(step=1, sample_ids=["a"], token_ids=[[1, 2, 3]], **sides)
+    found = settled(home, recorder, "teacher")
+    assert found["kl"] == pytest.approx((0.5 - 0.25) / 3)
+    assert found["k3_kl"] == pytest.approx((np.exp(-0.5) + 0.5 - 1 + np.exp(0.25) - 0.25 - 1) / 3)
+    assert found["reverse_kl"] == pytest.approx(
+        (-0.5 * np.exp(-0.5) - np.exp(-0.5) + 1 + 0.25 * np.exp(0.25) - np.exp(0.25) + 1) / 3
+    )
+    assert found["identical_frac"] == pytest.approx(1 / 3)
 
 
 def k3(d: np.ndarray) -> np.ndarray:

@@ -158,12 +158,13 @@ def test_every_pair_metric_has_a_plain_formula_here() -> None:
 @pytest.mark.parametrize("key", PLAIN)
 def test_a_pair_metric_is_its_plain_formula(key: str, spread: float) -> None:
     batch, current = example(spread=spread), example(seed=2, spread=spread).trainer
-    reference = example(seed=3, spread=spread).trainer
+    reference, teacher = example(seed=3, spread=spread).trainer, example(seed=4, spread=spread).trainer
     values = metrics.compute(
         batch.rollout,
         batch.trainer,
         current_logprobs=current,
         reference_logprobs=reference,
+        teacher_logprobs=teacher,
         bounds=dict.fromkeys(("backend", "update", "total"), EPSILON),
     )
     sides = {
@@ -171,6 +172,7 @@ def test_a_pair_metric_is_its_plain_formula(key: str, spread: float) -> None:
         "update": (batch.trainer, current),
         "total": (batch.rollout, current),
         "reference": (batch.trainer, reference),
+        "teacher": (batch.trainer, teacher),
     }
     declared = next(metric for metric in PAIR_METRICS if metric.key == key)
     for pair in declared.pairs:
@@ -283,8 +285,9 @@ SIDES = {
     "update": ("trainer", "current"),
     "total": ("rollout", "current"),
     "reference": ("trainer", "reference"),
+    "teacher": ("trainer", "teacher"),
 }
-OPTIONS = ("current", "reference")
+OPTIONS = ("current", "reference", "teacher")
 BOTH_SIDES = [(pair, side) for pair, sides in SIDES.items() for side in sides]
 Change = Callable[[Batch], None]
 
@@ -297,7 +300,9 @@ def three_sides() -> Batch:
     advantages = rng.normal(size=59)
     reference = [[min(t + rng.normal(-0.02, 0.2), -1e-4) for t in sequence] for sequence in batch.trainer]
     reference[1][2] = batch.trainer[1][2]
-    batch.options |= {"current_logprobs": current, "reference_logprobs": reference}
+    teacher = [[min(t + rng.normal(0.1, 0.5), -1e-4) for t in sequence] for sequence in batch.trainer]
+    teacher[1][2] = batch.trainer[1][2]
+    batch.options |= {"current_logprobs": current, "reference_logprobs": reference, "teacher_logprobs": teacher}
     batch.options["advantages"] = [x.tolist() for x in np.split(advantages, [5, 14, 15, 29])]
     return batch
 
@@ -370,7 +375,7 @@ def test_a_fault_is_flagged_and_every_value_is_that_of_the_rest(pair: str, side:
 
 
 @pytest.mark.parametrize("fault", [name for name in FAULTS if not name.startswith("both")])
-@pytest.mark.parametrize("side", ["rollout", "trainer", "current", "reference"])
+@pytest.mark.parametrize("side", ["rollout", "trainer", "current", "reference", "teacher"])
 def test_a_fault_of_one_side_changes_no_pair_of_the_others(side: str, fault: str) -> None:
     faulty, healthy = three_sides(), three_sides()
     FAULTS[fault][0](side)(faulty)
@@ -384,7 +389,7 @@ def test_a_fault_of_one_side_changes_no_pair_of_the_others(side: str, fault: str
 
 @pytest.mark.parametrize(
     ("pair", "behaviour", "policy"),
-    [*((pair, *sides) for pair, sides in SIDES.items()), ("reference", *reversed(SIDES["reference"]))],
+    [*((pair, *sides) for pair, sides in SIDES.items()), *((p, *reversed(SIDES[p])) for p in ("reference", "teacher"))],
 )
 def test_an_exact_zero_where_the_other_side_is_far_from_sure_is_a_placeholder(
     pair: str, behaviour: str, policy: str
@@ -400,7 +405,14 @@ def test_an_exact_zero_where_the_other_side_is_far_from_sure_is_a_placeholder(
 
 
 @pytest.mark.parametrize(
-    ("pair", "side"), [("backend", "rollout"), ("total", "rollout"), ("update", "current"), ("reference", "reference")]
+    ("pair", "side"),
+    [
+        ("backend", "rollout"),
+        ("total", "rollout"),
+        ("update", "current"),
+        ("reference", "reference"),
+        ("teacher", "teacher"),
+    ],
 )
 def test_sides_that_differ_in_length_leave_the_sequence_out(pair: str, side: str) -> None:
     faulty, remaining = three_sides(), three_sides()
@@ -435,7 +447,7 @@ def assert_not_healthier(values: dict[str, float | None], healthy: dict[str, flo
             sign = 1 if metric.worse == "higher" else -1
             assert sign * value >= sign * reference - 1e-12, metric.key
             judged += 1
-    assert judged >= (5 if pair == "reference" else 12)
+    assert judged >= (5 if pair in {"reference", "teacher"} else 12)
 
 
 @pytest.mark.parametrize("shift", [120.0, -120.0])
@@ -464,12 +476,12 @@ def test_a_token_far_off_is_valid_counted_and_looks_bad(pair: str, shift: float)
     ):
         if f"{pair}.{key}" in values:
             assert values[f"{pair}.{key}"] > reference[f"{pair}.{key}"], key
-    if pair != "reference":
+    if pair not in {"reference", "teacher"}:
         assert values[f"{pair}.ess"] < reference[f"{pair}.ess"]
 
 
 @pytest.mark.parametrize("junk", [NAN, INF, -INF, -9999.0, 1.0, 0.0, -150.0])
-@pytest.mark.parametrize("side", ["rollout", "trainer", "current", "reference"])
+@pytest.mark.parametrize("side", ["rollout", "trainer", "current", "reference", "teacher"])
 def test_what_stands_under_the_mask_changes_nothing(side: str, junk: float) -> None:
     clean, dirty = three_sides(), three_sides()
     without_token(clean)
@@ -509,7 +521,7 @@ def test_an_empty_sequence_changes_no_mean() -> None:
     }
 
 
-@pytest.mark.parametrize("side", ["rollout", "trainer", "current", "reference"])
+@pytest.mark.parametrize("side", ["rollout", "trainer", "current", "reference", "teacher"])
 def test_one_side_missing_altogether(side: str) -> None:
     batch, complete = three_sides(), three_sides().compute()
     if side in OPTIONS:

@@ -102,10 +102,14 @@ def test_what_was_not_recorded_is_not_broken_and_not_measured(store: Store) -> N
 
 
 def test_sides_of_a_pair(store: Store) -> None:
-    more = {"current_logprobs": [-0.25, -1.0, -2.0, -3.0], "reference_logprobs": [-1.0, -2.0, -3.0, -4.0]}
+    more = {
+        "current_logprobs": [-0.25, -1.0, -2.0, -3.0],
+        "reference_logprobs": [-1.0, -2.0, -3.0, -4.0],
+        "teacher_logprobs": [-0.25] * 4,
+    }
     tokens = one(store, training=[trained("a", **more)])
     found = {name: pair_tokens(tokens, name).d_N[0] for name in SIDES}
-    assert found == {"backend": 0.5, "update": 0.25, "total": 0.75, "reference": -0.5}
+    assert found == {"backend": 0.5, "update": 0.25, "total": 0.75, "reference": -0.5, "teacher": 0.25}
 
 
 def test_versions_are_those_of_the_sampled_token_and_unknown_is_no_switch(store: Store) -> None:

@@ -56,7 +56,7 @@ def _training(name: str, step: int, time: datetime, r: np.ndarray, t: np.ndarray
         "time": time, "step": step, "rank": 0, "sample_id": name, "group_id": f"g{step}", "token_ids": list(range(TOKENS)),
         "mask": [True] * TOKENS, "rollout_logprobs": r.tolist(), "trainer_logprobs": t.tolist(), "current_logprobs": t.tolist(),
         "entropy": [1.0] * TOKENS, "advantages": [0.5] * TOKENS, "reward": 0.5, "weight_version": str(step),
-        "reference_logprobs": t.tolist(), "tags": [("env", "math")], "routes": [1] * TOKENS,
+        "reference_logprobs": t.tolist(), "teacher_logprobs": r.tolist(), "tags": [("env", "math")], "routes": [1] * TOKENS,
         "rollout_versions": [{"start": 0, "end": TOKENS, "sampled_start": 0, "sampled_end": TOKENS, "version": str(step)}],
     }  # fmt: skip
 

@@ -145,6 +145,7 @@ class History:
         for name_of, share in (
             ("current_logprobs", 0.5),
             ("reference_logprobs", 0.3),
+            ("teacher_logprobs", 0.2),
             ("entropy", 0.5),
             ("advantages", 0.6),
         ):
@@ -320,7 +321,9 @@ def _reduced(row: Row) -> Row:
     for pair in PAIRS:
         behaviour = row.get(sides.get(pair, "trainer_logprobs"))
         policy = row.get(
-            {"backend": "trainer_logprobs", "reference": "reference_logprobs"}.get(pair, "current_logprobs")
+            {"backend": "trainer_logprobs", "reference": "reference_logprobs", "teacher": "teacher_logprobs"}.get(
+                pair, "current_logprobs"
+            )
         )
         if behaviour is not None and policy is not None:
             a, b = (np.array([np.nan if v is None else v for v in side], np.float32) for side in (behaviour, policy))

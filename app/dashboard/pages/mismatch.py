@@ -49,6 +49,7 @@ _HOW: Final = {
     "trainer_logprobs": "log-probs recomputed by the trainer before the update",
     "current_logprobs": "the trainer's log-probs at the update",
     "reference_logprobs": "log-probs of the reference policy",
+    "teacher_logprobs": "log-probs of the teacher of an on-policy distillation",
 }
 _RANGES: Final = ("in view", "last 10 % against first 10 %")
 _PROFILES: Final = {

@@ -64,6 +64,7 @@ _SIDES: Final = (
     ("trainer", "trainer t"),
     ("current", "current c"),
     ("reference", "reference"),
+    ("teacher", "teacher"),
 )
 
 
@@ -436,7 +437,8 @@ def _there(strip: Strip) -> list[tuple[str, str]]:
     return [
         (name, words)
         for name, words in _SIDES
-        if name in strip.tokens.sides and (name != "reference" or strip.tokens.sides[name].known_N.any())
+        if name in strip.tokens.sides
+        and (name not in {"reference", "teacher"} or strip.tokens.sides[name].known_N.any())
     ]
 
 

@@ -168,4 +168,5 @@ def needed(pair: str) -> str:
         "update": "record `current_logprobs`",
         "total": "record `current_logprobs` and rollout log-probs",
         "reference": "record `reference_logprobs`",
+        "teacher": "record `teacher_logprobs`",
     }[pair]
