@@ -177,8 +177,6 @@ class Controller:
     """
 
     name = "controller"
-    reads = ("step_summaries", "diagnoses", "controllers", "step_metrics", "step_records")
-    writes = ("controllers", "controller_actions")
     together = _RUNS_PER_TURN
 
     def __init__(

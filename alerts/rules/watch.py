@@ -117,8 +117,6 @@ class Watch:
     """Stage that evaluates all runs of a store. Only one thread at a time may use it."""
 
     name = "alerts"
-    reads = ("step_summaries", "step_metrics", "segments", "diagnoses")
-    writes = ("alert_states", "incidents")
     together = _RUNS_PER_BATCH
 
     def __init__(

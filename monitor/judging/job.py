@@ -43,8 +43,6 @@ class DiagnosisStage:
     """Writer of the tables ``diagnoses``, ``diagnosis_changes`` and ``known_levels``. One per store."""
 
     name = "diagnosis"
-    reads = ("step_summaries", "acceptances", "experiments")
-    writes = ("diagnoses", "diagnosis_changes", "known_levels")
     together = 1
 
     def __init__(

@@ -8,10 +8,10 @@ from operator import itemgetter
 from typing import Any, Final
 
 TIMES: Final = ("requested_at", "started_at", "applied_at", "resumed_at")
-DURATIONS: Final = ("delay", "resume_delay", "pause")
 _BY_USE: Final = ("applied_at", "resumed_at", "started_at", "requested_at")  # by which records are put in order
 Record = Mapping[str, Any]  # of weights, its `TIMES` in microseconds
-Row = tuple[int, str, float | None, float | None, float | None]  # place of the step, version, `DURATIONS`
+Durations = tuple[float | None, float | None, float | None]  # until applied, until resumed, of the pause
+Row = tuple[int, str, float | None, float | None, float | None]  # place of the step, version, `Durations`
 
 
 def publication_rows(places: Mapping[tuple[str, int], int], records: Sequence[Record]) -> list[Row]:
@@ -30,8 +30,8 @@ def publication_rows(places: Mapping[tuple[str, int], int], records: Sequence[Re
     return sorted(rows, key=itemgetter(0, 1))
 
 
-def _of_replicas(records: Sequence[Record]) -> Iterator[tuple[float | None, float | None, float | None]]:
-    """Return `DURATIONS` of one version by replica. `records`: all its records.
+def _of_replicas(records: Sequence[Record]) -> Iterator[Durations]:
+    """Return the durations of one version by replica. `records`: all its records.
 
     Only the first record of an engine counts, since later ones are reloads. Without engine records, the trainer's
     count.

@@ -70,18 +70,10 @@ class _Failure:
 
 
 class Stage(Protocol):
-    """Work on runs, with tables that it reads and tables that only it writes."""
+    """Work on runs, one after the other."""
 
     name: str
     together: int  # runs of one turn: a small statement takes milliseconds, whatever it reads
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Tables that the stage reads to find and do its work."""
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """Tables that no other stage writes."""
 
     def rows(self) -> Sequence[Row]:
         """Return the runs that may be due."""

@@ -26,7 +26,6 @@ from logprobe.collectors.clock import TIME, Time
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.queries import Source
 from logprobe.monitor.store import raw_places, schema, views
 from logprobe.monitor.store.budgets import GIB, MIB, store_memory
 from logprobe.monitor.store.courtesy import Courtesy
@@ -204,19 +203,6 @@ class Store:
                 return cursor.execute(self._statement(cursor, name), given or None).to_arrow_table()
 
         return self._read(work)
-
-    def read_together(self, work: Callable[[Source], T], incoming: pa.Table | None = None) -> T:
-        """Run `work` with its own source of stored statements, all on one snapshot. Raises as `query` does.
-
-        The statements must read no raw tokens. `incoming` is registered once for all of them, to save time. `work` may
-        be called again and must not write.
-        """
-
-        def together(cursor: duckdb.DuckDBPyConnection) -> T:
-            with _registered(cursor, incoming):
-                return work(_Together(lambda name: self._statement(cursor, name), cursor))
-
-        return self._read(together)
 
     def places_of(self, kind: str, paths: Iterable[str]) -> list[str]:
         """Return the paths of archive files with records of a kind, as parameters for statements.
@@ -516,17 +502,6 @@ class Rewritten:
         """Return and remove the added runs, while no thread writes."""
         runs, self._runs = self._runs, set()
         return runs
-
-
-class _Together:
-    """Source of stored statements within a `read_together`."""
-
-    def __init__(self, statement_of: Callable[[str], duckdb.Statement], cursor: duckdb.DuckDBPyConnection) -> None:
-        self._statement_of, self._cursor = statement_of, cursor
-
-    def read(self, name: str, /, **params: Any) -> pa.Table:
-        """Return the rows of a stored statement."""
-        return self._cursor.execute(self._statement_of(name), params or None).to_arrow_table()
 
 
 class _MovedError(QueryError):

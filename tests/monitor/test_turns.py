@@ -41,7 +41,6 @@ class Simulated:
     load: float = 1.0
     broken: str | None = None
     name = "simulated"
-    reads = writes = ()
     together: int = 1
     spent: float = 0.0
 
