@@ -19,6 +19,7 @@ from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, differe
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.records import Gap
 from logprobe.monitor.judging.thresholds import number
+from logprobe.monitor.judging.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def rise_of(table: Strata, step: int) -> Mean:
     return Mean(ratio - 1, error, min(before.n, after.n))
 
 
-def concerned(before: Gap, after: Gap) -> float:
+def affected(before: Gap, after: Gap) -> float:
     """Return the share of tokens that a rise of the mismatch affects, from sums alone, or 1 if unknown.
 
     Of log-ratios d ~ N(0, s²), a share w becomes N(0, s² + S²). Mean d² rises F times and mean |d| G times: G = 1 − w +
@@ -173,6 +174,41 @@ def concerned(before: Gap, after: Gap) -> float:
     square, size = after.square / before.square, after.size / before.size
     rise, rest = max(size - 1, 0.0) ** 2, square + 1 - 2 * size
     return rise / rest if rise < rest else 1.0
+
+
+def affected_sequences(rows: Strata) -> float:
+    """Return the share of sequences with most of the mismatch, from sums alone, or 1 if they are alike.
+
+    If only a share w of the sequences has it, their means of |d| vary by (1 − w)/w of the squared mean. Independent
+    tokens vary by mean d² / (mean |d|)² − 1, and mean d² is about 2·K3.
+    """
+    size, cells = rows.abs_d.value, float(rows.c_nn.sum())
+    if not (rows.sequences.sum() >= number("fewest_sequences") and size > 0):
+        return 1.0
+    spread = float(rows.c_aa.sum() - 2 * size * rows.c_an.sum()) + size**2 * cells
+    by_chance = (2 * rows.k3 / size**2 - 1) * rows.n / cells
+    return 1 / (1 + max(spread / (size**2 * cells) - by_chance, 0.0))
+
+
+def affected_tokens(before: Tokens, after: Tokens) -> float | None:
+    """Return the share of tokens that a rise of the mismatch affects, by their log-ratios, or None if unknown.
+
+    Tokens without a rise keep their small log-ratios. The rise is added to all earlier tokens as noise of their logits,
+    which moves a log-prob by 1 − p of it. The lost part of the small log-ratios is compared with that of this model.
+    """
+    if min(len(before), len(after)) < number("fewest"):
+        return None
+    free = -np.expm1(np.minimum(before.t, 0.0))
+    more = float(np.mean(after.d**2) - np.mean(before.d**2)) / max(float(np.mean(free**2)), 1e-300)
+    if more <= 0:
+        return None
+    noise = np.random.default_rng(3).standard_normal(len(free))
+    small = float(np.quantile(np.abs(before.d), number("small_part")))
+    kept, expected = (
+        float(np.mean(np.abs(d) < small)) / number("small_part")
+        for d in (after.d, before.d + math.sqrt(more) * free * noise)
+    )
+    return (1 - kept) / (1 - expected) if expected < 1 - number("small_lost") else None
 
 
 def odd_steps(table: Strata, far: float) -> Steps | None:

@@ -14,7 +14,9 @@ from logprobe.monitor.judging.counted import counted, unmeasured
 from logprobe.monitor.judging.course import (
     Shape,
     abrupt,
-    concerned,
+    affected,
+    affected_sequences,
+    affected_tokens,
     labels_lie,
     logs,
     odd_steps,
@@ -154,7 +156,7 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
         return kept
     sure = Confidence.INFERRED if frame.versions_known else Confidence.POSSIBLE
     at = short_rise(rows) if len(rows.steps) < number("shape_steps") else None
-    if at is not None and (scaled or not _of_few(frame, at)):
+    if at is not None and (scaled or _few(frame, at) is None):
         return Finding(_by_records(frame), sure, at)
     return None if scaled else _by_power(frame, rows, sure)
 
@@ -193,23 +195,31 @@ def _by_power(frame: Frame, rows: Strata, sure: Confidence) -> Finding | None:
     shape = shape_of(rows)
     if shape is None or shape.step is None or shape.kind != "power" or frame.older:
         return None
-    if frame.growth.verdict not in GROWS or abrupt(*logs(rows), shape.step) or _of_few(frame):
+    if frame.growth.verdict not in GROWS or abrupt(*logs(rows), shape.step) or _few(frame) is not None:
         return None
     confidence = sure if shape.drift < -number("told") else Confidence.POSSIBLE
     evidence: dict[str, object] = {"drift": shape.drift, "ratio": shape.ratio}
     return Finding("missed_weight_sync", confidence, shape.step, evidence=evidence)
 
 
-def _concerned(frame: Frame, at: int | None = None) -> float:
-    """Return the share of tokens that a rise since `at` affects, or since the run's beginning for None."""
+def _few(frame: Frame, at: int | None = None) -> float | None:
+    """Return the share of tokens that a rise since `at`, or since the beginning, affects, or None for most tokens.
+
+    Log-ratios tell the share, whatever their tails. Without them, sums tell it roughly, for noise with equal tails.
+    """
     whole = frame.series if frame.history is None else frame.history
     first, now = windows(frame.measured) if at is None else (whole.step[whole.step < at], whole.step[whole.step >= at])
-    return concerned(gap_of(whole.within(first)), gap_of(whole.within(now)))
-
-
-def _of_few(frame: Frame, at: int | None = None) -> bool:
-    """Return whether a rise affects only a part of the tokens, in whichever column."""
-    return _concerned(frame, at) < number("place_wide")
+    alike = frame.strata.alike
+    shares = [(affected_sequences(alike.within(now)), number("affected"))]
+    by_tokens = None
+    if frame.tokens is not None:
+        tokens = frame.tokens.alike
+        by_tokens = affected_tokens(tokens.where(np.isin(tokens.step, first)), tokens.where(np.isin(tokens.step, now)))
+    if by_tokens is not None:
+        shares.append((by_tokens, number("affected")))
+    else:
+        shares.append((affected(gap_of(whole.within(first)), gap_of(whole.within(now))), number("place_wide")))
+    return next((share for share, least in shares if share < least), None)
 
 
 def _of(rows: Strata, versions: set[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -318,7 +328,7 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     confidence = Confidence.INFERRED if proven and not jumps else Confidence.POSSIBLE
     now = frame.now.k3
     share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
-    if (few := _concerned(frame)) < number("place_wide"):
+    if (few := _few(frame)) is not None:
         evidence = {"concerned": few}
         return Finding(UNKNOWN, Confidence.INFERRED, since, share, share, part, evidence=evidence)
     return Finding("late_growth", confidence, since, share, share, part, evidence=evidence)

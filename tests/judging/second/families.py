@@ -625,7 +625,7 @@ def g_growth_unproven(rng: np.random.Generator, variant: int) -> Case:
     return {"about": f"Policies drift apart since {onset}; nothing says whether weights arrive.", "run": run, "expect": expect}
 
 
-@family(10)
+@family(12)
 def f_growth_twins(rng: np.random.Generator, variant: int) -> Case:
     """Growth that a correction would hide."""
     run, onset = growing(rng)
@@ -660,6 +660,14 @@ def f_growth_twins(rng: np.random.Generator, variant: int) -> Case:
         run["growth"] |= {"at": {"tag": ["sql"]}, "size": 0.04}
         run["recorded"] = {"loads": {}}
         about, more = "Growth in one environment alone.", {"where": "growth"}
+    elif variant == 10:
+        run["growth"] |= {"at": {"rank": [0, 1, 2, 3]}, "size": 0.05}
+        run |= {"tail": 0.8, "recorded": {"loads": {}, "columns": ["cached"], "tokens": 0}}
+        about = "Growth in half of the ranks, which were not recorded, and no tokens."
+    elif variant == 11:
+        run["growth"] |= {"at": {"from_start": list(range(6))}, "size": 0.05}
+        run |= {"tail": 0.8, "recorded": {"fingerprints": {"replicas": ["e0"]}, "columns": ["rank", "replica"]}}
+        about = "Growth in the first half of answers, and no place was recorded but for the tokens themselves."
     else:
         run["growth"] |= {"at": {"rank": [5]} if variant == 8 else {"tag": ["sql"]}, "size": 0.05}
         run["recorded"] = {"loads": {}, "columns": ["cached"], "tokens": int(variant == 8)}
