@@ -6,7 +6,8 @@ whole frame.
 
 Raw tokens are read when the judgement by sums changes. Otherwise they are read once the run is a tenth longer, because
 the sample covers the whole run and one more step changes little. While no finding is open, the limit is the number of
-steps in today's window. A read of tokens also reads the whole frame again.
+steps in today's window. A read of tokens also reads the configurations again, and of a run whose strata are of some
+steps only, the whole frame.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from logprobe.monitor.judging.frame import Frame, Strata
 from logprobe.monitor.judging.gather import (
     begun,
     gather_sums,
+    has_all_strata,
     readings_of,
     series_of_runs,
     strata_of_runs,
     weights_of_runs,
     with_series,
+    with_setup,
     with_tokens,
 )
 from logprobe.monitor.judging.growth import Change, Tracker
@@ -119,7 +122,8 @@ class Frames:
             if _essence(plain) == known.essence and len(frame.series) - known.whole < _holds(known.whole, plain):
                 self._keep(run, replace(known, frame=frame, revision=look.revision, records=news.records))
                 return frame, _carried(known.diagnosis, explained(plain, frame))
-        frame = gather_sums(source, run)
+        with_all = frame is not None and has_all_strata(frame)
+        frame = with_setup(source, frame) if frame is not None and with_all else gather_sums(source, run)
         essence, steps = _essence(judge(frame, look.accepted)), len(frame.series)
         full = with_tokens(source, frame)
         diagnosis = named(source, explained(judge(full, look.accepted), full), full)

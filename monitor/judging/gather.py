@@ -91,27 +91,42 @@ def with_tokens(source: Source, frame: Frame) -> Frame:
 def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
     """Read the frame of a run without raw tokens. Arguments and errors are those of `gather`."""
     series = series_of(source, run, *steps)
-    configs = queries.diagnosis_configs(source, run=run).to_pylist()
     history = series  # a run's normal is that of its beginning, wherever the window begins
     if steps[0] is not None and len(series):
         history = series_of(source, run, None, int(series.step[-1]))
-    setup, setups = from_documents(configs), _setups(source, run, configs)
-    growth = begun(setup, setups).follow(history.step.tolist(), history.k3.tolist(), setups[1:])
-    settings = settings_of(configs)
     frame = Frame(
         run=run,
         series=series,
         strata=_strata(source, run, history),
-        setup=setup,
-        setups=setups,
         weights=weights_of_runs(source, {run: Weights()})[run],
         readings=readings_of(source, run),
+        history=None if history is series else history,
+    )
+    return with_setup(source, with_series(source, frame, series))
+
+
+def with_setup(source: Source, frame: Frame) -> Frame:
+    """Return the frame with the setup of both sides, and with what depends on it: growth and levels of other runs.
+
+    Raises as `gather` does.
+    """
+    run, history = frame.run, frame.series if frame.history is None else frame.history
+    configs = queries.diagnosis_configs(source, run=run).to_pylist()
+    setup, setups, settings = from_documents(configs), _setups(source, run, configs), settings_of(configs)
+    growth = begun(setup, setups).follow(history.step.tolist(), history.k3.tolist(), setups[1:])
+    return replace(
+        frame,
+        setup=setup,
+        setups=setups,
         growth=growth.verdict(),
         settings=settings,
         remembered=remembered(source, run, settings),
-        history=None if history is series else history,
     )
-    return with_series(source, frame, series)
+
+
+def has_all_strata(frame: Frame) -> bool:
+    """Return whether the strata of a frame of all steps are of each step, as those of a frame read now would be."""
+    return len(frame.measured) <= _STRATA_STEPS
 
 
 def with_series(source: Source, frame: Frame, series: Series) -> Frame:

@@ -16,6 +16,7 @@ from synthetic_run import SyntheticRun
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging import frames as frames_module
+from logprobe.monitor.judging import gather as gather_module
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.frame import Column
 from logprobe.monitor.judging.frames import AGAIN, Frames, Look
@@ -63,6 +64,22 @@ def test_steps_one_by_one_as_all_at_once(home: Path, monkeypatch: pytest.MonkeyP
             assert sorted(asked) == ["diagnosis_news", "diagnosis_slices", "diagnosis_steps", "diagnosis_weights"]
         ingest_recorded(home, RUN, from_step=step, before_step=step + 1)
     assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, AGAIN]
+
+
+@pytest.mark.parametrize(("most", "again"), [(61, False), (60, True)])
+def test_a_look_at_the_tokens_reads_sums_again_where_some_steps_have_no_strata(
+    home: Path, monkeypatch: pytest.MonkeyPatch, most: int, again: bool
+) -> None:
+    monkeypatch.setattr(gather_module, "_STRATA_STEPS", most)
+    monkeypatch.setattr(frames_module, "_holds", lambda *_: 1)
+    ingest_recorded(home, RUN, before_step=60)
+    frames = Frames()
+    look(frames, home)
+    ingest_recorded(home, RUN, from_step=60, before_step=61)
+    document, expected, asked = look(frames, home)
+    assert "diagnosis_tokens" in asked
+    assert (asked.count("diagnosis_slices") == 2) is again
+    assert same(document, expected, rel=1e-7)
 
 
 @pytest.mark.parametrize(
