@@ -24,6 +24,7 @@ _SUMMARY: Final = {
     "dtype": "model_config.dtype",
     "head_dtype": "model_config.head_dtype",
     "logprobs_mode": "model_config.logprobs_mode",
+    "return_sampling_mask": "model_config.return_sampling_mask",
     "quantization": "model_config.quantization",
     "max_model_len": "model_config.max_model_len",
     "enforce_eager": "model_config.enforce_eager",

@@ -142,6 +142,8 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
         return Finding("structured_output_mask", Confidence.KNOWN, since, evidence=evidence)
     if low and setup.truncations:
         evidence["truncations"] = listed(setup.truncations)
+        if True in setup.engine("return_sampling_mask"):
+            evidence["masks"] = "return_sampling_mask"
         return Finding("truncated_support", Confidence.KNOWN, since, evidence=evidence)
     sizes = vocabularies(frame)
     if side and sizes is not None and sizes[0] != sizes[1]:

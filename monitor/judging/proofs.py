@@ -198,6 +198,7 @@ _FACTS: Final[Mapping[str, Callable[[Frame], bool]]] = MappingProxyType(
         "processed_logprobs": _processed,
         "temperatures_equal": _temperatures_equal,
         "nothing_truncated": lambda frame: _recorded_sampling(frame) and not frame.setup.truncations,
+        "truncation_replayed": lambda frame: frame.setup.masks_replayed,
         "nothing_masked": lambda frame: _recorded_sampling(frame) and not frame.setup.structured,
         "vocabularies_equal": _vocabularies_equal,
         "engine_weights_change": _engine_weights_change,

@@ -77,6 +77,13 @@ class Setup:
         return cuts
 
     @property
+    def masks_replayed(self) -> bool:
+        """True if all engines return their sampling masks and the trainer states that it renormalises over them."""
+        trainer = self.trainer or {}
+        stated = any(trainer.get(f"{part}sampling_mask") is True for part in ("", "trainer.", "actor.", "logprobs."))
+        return stated and self.engine("return_sampling_mask") == (True,)
+
+    @property
     def penalties(self) -> Mapping[str, float]:
         """Penalties in use, which change the sampling distribution like a temperature."""
         used = {name: [v for v in self.sampling(name) if v != none] for name, none in _PENALTIES.items()}

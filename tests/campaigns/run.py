@@ -278,8 +278,8 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         (("tests/soak/run.py",),),
     ),
     "trace": Campaign(
-        "does vLLM's own replay of tokens report what was sampled, bit by bit?",
-        (("tests/proof/trace_replay.py", ".artifacts/triton"),),
+        "vLLM's second runner: does its replay of tokens report what was sampled, bit by bit? are its sampling masks known?",
+        (("tests/proof/trace_replay.py", ".artifacts/triton"), ("tests/proof/sampling_masks.py", ".artifacts/triton")),
         path=_PROOF,
         before=_triton,
     ),

@@ -51,7 +51,12 @@ def test_summary_has_what_decides_about_logprobs() -> None:
     assert summary["logprobs_mode"] == "processed_logprobs"
     assert summary["tensor_parallel_size"] == 2
     assert summary["architectures"] == ["Qwen3ForCausalLM"]
-    assert summary["kv_cache_dtype"] is None  # this vLLM has no such setting: unknown
+    assert summary["kv_cache_dtype"] is summary["return_sampling_mask"] is None  # no such setting here: unknown
+
+
+def test_summary_says_whether_sampling_masks_are_returned() -> None:
+    config = SimpleNamespace(model_config=SimpleNamespace(return_sampling_mask=True))
+    assert engine_document(config, injected=False)["summary"]["return_sampling_mask"] is True
 
 
 def test_an_attention_backend_that_was_asked_for_is_named_as_the_worker_names_it() -> None:

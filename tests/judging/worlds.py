@@ -208,10 +208,13 @@ class Drawn(Reduced):
         """The trainer's log-probs are no lower than this."""
         self.t[keep] = np.maximum(self.t[keep], least)
 
-    def _nucleus(self, keep: np.ndarray, min_p: float) -> None:
+    def _nucleus(self, keep: np.ndarray, min_p: float, *, replayed: bool = False) -> None:
+        """The engine truncates; a trainer by whom it is `replayed` takes its softmax over what the engine kept."""
         p = self.engine_logp
-        cut = np.where(p < p.max(-1, keepdims=True) + np.log(min_p), -1e9, p)
-        self.engine_logp[keep] = log_softmax(cut[keep])
+        out = p < p.max(-1, keepdims=True) + np.log(min_p)
+        self.engine_logp[keep] = log_softmax(np.where(out, -1e9, p)[keep])
+        if replayed:
+            self.trainer_logp[keep] = log_softmax(np.where(out, -1e9, self.trainer_logp)[keep])
         self.sampled = self.engine_logp
         self._resample(keep)
 

@@ -71,7 +71,7 @@ def _process(what: str, mode: str, folder: Path, triton: str, environment: dict[
     return json.loads(answers[-1])
 
 
-def _interpreted(triton: str) -> None:
+def interpreted(triton: str) -> None:
     """Makes vLLM take Triton's interpreter for a CPU backend, and PyTorch for the kernel that it cannot run."""
     from types import SimpleNamespace
 
@@ -124,6 +124,6 @@ if __name__ == "__main__":
     if len(sys.argv) == 2:
         sys.exit(main(sys.argv[1]))
     if os.environ["VLLM_USE_V2_MODEL_RUNNER"] == "1":
-        _interpreted(sys.argv[1])
+        interpreted(sys.argv[1])
     answer = {"sampled": sampled, "scored": scored}[sys.argv[2]](sys.argv[3], Path(sys.argv[4]))
     print("RESULT", json.dumps(answer))
