@@ -1,5 +1,4 @@
-"""Distribution of tokens over the log-ratio d = policy − behaviour by step, from stored profiles on a screen-sized
-grid.
+"""Distribution of tokens over the log-ratio d = policy − behaviour by step, from stored profiles.
 
 A column covers one or more steps. A row covers several logarithmic bins of |d| on one side of 0, and the middle row
 surrounds 0. Columns with few tokens use wide rows to reduce noise.
@@ -57,7 +56,6 @@ class Density:
         columns: steps of the columns.
         merged: number of profile bins per row.
         floor: largest |d| of the middle row.
-        ceiling: |d| at the outer end of the outermost rows.
         tokens_CB: valid tokens, with odd B.
         broken_C: broken tokens under the mask.
         steps_C: finished steps.
@@ -70,7 +68,6 @@ class Density:
     columns: Columns
     merged: int
     floor: float
-    ceiling: float
     tokens_CB: Counts
     broken_C: Counts
     steps_C: Counts
@@ -89,16 +86,9 @@ class Density:
         outwards = self.floor * np.exp(self.merged * LOG_GAMMA * np.arange(self.side + 1))
         return np.concatenate([-outwards[::-1], outwards])
 
-    def place(self, d: float) -> float:
-        """Return the position of a log-ratio in rows from the lower end of the grid. The scale is linear within the
-        floor and logarithmic beyond.
-        """
-        beyond = math.log10(max(abs(d) / self.floor, 1.0)) * _rows_per_decade(self.merged)
-        return self.side + 0.5 + math.copysign(min(abs(d) / self.floor, 1.0) / 2 + beyond, d)
-
     def quantiles(self, q: Sequence[float]) -> Floats:
-        """Return the quantiles of d per column in row units of `place` [C, Q], NaN without a valid token. Tokens are
-        assumed uniform within a row.
+        """Return the quantiles of d per column [C, Q], NaN without a valid token. Tokens are assumed uniform within a
+        row.
         """
         tokens_C1 = self.tokens_CB.sum(axis=1, keepdims=True)
         reached_CB = np.cumsum(self.tokens_CB, axis=1)
@@ -108,7 +98,9 @@ class Density:
         inside = np.take_along_axis(self.tokens_CB, row_CQ, axis=1)
         before = np.take_along_axis(reached_CB, row_CQ, axis=1) - inside
         share = np.divide(ranks_CQ - before, inside, out=np.full(ranks_CQ.shape, 0.5), where=inside > 0)
-        return np.where(tokens_C1 > 0, row_CQ + np.clip(share, 0, 1), np.nan)
+        ends = self.edges()
+        low_CQ, high_CQ = ends[row_CQ], ends[row_CQ + 1]
+        return np.where(tokens_C1 > 0, low_CQ + np.clip(share, 0, 1) * (high_CQ - low_CQ), np.nan)
 
 
 def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, *, most: int = COLUMNS) -> Columns:
@@ -154,7 +146,6 @@ def read(source: Source, run: str, pair: str, columns: Columns, *, merged: int |
         columns=columns,
         merged=bins_per_row,
         floor=SMALLEST * math.exp(low * bins_per_row * LOG_GAMMA),
-        ceiling=SMALLEST * math.exp(high * bins_per_row * LOG_GAMMA),
         tokens_CB=_grid(column, _row(number, low, high), tokens, (columns.size, 2 * (high - low) + 1)),
         broken_C=_spread(broken, "tokens", columns.size),
         **{

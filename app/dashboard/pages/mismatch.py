@@ -1,10 +1,11 @@
-"""Mismatch page: metrics by pair, distribution of log-ratios, profiles within sequences, slices of sequences, and
+"""Mismatch page: metrics by pair, quantiles of log-ratios, profiles within sequences, slices of sequences, and
 sampling weights.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,8 +17,7 @@ import streamlit as st
 
 from logprobe.app.dashboard import data, ui
 from logprobe.app.dashboard.data import column, measured
-from logprobe.app.dashboard.figures import bars_chart
-from logprobe.app.dashboard.heat import heat_chart
+from logprobe.app.dashboard.figures import Chart, Curve, Row, rows_chart
 from logprobe.app.dashboard.pages import weights
 from logprobe.app.dashboard.panels import PAIR_WORDS, panel_of
 from logprobe.app.dashboard.reading import mismatch as reading
@@ -26,8 +26,9 @@ from logprobe.app.dashboard.steps import change, pairs_of, unit_beside_label
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import spread
 from logprobe.app.runs import Run
-from logprobe.app.text.numbers import number
+from logprobe.app.text.numbers import counted, number
 from logprobe.collectors.kernel.pairs import SIDES
+from logprobe.monitor.analysis.log_ratio_density import Density
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG, rank
 from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
@@ -51,18 +52,11 @@ _HOW: Final = {
     "reference_logprobs": "log-probs of the reference policy",
     "teacher_logprobs": "log-probs of the teacher of an on-policy distillation",
 }
-_RANGES: Final = ("in view", "last 10 % against first 10 %")
 _PROFILES: Final = {
     "position": ("Position in the sequence", "decile of its tokens under the mask"),
     "turn": ("Position in its turn", "tokens since the turn began"),
     "probability": ("Probability", "of the token under the behaviour policy"),
 }
-_MEASURES: Final = (
-    ("logprob_abs_diff_mean", "mean |d|"),
-    ("log_ratio_mean", "mean d"),
-    ("k3_kl", "K3"),
-    ("share", "share of tokens"),
-)
 _NO_PROFILE: Final = "no profile of these steps: their raw tokens were not kept, or they were not profiled yet"
 _COLUMNS: Final = (
     "k3_kl",
@@ -117,7 +111,7 @@ def draw(run: Run) -> None:
         _metric(at, CATALOG[keys.index(name)])
     for title, part in (
         ("table of metrics", _table),
-        ("density", _density),
+        ("quantiles", _quantiles),
         ("profiles", _profiles),
         ("slices", _slices),
     ):
@@ -257,23 +251,71 @@ def broken_of(frame: pl.DataFrame, seen: Seen) -> list[str]:
     return said
 
 
-# --- Density ---
+# --- Quantiles ---
 
 
-def _density(at: At) -> None:
+def _quantiles(at: At) -> None:
     of, density, old = reading.density(at.run, at.frame, at.pair, at.seen)
-    version = (of, at.absent)
-    chart, shade = ui.made(
-        ("heat", at.run.name, at.pair, ui.theme().mode, at.seen.key),
-        version,
-        lambda: heat_chart(at.run.name, density, at.pair, theme=ui.theme(), why_absent=at.absent),
+    chart = ui.made(
+        ("quantiles", at.run.name, at.pair, ui.theme().mode, at.seen.key),
+        (of, at.absent),
+        lambda: quantiles_chart(at.run.name, density, at.pair, theme=ui.theme(), why_absent=at.absent),
     )
-    note = f"d = log π ({PAIR_WORDS[at.pair].partition(':')[0]})"
-    ui.title(
-        "Log-ratio density", note + (f"; darkest: {number(100 * shade)} % of a step's tokens per bin" if shade else "")
-    )
+    ui.title("Log-ratio quantiles", f"d = log π ({PAIR_WORDS[at.pair].partition(':')[0]}) over the tokens of each step")
     _older(old)
-    ui.plot("density", chart)
+    ui.plot("quantiles", chart)
+
+
+def quantiles_chart(run: str, density: Density, pair: str, *, theme: Theme, why_absent: str) -> Chart:
+    """Return a chart of the median of d with a band from the 10 % to the 90 % quantile, between those of 1 % and 99 %.
+
+    `why_absent`: missing input of a pair without log-probs, or "".
+    """
+    columns, color = density.columns, theme.color(pair)
+    first = columns.first + np.arange(columns.size) * columns.width
+    middles = (first + np.minimum(first + columns.width - 1, columns.last)) / 2
+    p1, p10, p50, p90, p99 = density.quantiles([0.01, 0.1, 0.5, 0.9, 0.99]).T
+    curves = [
+        Curve("p99", middles, p99, color, "dash"),
+        Curve("p50, band p10 to p90", middles, p50, color, band=(p10, p90)),
+        Curve("p1", middles, p1, color, "dash"),
+    ]
+    known = np.flatnonzero(np.isfinite(p50))
+    newest = f"{number(p1[known[-1]])} to {number(p99[known[-1]])}" if len(known) else "not measured"
+    return rows_chart(
+        f"{run} {pair} {columns.first} {columns.last}",
+        [Row("d", curves, unit="nats", height=220)],
+        theme,
+        alt=f"Quantiles of the log-ratio of the pair {pair}. 98 % of the newest tokens: {newest}.",
+        note=" · ".join(left_out(density, why_absent)),
+    )
+
+
+def left_out(density: Density, why_absent: str) -> Iterator[str]:
+    """Yield the tokens and steps that the quantiles do not cover, with the reasons."""
+    expected, seen = int(density.expected_C.sum()), int(density.seen_C.sum())
+    drawn, broken = int(density.tokens_CB.sum()), int(density.broken_C.sum())
+    missing = expected - drawn - broken
+    reasons = Counter[str]()
+    for at in np.flatnonzero((density.steps_C > 0) & (density.tokens_CB.sum(axis=1) == 0)):
+        reasons[_why(density, at, why_absent)] += int(density.steps_C[at])
+    yield from (f"{counted(steps, 'step')} left out: {reason}" for reason, steps in reasons.items())
+    if broken:
+        yield f"{broken:,} broken tokens left out"
+    if missing > 0 and drawn:
+        yield f"{missing:,} of {expected:,} tokens have no log-ratio"
+    if drawn and seen < expected:
+        yield "raw tokens of some were removed or have not arrived yet"
+
+
+def _why(density: Density, at: int, why_absent: str) -> str:
+    if density.profiled_C[at] < density.steps_C[at]:
+        return "not profiled yet: this follows within seconds"
+    if not density.kept_C[at]:
+        return "raw tokens were not kept: record them, or raise the retention budget"
+    if density.broken_C[at]:
+        return "every token with both log-probs is broken"
+    return why_absent or "no token has both log-probs of this pair"
 
 
 def _older(old: int | None) -> None:
@@ -285,38 +327,48 @@ def _older(old: int | None) -> None:
 
 
 def _profiles(at: At) -> None:
-    ui.title("Profiles", "where in a sequence and at which probability the mismatch is")
-    against = ui.choice("ranges of steps", _RANGES, "ranges") != _RANGES[0]
-    ranges = list(reading.ends(at.seen, at.frame["step"].to_numpy())) if against else [at.seen]
-    sides = [reading.side(at.run, at.pair, seen) for seen in ranges]
-    ui.write(" against ".join(side.seen.words for side, _ in sides))
-    _older(max((old for _, old in sides if old is not None), default=None))
-    for place, dimension in zip(st.columns(len(_PROFILES)), _PROFILES, strict=True):
+    seen, profiles, old = reading.profiles_of(at.run, at.pair, at.seen)
+    ui.title("Profiles", f"where in a sequence and at which probability the mismatch is; {seen.words}")
+    _older(old)
+    for place, (dimension, (title, words)) in zip(st.columns(len(_PROFILES)), _PROFILES.items(), strict=True):
         with place:
-            _profile(at, dimension, [side for side, _ in sides], ui.theme())
+            ui.title(title, words)
+            rows = profile_rows(profiles[dimension])
+            if not rows:
+                ui.write(at.absent or _NO_PROFILE)
+                continue
+            largest = max((row["mean |d|"] for row in rows), default=0.0)
+            st.dataframe(
+                pl.DataFrame(rows),
+                hide_index=True,
+                placeholder="–",
+                alt=title,
+                key=f"profile {dimension}",
+                column_config={
+                    "mean |d|": st.column_config.ProgressColumn(
+                        "mean |d|", format="%.2g", min_value=0, max_value=largest
+                    ),
+                    "mean d": st.column_config.NumberColumn("mean d", format="%.2g"),
+                    "K3": st.column_config.NumberColumn("K3", format="%.2g"),
+                    "tokens": st.column_config.NumberColumn("tokens", format="percent", help="share of the tokens"),
+                },
+            )
 
 
-def _profile(at: At, dimension: str, sides: Sequence[reading.Side], theme: Theme) -> None:
-    title, words = _PROFILES[dimension]
-    tables = [profile_rows(side.buckets[dimension]) for side in sides]
-    labels = sorted({label for table in tables for label in table}, key=rank)
-    ui.title(title, words)
-    if not labels:
-        ui.write(at.absent or _NO_PROFILE)
-        return
-    measures = [
-        (name, [[table.get(label, {}).get(key) for label in labels] for table in tables]) for key, name in _MEASURES
+def profile_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return a row per bucket. Omit the bucket of broken tokens, which has no log-ratio."""
+    buckets = table.filter(table["log_ratio_mean"].is_valid()).to_pylist()
+    total = sum(bucket["tokens"] for bucket in buckets)
+    return [
+        {
+            "bucket": bucket["label"],
+            "mean |d|": bucket["logprob_abs_diff_mean"],
+            "mean d": bucket["log_ratio_mean"],
+            "K3": bucket["k3_kl"],
+            "tokens": bucket["tokens"] / total,
+        }
+        for bucket in sorted(buckets, key=lambda bucket: rank(bucket["label"]))
     ]
-    ui.plot(
-        f"profile {dimension}", bars_chart(f"{at.run.name} {dimension}", labels, measures, theme.color(at.pair), theme)
-    )
-
-
-def profile_rows(table: pa.Table) -> dict[str, dict[str, float | None]]:
-    """Return measures by label, with the share of tokens. Omit the bucket of broken tokens, which has no log-ratio."""
-    rows = {row["label"]: row for row in table.filter(table["log_ratio_mean"].is_valid()).to_pylist()}
-    total = sum(row["tokens"] for row in rows.values())
-    return {label: {**row, "share": row["tokens"] / total if total else None} for label, row in rows.items()}
 
 
 # --- Slices ---

@@ -9,10 +9,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from logprobe.app.dashboard import data
 from logprobe.app.runs import Run
@@ -37,25 +35,16 @@ class Seen:
     first: int
     last: int
     whole: bool = True
-    part: str = ""
 
     @property
-    def key(self) -> tuple[str, int | None, int | None]:
-        """Key of the range, which is constant for a whole run that continues."""
-        return (self.part, None, None) if self.whole else (self.part, self.first, self.last)
+    def key(self) -> tuple[int, int] | None:
+        """Key of the range, or None for a whole run, which may continue."""
+        return None if self.whole else (self.first, self.last)
 
     @property
     def words(self) -> str:
         """Return the range of steps in words."""
         return f"steps {self.first:,}–{self.last:,}" if self.first < self.last else f"step {self.first:,}"
-
-
-@dataclass(frozen=True)
-class Side:
-    """Profiles of one range of steps. `buckets`: per dimension a table with `label`, `tokens` and the measures."""
-
-    seen: Seen
-    buckets: Mapping[str, pa.Table]
 
 
 @dataclass(frozen=True)
@@ -87,17 +76,6 @@ class _Loaded:
     sequences: slices.Sequences
 
 
-def ends(seen: Seen, steps: NDArray[np.int64]) -> tuple[Seen, Seen]:
-    """Return the last and the first tenth of the steps in view, with at least one step each."""
-    inside = steps[(steps >= seen.first) & (steps <= seen.last)]
-    count = max(1, len(inside) // 10)
-    first, last = inside[:count], inside[-count:]
-    return (
-        Seen(int(last[0]), int(last[-1]), seen.whole, "last tenth"),
-        Seen(int(first[0]), int(first[-1]), seen.whole, "first tenth"),
-    )
-
-
 def density(run: Run, frame: pl.DataFrame, pair: str, seen: Seen) -> tuple[Hashable, Density, int | None]:
     """Return the density of log-ratios, its version, and its last step if newer steps exist."""
     tokens = data.column(frame, "tokens")
@@ -121,20 +99,20 @@ def _profiled(run: Run) -> Hashable:
     return tuple(rows.to_pylist()[0].values())
 
 
-def side(run: Run, pair: str, seen: Seen) -> tuple[Side, int | None]:
-    """Return profiles of one range of steps, and their last step if newer steps exist."""
+def profiles_of(run: Run, pair: str, seen: Seen) -> tuple[Seen, Mapping[str, pa.Table], int | None]:
+    """Return profiles of the steps in view: their steps, a table by dimension, and the last step if newer ones exist.
+
+    The tables have `label`, `tokens` and the measures.
+    """
     version = (_profiled(run), seen)
 
     def read() -> tuple[Hashable, Seen, dict[str, pa.Table]]:
         bounds = (seen.first, seen.last)
-        return (
-            version,
-            seen,
-            {name: profiles.of(data.reader(), run.name, name, pair=pair, steps=bounds) for name in _PROFILES},
-        )
+        tables = {name: profiles.of(data.reader(), run.name, name, pair=pair, steps=bounds) for name in _PROFILES}
+        return version, seen, tables
 
-    of, shown, buckets = data.kept(("profiles", run.name, pair, seen.key), version, read, pace=PACE)
-    return Side(shown, buckets), None if of == version else shown.last
+    of, shown, tables = data.kept(("profiles", run.name, pair, seen.key), version, read, pace=PACE)
+    return shown, tables, None if of == version else shown.last
 
 
 def sliced(run: Run, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int | None]:

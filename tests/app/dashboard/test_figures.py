@@ -17,12 +17,11 @@ from logprobe.app.dashboard.figures import (
     Curve,
     Mark,
     Row,
-    bars_chart,
     packed_places,
     packed_values,
     rows_chart,
 )
-from logprobe.app.dashboard.heat import darkest, heat_chart
+from logprobe.app.dashboard.pages.mismatch import quantiles_chart
 from logprobe.app.dashboard.panels import OVERVIEW
 from logprobe.app.dashboard.steps import absent, change, steps_chart, window_of
 from logprobe.app.dashboard.theme import DARK, LIGHT
@@ -116,15 +115,6 @@ def test_numbers_travel_small_and_whole() -> None:
     assert packed_values(np.array([1e-44]))["dtype"] == packed_values(np.array([1e300]))["dtype"] == "f8"
 
 
-def test_bars_say_what_they_are() -> None:
-    chart = bars_chart(
-        "p", [MARKUP, "b"], [("K3", [[1.0, None], [None, 2.0]]), ("d", [[-3.0, 1.0], [0.0, 0.0]])], "#0072b2", LIGHT
-    )
-    go.Figure(chart.figure)
-    assert chart.words == {"0": f"{MARKUP}: K3 1, d −3", "1": "b: K3 –, d 1"}
-    assert [trace["type"] for trace in chart.figure["data"]] == ["bar", "scatter", "bar", "scatter"]
-
-
 # --- Steps ---
 
 
@@ -192,7 +182,7 @@ def test_a_change_from_an_unknown_median_is_none() -> None:
     assert change(1.0, None, log=True) == ""
 
 
-# --- Density ---
+# --- Quantiles ---
 
 
 def density(tokens: np.ndarray, **more: Any) -> Density:
@@ -208,19 +198,29 @@ def density(tokens: np.ndarray, **more: Any) -> Density:
             "seen_C": 10,
         }.items()
     }
-    known = {"columns": Columns(0, size - 1, 1), "merged": 10, "floor": 1e-6, "ceiling": 1.0, "tokens_CB": tokens}
+    known = {"columns": Columns(0, size - 1, 1), "merged": 10, "floor": 1e-6, "tokens_CB": tokens}
     return Density(**{**known, **counts, **more})
 
 
-def test_a_density_is_a_picture_with_its_gaps_and_words() -> None:
+def test_quantiles_name_what_they_leave_out() -> None:
     tokens = np.zeros((3, 21), dtype=np.int64)
     tokens[0, [2, 10]] = (3, 7)
     tokens[1, 10] = 10
-    made = density(tokens, kept_C=np.array([1, 1, 0]))
-    chart, shade = heat_chart("r", made, "backend", theme=DARK, why_absent="")
+    made = density(tokens, kept_C=np.array([1, 1, 0]), broken_C=np.array([0, 2, 0]))
+    chart = quantiles_chart("r", made, "backend", theme=DARK, why_absent="")
     go.Figure(chart.figure)
-    assert chart.figure["layout"]["images"][0]["source"].startswith("data:image/png;base64,")
-    assert shade == darkest(tokens) == 0.3  # the middle bin alone may be above
-    assert chart.words["0"].startswith("step 0 · 10 tokens · d: p1")
-    assert "raw tokens were not kept" in chart.words["2"]
-    assert len(chart.figure["layout"]["shapes"]) == 1
+    median = next(trace for trace in chart.figure["data"] if trace.get("name", "").startswith("p50"))
+    assert np.abs(unpacked(median["y"])[:2]).max() <= 1e-6
+    assert np.isnan(unpacked(median["y"])[2])
+    low = next(trace for trace in chart.figure["data"] if trace.get("name") == "p1")
+    assert unpacked(low["y"])[0] < -1e-6
+    assert chart.note.startswith("1 step left out: raw tokens were not kept")
+    assert "2 broken tokens left out" in chart.note
+
+
+def test_a_step_that_was_not_profiled_says_so() -> None:
+    made = density(np.zeros((2, 3), dtype=np.int64), profiled_C=np.array([0, 1]), broken_C=np.array([0, 10]))
+    chart = quantiles_chart("r", made, "backend", theme=DARK, why_absent="")
+    assert "not profiled yet" in chart.note
+    assert "every token with both log-probs is broken" in chart.note
+    assert "not measured" in chart.alt

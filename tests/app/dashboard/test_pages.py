@@ -44,7 +44,7 @@ VIEWS = [
 ]
 # What tells that a page is drawn.
 SAYS = {
-    "runs": "2 of 2 runs", "": "raw logprobs", "diagnosis": "processed_logprobs", "mismatch": "Log-ratio density", "tokens": "Worst tokens",
+    "runs": "2 of 2 runs", "": "raw logprobs", "diagnosis": "processed_logprobs", "mismatch": "Log-ratio quantiles", "tokens": "Worst tokens",
     "compare": "Verdicts", "alerts": "Thresholds", "correction": "never switched on", "data": "tokens under the mask",
 }  # fmt: skip
 

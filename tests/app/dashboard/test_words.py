@@ -20,7 +20,7 @@ from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.pages import alerts, compare, correction, diagnosis, mismatch, runs, tokens, weights
 from logprobe.app.dashboard.pages import data as page
 from logprobe.app.dashboard.reading import query, token_text
-from logprobe.app.dashboard.reading.mismatch import MOST_TAGS, Seen, Sliced, ends
+from logprobe.app.dashboard.reading.mismatch import MOST_TAGS, Seen, Sliced
 from logprobe.app.dashboard.reading.tokens import StepList, StepTokens
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.dashboard.told import tell
@@ -188,7 +188,13 @@ def test_slices_and_tags_beyond_the_limit_are_said() -> None:
     assert f"more than {MOST_TAGS} tags" in said
     unnamed = replace(sliced, table=pa.table({"slice": pa.array([None], pa.string())}))
     assert "record spans" in " ".join(mismatch.slice_notes(unnamed, Seen(5, 9), "weight_versions", tags[1:]))
-    assert [seen.words for seen in ends(Seen(0, 99), np.arange(100))] == ["steps 90–99", "steps 0–9"]
+
+
+def test_profiles_are_in_order_without_the_bucket_of_broken_tokens() -> None:
+    names = ("log_ratio_mean", "logprob_abs_diff_mean", "k3_kl")
+    rows = [("2", 30, 0.2, 0.2, 0.02), ("1", 10, 0.1, 0.1, 0.01), ("broken", 5, None, None, None)]
+    table = pa.Table.from_pylist([dict(zip(("label", "tokens", *names), row, strict=True)) for row in rows])
+    assert [(row["bucket"], row["tokens"]) for row in mismatch.profile_rows(table)] == [("1", 0.25), ("2", 0.75)]
 
 
 def test_metrics_say_why_they_have_no_value_and_what_is_broken() -> None:
