@@ -923,19 +923,6 @@ class DiagnosisWeights(TypedDict):
 
 def diagnosis_weights(source: Source, /, *, after: Any, runs: Any) -> Rows[DiagnosisWeights]: ...
 
-class EventStudyCached(TypedDict):
-    cached: Any  # BOOLEAN
-    in_flight: Any  # BOOLEAN
-    sequences: Any  # BIGINT
-    tokens: Any  # BIGINT
-    broken: Any  # BIGINT
-    logprob_abs_diff_mean: Any  # DOUBLE
-    logprob_abs_diff_error: Any  # DOUBLE
-    log_ratio_mean: Any  # DOUBLE
-    k3_kl: Any  # DOUBLE
-
-def event_study_cached(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[EventStudyCached]: ...
-
 class EventStudySwitch(TypedDict):
     distance: Any  # BIGINT
     sequences: Any  # BIGINT

@@ -1,4 +1,4 @@
-"""Around weight updates: the distance of tokens to a switch, and what was reused from before it."""
+"""Around weight updates: the mismatch by distance of tokens to a switch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from recorded_home import feed, ingest_recorded
 from segments import RUN, sampled, trained
 
-from logprobe.monitor.analysis import event_study, worst
+from logprobe.monitor import queries
+from logprobe.monitor.analysis import worst
+from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.store.store import Store
 
@@ -38,8 +40,9 @@ def off_by(d: list[float]) -> dict[str, list[float]]:
     return {"trainer_logprobs": [-float(i + 1) + value for i, value in enumerate(d)]}
 
 
-def by_distance(store: Store, **options: object) -> dict[int | None, dict]:
-    return {row["distance"]: row for row in event_study.around_updates(store, RUN, **options).to_pylist()}
+def by_distance(source: Source, run: str = RUN, *, reach: int = 16) -> dict[int | None, dict]:
+    rows = queries.event_study_switch(source, run=run, first=None, last=None, reach=reach)
+    return {row["distance"]: row for row in rows.to_pylist()}
 
 
 # --- Distance to a switch ---
@@ -133,36 +136,11 @@ def test_small_gaps_keep_their_digits(store: Store) -> None:
     assert by_distance(store)[None]["k3_kl"] == pytest.approx(d * d / 2 * (1 + d / 3), rel=1e-9)
 
 
-# --- Prefix cache ---
-
-
-def test_requests_with_and_without_cached_prefix_and_update(store: Store) -> None:
-    feed(
-        store,
-        rollout=[
-            sampled("a", n=2, cached_prefix_tokens=16, spans=pieces((1, "1"), (1, "2"))),
-            sampled("b", n=2, cached_prefix_tokens=0, spans=pieces((2, "2"))),
-            sampled("c", n=2, cached_prefix_tokens=0, spans=pieces((2, "2"))),
-            sampled("d", n=2, spans=pieces((1, "1"), (1, None))),
-        ],
-        training=[
-            trained(name, n=2, received=False, **off_by([gap, gap]))
-            for name, gap in {"a": 0.5, "b": 0.25, "c": 0.125, "d": 0.75}.items()
-        ],
-    )
-    found = {(row["cached"], row["in_flight"]): row for row in event_study.by_cached_prefix(store, RUN).to_pylist()}
-    means = {key: row["logprob_abs_diff_mean"] for key, row in found.items()}
-    assert means == {(False, False): 0.1875, (True, True): 0.5, (None, None): 0.75}
-    # two clusters of two tokens at ±0.0625 of the mean: sqrt(2 · 2 · 0.125²) / 4
-    assert found[False, False]["logprob_abs_diff_error"] == pytest.approx(math.sqrt(2 * 2 * 0.125**2) / 4)
-    assert found[True, True]["logprob_abs_diff_error"] is None
-
-
 # --- Recorded runs ---
 
 
 def test_an_in_flight_update_shows_as_a_step(recorded: Reader) -> None:
-    found = {row["distance"]: row for row in event_study.around_updates(recorded, "v1-initial", reach=8).to_pylist()}
+    found = by_distance(recorded, "v1-initial", reach=8)
     assert list(found) == [*range(-8, 9), None]
     before, after = found[-1], found[0]
     gap = before["logprob_abs_diff_mean"] - after["logprob_abs_diff_mean"]
@@ -174,21 +152,4 @@ def test_an_in_flight_update_shows_as_a_step(recorded: Reader) -> None:
 
 
 def test_a_run_that_waits_for_its_requests_has_no_switch(recorded: Reader) -> None:
-    assert event_study.around_updates(recorded, "v0-reference")["distance"].to_pylist() == [None]
-
-
-def test_cached_prefixes_that_outlive_an_update_are_worse(recorded: Reader) -> None:
-    rows = event_study.by_cached_prefix(recorded, "v1-initial").to_pylist()
-    found = {(row["cached"], row["in_flight"]): row["logprob_abs_diff_mean"] for row in rows}
-    assert found[True, True] > found[False, False]
-    assert found[True, False] > found[False, False]
-
-
-def test_the_event_study_covers_the_run_exactly_once(recorded: Reader) -> None:
-    whole = recorded.query("SELECT sum(tokens) AS n FROM steps WHERE run = 'v1-initial'").to_pylist()[0]["n"]
-    assert sum(event_study.by_cached_prefix(recorded, "v1-initial")["tokens"].to_pylist()) == whole
-    (steps,) = recorded.query(
-        "SELECT count(*) AS n FROM tokens WHERE run = 'v1-initial' AND step BETWEEN 3 AND 4"
-    ).to_pylist()
-    some = event_study.by_cached_prefix(recorded, "v1-initial", steps=(3, 4))
-    assert sum(some["tokens"].to_pylist()) == steps["n"]
+    assert list(by_distance(recorded, "v0-reference")) == [None]

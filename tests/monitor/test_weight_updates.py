@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 from segments import RUN, at, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.analysis.event_study import contrasts
 from logprobe.monitor.analysis.weight_updates import Lane, lanes
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
@@ -119,33 +117,3 @@ def test_an_engine_that_never_said_a_version_is_there_and_unknown(store: Store) 
 
 def test_nobody_recorded_anything(store: Store) -> None:
     assert lanes(store, RUN) == ()
-
-
-def gap(mean: float | None, error: float | None, tokens: int = 100, **where: Any) -> dict[str, Any]:
-    return {"tokens": tokens, "logprob_abs_diff_mean": mean, "logprob_abs_diff_error": error} | where
-
-
-def test_comparisons_say_worse_only_beyond_doubt_and_where_it_matters() -> None:
-    switches = [
-        gap(0.3, 0.001, distance=-1),
-        gap(0.2, 0.001, distance=0),
-        gap(0.2, 0.001, distance=1),
-        gap(0.1, 0.001, distance=None),
-    ]
-    requests = [
-        gap(0.105, 1e-5, cached=True, in_flight=False),
-        gap(0.1, 1e-5, cached=False, in_flight=False),
-        gap(0.5, 0.2, cached=True, in_flight=True),
-    ]
-    found = {each.question: each for each in contrasts(switches, requests)}
-    assert found["after_switch"].verdict == "worse"
-    assert found["before_switch"].verdict == "worse"
-    assert found["cached"].verdict == "same"  # beyond doubt, and a twentieth
-    assert found["in_flight"].verdict == "same"  # five times as large, and not beyond doubt
-    assert found["after_switch"].error == pytest.approx(math.hypot(0.001 / math.sqrt(2), 0.001))
-
-
-@pytest.mark.parametrize("rows", [[], [gap(None, None, 0, distance=0), gap(0.1, 0.001, distance=None)]])
-def test_a_comparison_with_nothing_is_unknown(rows: list[dict[str, Any]]) -> None:
-    lonely = [gap(0.9, 0.01, cached=True, in_flight=False), gap(0.0, None, cached=False, in_flight=False)]
-    assert {each.verdict for each in contrasts(rows, lonely) if each.question != "in_flight"} == {"unknown"}

@@ -24,15 +24,13 @@ from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor.analysis.event_study import Contrast, Question, around_updates, by_cached_prefix, contrasts
+from logprobe.monitor import queries
 from logprobe.monitor.analysis.weight_updates import Lane, lanes
 
 T = TypeVar("T")
 
-STEPS: Final = 1000  # newest ones that are looked at sequence by sequence
+REACH: Final = 16  # tokens before and after a switch
 TOKENS: Final = 2_000_000  # of the newest steps that are looked at token by token
-_NEWEST: Final = 10  # steps that say how old the weights are now
-_GREW: Final = 2.0  # times the usual lag; more is unusual
 _TONES: Final = {"current": "", "behind": "warning", "stopped": "critical", "unknown": "warning"}
 
 
@@ -55,43 +53,16 @@ PANELS: Final = (
     _two("Pause for an update", "update_pause_seconds", scale="auto"),
     Panel((Series("publish_replicas", "neutral", "replicas"),), "Updated", from_zero=True),
 )
-_QUESTIONS: Final[Mapping[Question, tuple[str, str]]] = {
-    "after_switch": ("first tokens of new weights", "sequences without a switch"),
-    "before_switch": ("last tokens of old weights", "first tokens of new ones"),
-    "cached": ("cached prompt tokens", "none cached"),
-    "in_flight": ("in-flight update", "none"),
-}
-_MEANING: Final[Mapping[tuple[Question, str], str]] = {
-    ("after_switch", "worse"): "Suggests that the KV cache of the old weights was kept: abort or recompute requests in flight, or clear the cache with the update. Tokens that are stale themselves add to it: see the lag above.",
-    ("after_switch", "same"): "Requests continue as if they had started with the new weights.",
-    ("after_switch", "better"): "Sequences without a switch are staler.",
-    ("before_switch", "worse"): "Staleness: the trainer's weights are newer than those that sampled. It grows with the lag, and a correction is the remedy.",
-    ("before_switch", "same"): "The weights change little between versions, or the trainer computed with the old ones.",
-    ("before_switch", "better"): "The trainer computed with the old weights, or the version label is set too early.",
-    ("cached", "worse"): "The prefix cache holds keys and values of old weights: reset it with every update.",
-    ("cached", "same"): "Cached prompt tokens are harmless.",
-    ("cached", "better"): "Requests without cached tokens are a different group: the first of a prompt, or after a reset. The cache is harmless.",
-    ("in_flight", "worse"): "Tokens sampled across an update are further from the trainer: staleness, or a cache that was kept. See the switch above.",
-    ("in_flight", "same"): "No detectable harm from in-flight updates.",
-    ("in_flight", "better"): "Requests without an update are staler.",
-}  # fmt: skip
-_UNKNOWN: Final[Mapping[Question, str]] = {
-    "after_switch": "Needs raw tokens of sequences with a switch and of sequences without.",
-    "before_switch": "Needs raw tokens of sequences with a switch of versions.",
-    "cached": "Needs at least two sequences of each kind that no update interrupted, recorded by the engine.",
-    "in_flight": "Needs sequences with an update and sequences without, recorded by the engine.",
-}
 
 
 @dataclass(frozen=True)
 class At:
-    """A run, its steps in view, and the newest of them within the limits for sequences and for tokens."""
+    """A run, its steps in view, and the newest of them within the limit for tokens."""
 
     run: Run
     frame: pl.DataFrame
     seen: Seen
-    sequences: Seen
-    tokens: Seen
+    newest: Seen
 
     def once(self, name: str, steps: Seen, read: Callable[[], T]) -> T:
         """Return the result of `read` for these steps, or a stale result until the next rate-limited read."""
@@ -103,20 +74,18 @@ def draw(run: Run) -> None:
     frame = data.frame_of(run, tuple(line.metric for panel in PANELS for line in panel.lines))
     window = ui.window(frame["step"])
     seen = Seen(int(frame["step"][0]), int(frame["step"][-1])) if window is None else Seen(*window, whole=False)
-    at = At(run, frame, seen, newest(frame, seen), newest(frame, seen, tokens=TOKENS))
+    at = At(run, frame, seen, newest(frame, seen))
     for name, part in (("updates", _updates), ("lag", _lag), ("event study", _study)):
         with ui.guarded(name):
             part(at)
 
 
-def newest(frame: pl.DataFrame, seen: Seen, tokens: float | None = None) -> Seen:
-    """Return the newest of the steps in view, limited to `STEPS` steps or to an approximate number of tokens."""
+def newest(frame: pl.DataFrame, seen: Seen) -> Seen:
+    """Return the newest of the steps in view, up to about `TOKENS` tokens, and at least one."""
     inside = frame.filter(pl.col("step").is_between(seen.first, seen.last))
     steps = inside["step"].to_numpy()
-    chosen = steps[-STEPS:]
-    if tokens is not None:
-        known = np.cumsum(np.nan_to_num(column(inside, "tokens"))[::-1])[::-1]
-        chosen = steps[(known <= tokens) | (steps == steps[-1])]
+    known = np.cumsum(np.nan_to_num(column(inside, "tokens"))[::-1])[::-1]
+    chosen = steps[(known <= TOKENS) | (steps == steps[-1])]
     return Seen(int(chosen[0]), int(chosen[-1]), whole=seen.whole and len(chosen) == len(frame))
 
 
@@ -125,13 +94,11 @@ def newest(frame: pl.DataFrame, seen: Seen, tokens: float | None = None) -> Seen
 
 def _updates(at: At) -> None:
     known = at.once("lanes", at.seen, lambda: lanes(data.reader(), at.run.name))
-    age = age_of(at.frame)
-    for words, tone in status(known, age):
-        ui.write(words, tone)
+    ui.write(*status(known))
     if known:
         ui.title("Updates", "of the whole run; the trainer first, then the engines that are furthest behind")
         head = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "unusual")
-        ui.table("lanes", head, [lane_line(lane, age) for lane in sorted(known, key=place)], fold=True)
+        ui.table("lanes", head, [lane_line(lane) for lane in sorted(known, key=place)], fold=True)
 
 
 def name_of(lane: Lane) -> str:
@@ -141,72 +108,26 @@ def name_of(lane: Lane) -> str:
     return "engine" if lane.replica is None else f"engine {harmless(lane.replica)}"
 
 
-@dataclass(frozen=True)
-class Age:
-    """Age, in versions, of the weights that sampled the trained tokens.
-
-    Attributes:
-        steps: number of the newest measured steps that it covers.
-        oldest: median over steps of the largest lag.
-        mean: median over steps of the mean lag.
-        usual: median of the largest lag over all earlier steps, or None for too few.
-    """
-
-    steps: int
-    oldest: float
-    mean: float
-    usual: float | None
-
-    @property
-    def grew(self) -> bool:
-        """True if the age is more than double the usual one, and more than one version."""
-        return self.usual is not None and self.oldest > max(_GREW * self.usual, self.usual + 1)
-
-    @property
-    def words(self) -> str:
-        """Age of the weights, and the usual age if it grew."""
-        before = f"; usual in this run: up to {number(self.usual)}" if self.grew else ""
-        return f"up to {number(self.oldest)} version{'' if self.oldest == 1 else 's'} old, {number(self.mean)} on average{before}"
-
-
-def age_of(frame: pl.DataFrame) -> Age | None:
-    """Return the age of the weights in the newest steps, or None if no step has a lag."""
-    largest, mean = column(frame, "weight_lag_max"), column(frame, "weight_lag_mean")
-    usable = np.isfinite(largest) & np.isfinite(mean)
-    largest, mean = largest[usable], mean[usable]
-    if not largest.size:
-        return None
-    now, before = largest[-_NEWEST:], largest[:-_NEWEST]
-    usual = float(np.median(before)) if before.size >= _NEWEST else None
-    return Age(now.size, float(np.median(now)), float(np.median(mean[-_NEWEST:])), usual)
-
-
-def status(known: Sequence[Lane], age: Age | None = None) -> Iterator[tuple[str, str]]:
-    """Yield statements on the lag of the engines and the age of the sampling weights, or the missing input."""
+def status(known: Sequence[Lane]) -> tuple[str, str]:
+    """Return a sentence on the lag of the engines, or on the missing input, with its tone."""
     engines = [lane for lane in known if lane.source == "engine"]
     late = [lane for lane in engines if lane.state != "current"]
     if not known:
-        yield (
+        return (
             "No weight update was recorded: call `logprobe.collectors.weights.mark(version)` when the engines have loaded new weights.",
             "unknown",
         )
-    elif not engines:
-        yield (
+    if not engines:
+        return (
             "Only the trainer has recorded updates, no engine: set up the vLLM plugin to see when weights arrive.",
             "unknown",
         )
-    elif not late:
-        version = next(lane.newest_version or "" for lane in known if lane.behind == 0)
-        all_of = {1: "The engine keeps", 2: "Both engines keep"}.get(len(engines), f"All {len(engines):,} engines keep")
-        yield f"{all_of} up with the newest weights, version `{harmless(version)}`.", ""
-    else:
+    if late:
         worst = "critical" if any(lane.state == "stopped" for lane in late) else "warning"
-        yield f"{len(late)} of {counted(len(engines), 'engine')}: {'; '.join(map(_late, late))}.", worst
-    if age is not None:
-        steps = f"the newest {age.steps:,} steps" if age.steps > 1 else "the newest step"
-        sampled = f"weights {age.words}" if age.oldest else "the newest weights"
-        waits = " The lag grew: batches wait between engine and trainer; bound how many." if age.grew else ""
-        yield f"The tokens trained on in {steps} were sampled by {sampled}.{waits}", "warning" if age.grew else ""
+        return f"{len(late)} of {counted(len(engines), 'engine')}: {'; '.join(map(_late, late))}.", worst
+    version = next(lane.newest_version or "" for lane in known if lane.behind == 0)
+    all_of = {1: "The engine keeps", 2: "Both engines keep"}.get(len(engines), f"All {len(engines):,} engines keep")
+    return f"{all_of} up with the newest weights, version `{harmless(version)}`.", ""
 
 
 def _late(lane: Lane) -> str:
@@ -221,11 +142,10 @@ def place(lane: Lane) -> tuple[bool, float, str]:
     return lane.source == "engine", -math.inf if lane.behind is None else -lane.behind, lane.replica or ""
 
 
-def lane_line(lane: Lane, age: Age | None) -> Line:
-    """Return a lane as a line of the table, over the whole run. `age`: age of the trained tokens' weights."""
+def lane_line(lane: Lane) -> Line:
+    """Return a lane as a line of the table, over the whole run."""
     engine = lane.source == "engine"
-    late = age is not None and age.grew and not engine
-    unusual = [*odd_of(lane), *([f"trains on tokens of weights {age.words}"] if late and age is not None else [])]
+    unusual = list(odd_of(lane))
     modes = ", ".join(harmless(mode) for mode in lane.pauses or ())
     pause = f"{_range(lane.usual_pause, lane.longest_pause)}{f', mode {modes}' if modes else ''}"
     if lane.usual_pause is None:
@@ -244,7 +164,7 @@ def lane_line(lane: Lane, age: Age | None) -> Line:
         (cache or "unknown") if engine else "–",
         "; ".join(unusual) or "nothing",
     ]
-    return Line(cells, (_TONES[lane.state] or ("warning" if unusual else "")) if engine else "warning" if late else "")
+    return Line(cells, (_TONES[lane.state] or ("warning" if unusual else "")) if engine else "")
 
 
 def _range(usual: float | None, longest: float | None) -> str:
@@ -281,26 +201,25 @@ def _lag(at: At) -> None:
 
 
 def _study(at: At) -> None:
-    few, many, run = at.tokens, at.sequences, at.run.name
-    switches = at.once(
-        "switches", few, lambda: around_updates(data.reader(), run, steps=(few.first, few.last)).to_pylist()
-    )
-    cached = at.once(
-        "cached", many, lambda: by_cached_prefix(data.reader(), run, steps=(many.first, many.last)).to_pylist()
+    steps, run = at.newest, at.run.name
+    rows = at.once(
+        "switches",
+        steps,
+        lambda: queries.event_study_switch(
+            data.reader(), run=run, first=steps.first, last=steps.last, reach=REACH
+        ).to_pylist(),
     )
     ui.title(
         "Around a weight switch",
-        f"mean |d| of the log-ratio by distance to the switch, ± 2 standard errors; {few.words}",
+        f"mean |d| of the log-ratio by distance to the switch, ± 2 standard errors; {steps.words}",
     )
-    chart = switch_chart(switches, ui.theme())
+    chart = switch_chart(rows, ui.theme())
     if chart is not None:
         ui.plot("switches", chart)
-    elif switches:
+    elif rows:
         ui.write("No sequence of these steps was sampled by more than one version: no in-flight updates.")
     else:
         ui.write("No raw tokens of these steps are kept, or they were recorded without weight versions.")
-    lines = [contrast_line(contrast) for contrast in contrasts(switches, cached)]
-    ui.table("patterns", ("tokens or requests", "mean |d|", "against", "verdict", "what it means"), lines)
 
 
 def switch_chart(rows: Sequence[Mapping[str, Any]], theme: Theme) -> Chart | None:
@@ -328,18 +247,3 @@ def switch_chart(rows: Sequence[Mapping[str, Any]], theme: Theme) -> Chart | Non
         note=f"{broken:,} broken tokens left out" if broken else "",
         zooms=False,
     )
-
-
-def contrast_line(contrast: Contrast) -> Line:
-    """Return a question and its answer in words."""
-    group, others = _QUESTIONS[contrast.question]
-    verdict = contrast.verdict
-    answer = {"worse": "larger", "better": "smaller", "same": "no significant difference", "unknown": "not measured"}[
-        verdict
-    ]
-    if contrast.gap is not None and contrast.other is not None and contrast.error is not None:
-        answer = f"{answer}: {number(contrast.gap - contrast.other)} ± {number(contrast.error)}"
-    harmful = verdict == "worse" and contrast.question in {"after_switch", "cached"}
-    meaning = _MEANING.get((contrast.question, verdict)) or _UNKNOWN[contrast.question]
-    cells = [group, number(contrast.gap), f"{others}: {number(contrast.other)}", answer, meaning]
-    return Line(cells, "critical" if harmful else "warning" if verdict == "worse" else "")
