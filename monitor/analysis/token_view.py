@@ -101,7 +101,6 @@ class PairTokens:
         d_N: log-ratio, policy − behaviour. Like the following values, NaN unless measured.
         ratio_N: ρ = exp(clamp(d, ±20)).
         k3_N: exp(clamp(d)) − 1 − d.
-        cumulative_N: Σ d of the measured tokens up to and including each token, never NaN.
         worst: at most 200 positions, broken tokens first, then by size of d.
     """
 
@@ -109,7 +108,6 @@ class PairTokens:
     d_N: Floats
     ratio_N: Floats
     k3_N: Floats
-    cumulative_N: Floats
     worst: NDArray[np.int64]
 
     @property
@@ -125,7 +123,7 @@ class PairTokens:
     @property
     def log_ratio(self) -> float | None:
         """Σ d, or None without a measured token."""
-        return float(self.cumulative_N[-1]) if self.measured else None
+        return float(np.nansum(self.d_N)) if self.measured else None
 
     @property
     def sequence_ratio(self) -> float | None:
@@ -174,7 +172,6 @@ def pair_tokens(tokens: Tokens, pair: Pair) -> PairTokens:
         d_N=d_N,
         ratio_N=np.exp(np.clip(d_N, -CLAMP, CLAMP)),
         k3_N=k3(d_N),
-        cumulative_N=np.cumsum(np.where(fine_N, d_N, 0.0)),
         worst=_worst(state_N, d_N),
     )
 

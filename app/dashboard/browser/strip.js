@@ -1,4 +1,4 @@
-// Tokens of a sequence as text, ids or squares: coloured by ρ, hatched where they are not trained on, framed where they are broken.
+// Tokens of a sequence as text or ids: coloured by ρ, hatched where they are not trained on, framed where they are broken.
 
 const FULL = Math.log(4); // |d| from which on a colour is full
 const PATIENCE_MS = 150; // a key that is held down asks for one token, not for every one on the way
@@ -40,7 +40,6 @@ export default function strip({ parentElement, data, setStateValue }) {
 function fill(box, data) {
   Object.assign(box, { version: data.version, first: data.first, worst: data.worst });
   box.setAttribute("aria-label", data.alt);
-  box.classList.toggle("lp-squares", data.squares);
   box.replaceChildren(...data.cells.map(([label, d, state, marks, words, broken], index) => {
     const cell = document.createElement("span");
     const at = data.first + index;
@@ -49,9 +48,9 @@ function fill(box, data) {
     cell.setAttribute("role", "option");
     cell.title = words;
     cell.className = `lp-token-${state} ${marks}`;
-    if (!data.squares) cell.textContent = label;
+    cell.textContent = label;
     if (state === "trained") shaded(cell, d, data.colors);
-    if (broken) cell.append(Object.assign(document.createElement("b"), { textContent: data.squares ? "×" : broken }));
+    if (broken) cell.append(Object.assign(document.createElement("b"), { textContent: broken }));
     cell.setAttribute("aria-label", `${cell.textContent} ${words}`.trim());
     return cell;
   }));

@@ -56,7 +56,7 @@ from logprobe.monitor.analysis.token_view import (
 PAGE: Final = 2048  # tokens of a strip; further ones are on its next pages
 WORST: Final = 50  # rows of the table
 LONGEST: Final = 28  # characters of a token in the strip
-_ALONE: Final = frozenset({"Σ d so far", "entropy", "advantage"})  # facts of a token that the table does without
+_ALONE: Final = frozenset({"entropy", "advantage"})  # facts of a token that the table does without
 _NAME: Final = 120  # characters of a name that are shown
 _LIMITED: Final = frozenset({Rule.LIMITED_BELOW, Rule.LIMITED_ABOVE})
 _SIDES: Final = (
@@ -388,9 +388,6 @@ def corrections(stated: Stated | None, tokens: Tokens) -> list[Corrected]:
 
 
 def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
-    readable = bool(strip.texts)
-    modes = [*(["text"] if readable else []), "ids", "squares"]
-    mode = ui.choice("how tokens are drawn", modes, "strip")
     sample = (step.chosen or {}).get("sample_id") or "sequence"
     chosen = _chosen_token(run, step, strip)
     pages = -(-len(strip.tokens) // PAGE)
@@ -404,7 +401,7 @@ def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
     words = describe_all(strip, step.pair)
     sent = browser.strip(
         f"strip {run.name} {step.step} {sample} {step.pair}",
-        cells(strip, step, words, chosen, mode=mode, theme=ui.theme()),
+        cells(strip, step, words, chosen, theme=ui.theme()),
     )
     chosen = chosen if sent is None or sent // PAGE != chosen // PAGE else sent
     st.query_params["token"] = str(chosen)
@@ -416,8 +413,6 @@ def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
     if lines:
         ui.title("Worst tokens", "broken ones first" if lines[0].tone else "by the size of d")
         ui.table("worst tokens", head, lines, fold=True)
-    if strip.pair.measured:
-        _cumulative(run, step, strip)
 
 
 def _chosen_token(run: Run, step: StepTokens, strip: Strip) -> int:
@@ -442,9 +437,7 @@ def _there(strip: Strip) -> list[tuple[str, str]]:
     ]
 
 
-def cells(
-    strip: Strip, step: StepTokens, words: Sequence[str], chosen: int, *, mode: str, theme: Theme
-) -> dict[str, Any]:
+def cells(strip: Strip, step: StepTokens, words: Sequence[str], chosen: int, *, theme: Theme) -> dict[str, Any]:
     """Return the cells that `browser/strip.js` draws: the page of tokens with the chosen one."""
     tokens, pair = strip.tokens, strip.pair
     first = chosen // PAGE * PAGE
@@ -466,7 +459,7 @@ def cells(
         broken = _broken(strip, step.pair, at) if state == "broken" else ""
         shown.append(
             [
-                _label(strip, at, mode),
+                _label(strip, at),
                 round(d, 4) if np.isfinite(d) else 0.0,
                 state,
                 " ".join(filter(None, marks)),
@@ -480,19 +473,15 @@ def cells(
         "first": first,
         "chosen": chosen,
         "worst": pair.worst[:WORST].tolist(),
-        "squares": mode == "squares",
         "alt": alt_text(strip, step),
         "colors": {**{name: getattr(theme, name) for name in names}, "below": theme.backend, "above": theme.update},
     }
 
 
-def _label(strip: Strip, at: int, mode: str) -> str:
+def _label(strip: Strip, at: int) -> str:
+    """Return the text of a token, or its id, with # beside tokens that have a text."""
     token = int(strip.tokens.token_id_N[at])
-    words = (
-        visible(strip.texts[token])
-        if mode == "text" and token in strip.texts
-        else f"{'#' if mode == 'text' else ''}{token}"
-    )
+    words = visible(strip.texts[token]) if token in strip.texts else f"{'#' if strip.texts else ''}{token}"
     return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
 
 
@@ -532,7 +521,6 @@ def describe(strip: Strip, step: StepTokens, at: int) -> list[tuple[str, str]]:
         ("d = log ρ", number(float(pair.d_N[at]))),
         ("ρ", number(float(pair.ratio_N[at]))),
         ("K3 term", number(float(pair.k3_N[at]))),
-        ("Σ d so far", number(float(pair.cumulative_N[at])) if pair.measured else "–"),
         ("entropy", _recorded(tokens.entropy_N, at)),
         ("advantage", _recorded(tokens.advantage_N, at)),
         ("weights", f"engine {_version(tokens, at)}, trainer {trainer}"),
@@ -618,14 +606,3 @@ def legend(strip: Strip, theme: Theme) -> str:
         ),
     ]
     return f"<div class='lp lp-hint'>{' · '.join(words for words, shown in there if shown)}</div>"
-
-
-def _cumulative(run: Run, step: StepTokens, strip: Strip) -> None:
-    place = np.arange(len(strip.tokens), dtype=np.float64)
-    row = Row("Σ d", [Curve("Σ d", place, strip.pair.cumulative_N, ui.theme().text)], unit="nats", height=90)
-    name = f"{run.name} {step.step} {(step.chosen or {}).get('sample_id')}"
-    alt = f"Σ d over the positions of the sequence, ending at {number(float(strip.pair.cumulative_N[-1]))}."
-    chart = rows_chart(
-        name, [row], ui.theme(), alt=alt, axis="position", note="summed up from the first token on", zooms=False
-    )
-    browser.plot("cumulative", chart)

@@ -407,7 +407,7 @@ def test_facts_leave_nothing_unknown_looking_known() -> None:
 
 def test_a_broken_token_never_looks_healthy_and_text_stays_text() -> None:
     step, made = step_of(), strip()
-    drawn = tokens.cells(made, step, tokens.describe_all(made, "backend"), 3, mode="text", theme=LIGHT)
+    drawn = tokens.cells(made, step, tokens.describe_all(made, "backend"), 3, theme=LIGHT)
     assert [cell[2] for cell in drawn["cells"]] == ["masked", "trained", "trained", "broken", "trained"]
     assert [cell[0] for cell in drawn["cells"]][1:3] == ["<script>⏎", "⟨U+202E⟩"]
     assert drawn["cells"][3][5] == "NaN"
