@@ -46,11 +46,13 @@ class Picture:
 PICTURES: Final = (
     Picture("tutorial-1-alerts", f"run={RUN}&page=alerts", "judgement", height=520),
     Picture("tutorial-2-runs", "page=runs", r"\d+ of \d+ runs", height=320),
-    Picture("overview", f"run={RUN}&page=overview", "^on since step", height=860),
+    Picture("overview", f"run={RUN}", "^on since step", height=860),
     Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "1. staleness", height=820),
-    Picture("tutorial-4-weights", f"run={RUN}&page=weights", "The lag grew", height=560),
+    Picture("tutorial-4-weights", f"run={RUN}&page=mismatch&view=weights", "lags behind", height=560),
     Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "the correction of this step", height=820),
-    Picture("tutorial-6-actions", f"run={RUN}&page=actions", "^(Helped|Reward kept|Harmed)", top="Trend", height=1060),
+    Picture(
+        "tutorial-6-actions", f"run={RUN}&page=correction", "^(Helped|Reward kept|Harmed)", top="Trend", height=1060
+    ),
     Picture(
         "tutorial-7-compare",
         f"run={RUN}&page=compare&baseline=rescue-without",

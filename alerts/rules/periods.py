@@ -104,7 +104,8 @@ class Look:
 
 def link(page: str | None, run: str, incident: str) -> str | None:
     """Return the URL of the period's page, or None without a dashboard."""
-    return None if page is None else f"{page}/?{urlencode({'page': 'incidents', 'run': run, 'incident': incident})}"
+    query = {"page": "alerts", "list": "incidents", "run": run, "incident": incident}
+    return None if page is None else f"{page}/?{urlencode(query)}"
 
 
 def newest(source: queries.Source, runs: Sequence[str]) -> dict[str, Standing]:

@@ -43,10 +43,3 @@ PAGES: Final = (
     Page("data", "Data", acts=True, of_home=True),
 )
 BY_PATH: Final[Mapping[str, Page]] = {page.path: page for page in PAGES}
-# Where links of messages lead that name a page which is a part of another one now.
-MOVED: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "overview": ("", {}),
-    "weights": ("mismatch", {"view": "weights"}),
-    "incidents": ("alerts", {"list": "incidents"}),
-    "actions": ("correction", {}),
-}

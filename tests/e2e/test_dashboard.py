@@ -171,7 +171,7 @@ def test_what_is_typed_and_opened_survives_news(browser: Browser, live: tuple[Pa
         expect(page.locator("table[aria-label=audit]")).to_contain_text("ada")
 
 
-def test_a_row_of_the_runs_opens_one_and_old_links_lead_on(browser: Browser, live: tuple[Path, str]) -> None:
+def test_a_row_of_the_runs_opens_one_and_links_of_messages_lead_on(browser: Browser, live: tuple[Path, str]) -> None:
     _, address = live
     with watched(browser, address) as seen:
         page = seen.page
@@ -182,7 +182,7 @@ def test_a_row_of_the_runs_opens_one_and_old_links_lead_on(browser: Browser, liv
         table.click(position={"x": 200, "y": 52})
         page.wait_for_url("**/?run=*")
         wait_for_chart(page)
-        page.goto(f"{address}/?page=actions&run=synthetic-live")
+        page.goto(f"{address}/?page=correction&run=synthetic-live")
         page.wait_for_url("**/correction?run=synthetic-live*")
         expect(page.get_by_text("Kill switch").first).to_be_visible()
 

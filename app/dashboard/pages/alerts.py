@@ -313,7 +313,7 @@ def incident_line(incident: Row) -> Line:
     """Return an incident as a line of the list, with a link."""
     opened = incident["closed_at"] is None
     cells: list[Cell] = [
-        Link(incident["id"], "incidents", {"run": incident["run"], "incident": incident["id"]}),
+        Link(incident["id"], "alerts", {"list": "incidents", "run": incident["run"], "incident": incident["id"]}),
         when(incident["opened_at"]),
         "–" if incident["since_step"] is None else f"{incident['since_step']:,}",
         (incident["cause"] or "–").replace("_", " "),
@@ -328,7 +328,7 @@ def _incident(look: Look, opened: Row) -> None:
     incident = data.kept(("incident", opened["id"]), version, lambda: read(data.reader(), opened["run"], opened=opened))
     ui.verdict(incident_verdict(incident))
     links = [
-        ("All incidents", "incidents", {}),
+        ("All incidents", "alerts", {"list": "incidents"}),
         *((name, name.lower(), {"run": opened["run"]}) for name in ("Diagnosis", "Tokens", "Alerts", "Correction")),
     ]
     ui.links([Link(name, page, query) for name, page, query in links])

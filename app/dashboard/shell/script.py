@@ -15,7 +15,7 @@ import streamlit as st
 
 from logprobe.app.dashboard import acting, browser, data, ui
 from logprobe.app.dashboard.data import Look
-from logprobe.app.dashboard.page_table import BY_PATH, MOVED, PAGES, Page
+from logprobe.app.dashboard.page_table import BY_PATH, PAGES, Page
 from logprobe.app.dashboard.theme import colors_of
 from logprobe.app.runs import Run
 from logprobe.app.text.html import Markup, element
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def _redirected(places: dict[str, object], page: Page, look: Look) -> None:
-    """Open the page named in the query of a link, which messages and earlier versions use.
+    """Open the page named in the query of a link, as messages have it.
 
     Without page and run, open the list of runs if there are several.
     """
@@ -93,8 +93,7 @@ def _redirected(places: dict[str, object], page: Page, look: Look) -> None:
         st.switch_page(places[path])  # widgets bring what they hold into the address themselves
     named = st.query_params.get("page")
     if named is not None:
-        path, more = MOVED.get(named, (named, {}))
-        st.switch_page(places.get(path, places[""]), query_params={**query, **more})
+        st.switch_page(places.get(named, places[""]), query_params=query)
     first = not st.session_state.setdefault("first page was drawn", False)
     st.session_state["first page was drawn"] = True
     if first and not page.path and not query and len(look.runs or ()) > 1:

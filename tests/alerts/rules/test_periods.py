@@ -106,7 +106,9 @@ def test_the_first_critical_alert_opens_one_and_what_begins_then_belongs_to_it(s
     ]
     texts = store.query("SELECT document FROM notifications")["document"].to_pylist()
     notes = [Notification.from_json(text) for text in texts]
-    assert {note.link for note in notes if note.incident} == {f"{PAGE}/?page=incidents&run=a&incident=a%231"}
+    assert {note.link for note in notes if note.incident} == {
+        f"{PAGE}/?page=alerts&list=incidents&run=a&incident=a%231"
+    }
     (huge,) = (note for note in notes if (note.rule, note.state) == ("huge", "firing"))
     assert huge.grouped == (
         "large (critical, since step 2)",
