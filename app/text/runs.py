@@ -38,21 +38,17 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
     return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
-def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: str = "") -> list[Run]:
-    """Return runs whose name, cause or alerts contain all of `words`. A given severity or state further limits them."""
+def matching(runs: Iterable[Run], words: str = "") -> list[Run]:
+    """Return runs whose name, severity, cause, alerts or state contain all of `words`."""
     sought = words.lower().split()
-    return [
-        run
-        for run in runs
-        if (not severity or run.judgement.severity == severity)
-        and (not state or run.liveness.state.over == (state == "ended"))
-        and all(part in _text(run) for part in sought)
-    ]
+    return [run for run in runs if all(part in _text(run) for part in sought)]
 
 
 def _text(run: Run) -> str:
-    rules = " ".join(alert.rule for alert in run.judgement.alerts)
-    return " ".join([run.name, cause(run.judgement), rules]).lower()
+    judgement, state = run.judgement, run.liveness.state
+    rules = [alert.rule for alert in judgement.alerts]
+    parts = [run.name, judgement.severity, word(judgement), cause(judgement), *rules, state.value.replace("_", " ")]
+    return " ".join([*parts, "ended" if state.over else "running"]).lower()
 
 
 def line(run: Run, glance: Glance | None) -> dict[str, Any]:

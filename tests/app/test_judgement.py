@@ -164,10 +164,10 @@ def of_message(reader: StoreReader) -> Iterator[tuple[str, str]]:
 
 
 def of_landing_page(reader: StoreReader) -> Iterator[tuple[str, str]]:
-    """The row of each run, its word, and the filter that finds it."""
+    """The row of each run, its word, and the search that finds it."""
     known = [run_of(reader, name, datetime.now(UTC)) for name in CASES]
     for severity in SEVERITIES:
-        shown = worst_first(matching(known, "", severity, ""))
+        shown = worst_first([run for run in matching(known, severity) if run.judgement.severity == severity])
         assert summary(shown, len(known)).endswith(f": {len(shown)} {severity}" if shown else "runs")
         for run in shown:
             assert row(run, None)["severity"].endswith(headline(run.judgement).word)

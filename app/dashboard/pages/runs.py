@@ -23,7 +23,6 @@ from logprobe.monitor.judgement import SEVERITIES
 
 MOST: Final = 100  # rows of a page
 _OPENED: Final = "run that was opened"
-_STATES: Final = ("all", "running", "ended")
 _COLUMNS: Final[dict[str, Any]] = {
     "severity": pl.String,
     "run": pl.String,
@@ -44,23 +43,13 @@ def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all
     """Draw the page."""
     elsewhere = other_places().look()
     runs = [*(look.runs or {}).values(), *elsewhere.runs.values()]
-    with st.container(horizontal=True, vertical_alignment="center"):
-        words = st.text_input(
-            "search", key="q", bind="query-params", persist_state="session", placeholder="search names, causes, alerts",
-            label_visibility="collapsed", live=True, width=300,
-        )  # fmt: skip
-        severity = st.pills(
-            "severity",
-            list(SEVERITIES),
-            key="severity",
-            bind="query-params",
-            persist_state="session",
-            label_visibility="collapsed",
-        )
-        state = ui.choice("state", _STATES, "state")
+    words = st.text_input(
+        "search", key="q", bind="query-params", persist_state="session", label_visibility="collapsed", live=True, width=420,
+        placeholder="search names, causes and alerts, or: critical, running, ended",
+    )  # fmt: skip
     for problem in elsewhere.problems:
         ui.write(problem, "warning")
-    shown = worst_first(matching(runs, words or "", severity or "", "" if state == "all" else state))
+    shown = worst_first(matching(runs, words or ""))
     st.caption(ui.unmarked(summary(shown, len(runs))))
     pages = max(1, -(-len(shown) // MOST))
     at = st.pagination(pages, key="rows") if pages > 1 else 1
