@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import quote
 
 import numpy as np
 import polars as pl
 import streamlit as st
 
 from logprobe.app.dashboard import data, ui
-from logprobe.app.dashboard.data import column, measured
+from logprobe.app.dashboard.data import measured
 from logprobe.app.dashboard.panels import COVERAGE, OVERVIEW, Panel, why_missing
 from logprobe.app.dashboard.steps import change, unit_beside_label
-from logprobe.app.dashboard.theme import Theme
-from logprobe.app.dashboard.thinning import Floats, floor_of, spread
 from logprobe.app.dashboard.verdict import LatestDiagnosis, sentence, verdict_of
 from logprobe.app.runs import Run
 from logprobe.app.text.diagnosis import multiple
@@ -35,7 +32,7 @@ def draw(run: Run) -> None:
     ui.verdict(shown)
     onward(run, found)
     with ui.guarded("tiles"):
-        st.html(tiles(run, frame, OVERVIEW, found, ui.theme()))
+        st.html(tiles(run, frame, OVERVIEW, found))
     with ui.guarded("chart"):
         ui.zoom()
         ui.steps_chart("steps chart", run, frame, OVERVIEW, diagnosis=found, said=sentence(shown))
@@ -49,26 +46,20 @@ def onward(run: Run, found: LatestDiagnosis | None) -> None:
     ui.links([ui.Link(name, path, {"run": run.name}) for path, name in pages.items()])
 
 
-def tiles(
-    run: Run, frame: pl.DataFrame, panels: Sequence[Panel], found: LatestDiagnosis | None, theme: Theme
-) -> Markup:
-    """Return one tile per panel: its newest value, the usual one, and a sparkline."""
+def tiles(run: Run, frame: pl.DataFrame, panels: Sequence[Panel], found: LatestDiagnosis | None) -> Markup:
+    """Return one tile per panel: its newest value, against the usual one."""
     awaited = data.awaits(run, frame)
     there = [
         panel for panel in panels if not panel.optional or any(measured(frame, line.metric) for line in panel.lines)
     ]
     return element(
         "div",
-        element(
-            "div", *(_tile(run, frame, panel, found, theme, awaited=awaited) for panel in there), class_="lp-tiles"
-        ),
+        element("div", *(_tile(run, frame, panel, found, awaited=awaited) for panel in there), class_="lp-tiles"),
         class_="lp",
     )
 
 
-def _tile(
-    run: Run, frame: pl.DataFrame, panel: Panel, found: LatestDiagnosis | None, theme: Theme, *, awaited: bool
-) -> Markup:
+def _tile(run: Run, frame: pl.DataFrame, panel: Panel, found: LatestDiagnosis | None, *, awaited: bool) -> Markup:
     lines = panel.lines[:1] if coverage_key(panel.metric) else panel.lines  # another pair's K3 is not this one's
     line = next((line for line in lines if measured(frame, line.metric)), None)
     if line is None:
@@ -90,15 +81,14 @@ def _tile(
     )
     name = panel.title if line is panel.lines[0] else f"{panel.title}, {line.name}"
     odd = late or _incomplete(frame, line.metric, awaited=awaited)
-    image = spark(column(frame, line.metric), theme.color(line.role), log=panel.scale == "log")
-    return _drawn(run, panel, name, shown, words=odd or words, usual="" if odd else usual, image=image)
+    return _drawn(run, panel, name, shown, words=odd or words, usual="" if odd else usual)
 
 
-def _drawn(run: Run, panel: Panel, name: str, value: Markup, *, words: str, usual: str = "", image: str = "") -> Markup:
+def _drawn(run: Run, panel: Panel, name: str, value: Markup, *, words: str, usual: str = "") -> Markup:
     link = ui.address("mismatch", {"run": run.name, "metric": panel.metric.partition(".")[2] or panel.metric})
     head = element("h3", element("a", ui.text(name), href=link, target="_self", title=panel.words))
     note = element("p", ui.text(words), **({"title": usual} if usual else {"class_": "lp-odd"}))
-    return element("div", head, element("div", value), Markup(image), note, class_="lp-tile")
+    return element("div", head, element("div", value), note, class_="lp-tile")
 
 
 def coverage_key(key: str) -> str | None:
@@ -119,23 +109,3 @@ def _incomplete(frame: pl.DataFrame, key: str, *, awaited: bool) -> str:
         if awaited
         else f"{math.floor(1e4 * share) / 100:g} % of tokens measured"
     )
-
-
-def spark(values: Floats, color: str, *, log: bool) -> str:
-    """Return a sparkline as an image of at most 60 points of the whole run, or "" without a value."""
-    values = spread(values)
-    values = np.log10(np.where(values > 0, np.maximum(values, floor_of(values)), np.nan)) if log else values
-    finite = np.isfinite(values)
-    if not finite.any():
-        return ""
-    low, span = float(values[finite].min()), float(np.ptp(values[finite]))
-    y = np.where(finite, 21 - 20 * (values - low) / span if span else 11.0, np.nan)
-    x = np.linspace(1, 99, len(values))
-    moves = ["L" if at and finite[at - 1] else "M" for at in range(len(values))]
-    path = " ".join(f"{move}{x[at]:.1f} {y[at]:.1f}" for at, move in enumerate(moves) if finite[at])
-    last = int(np.flatnonzero(finite)[-1])
-    drawn = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 22" preserveAspectRatio="none"><path d="{path}" fill="none" '
-        f'stroke="{color}" stroke-width="1.6"/><circle cx="{x[last]:.1f}" cy="{y[last]:.1f}" r="1.8" fill="{color}"/></svg>'
-    )
-    return element("img", alt="", src=f"data:image/svg+xml,{quote(drawn)}").replace("</img>", "")
