@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import logging
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -20,12 +19,12 @@ from logprobe.app.dashboard.panels import Panel
 from logprobe.app.dashboard.theme import Theme, theme_for
 from logprobe.app.dashboard.verdict import LatestDiagnosis, Verdict
 from logprobe.app.runs import Run
+from logprobe.app.text import html
 from logprobe.app.text.html import Markup, element
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 
 T = TypeVar("T")
 
-UNFOLDED: Final = 8  # rows of a long table
 _LOGGER: Final = logging.getLogger("logprobe.app")
 _LINK: Final = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:<&])")
@@ -62,61 +61,33 @@ def unmarked(words: str) -> str:
     return _MARKS.sub(r"\\\1", _LINK.sub("\u2060", words))
 
 
-def text(words: object) -> Markup:
-    """Return words as HTML. Text between backticks is code."""
-    parts = str(words).split("`")
-    escaped = [
-        element("code", Markup(html.escape(part))) if at % 2 else html.escape(part) for at, part in enumerate(parts)
-    ]
-    return Markup("".join(escaped))
-
-
 def write(words: str, tone: str = "") -> None:
     """Draw a paragraph. `tone`: severity or verdict that determines its colour."""
     more = {"role": "status", "class_": f"lp-text lp-tone-{tone}"} if tone else {"class_": "lp-text"}
-    st.html(element("div", element("p", text(words), **more), class_="lp"))
+    st.html(element("div", element("p", words, **more), class_="lp"))
 
 
 def title(words: str, note: str = "") -> None:
     """Draw the title of a part, with `note` next to it in small print."""
-    hint = [element("span", text(note), class_="lp-hint")] if note else []
-    st.html(element("div", element("h2", text(words), *hint, class_="lp-title"), class_="lp"))
-
-
-def pairs(items: Sequence[Sequence[str]]) -> Markup:
-    """Return names and values, a pair per line."""
-    cells = [each for name, value, *_ in items for each in (element("dt", text(name)), element("dd", text(value)))]
-    return element("dl", *cells, class_="lp-pairs")
+    hint = [element("span", note, class_="lp-hint")] if note else []
+    st.html(element("div", element("h2", words, *hint), class_="lp"))
 
 
 def facts(items: Sequence[tuple[str, str]]) -> None:
     """Draw names and values, a pair per line."""
-    st.html(element("div", pairs(items), class_="lp"))
+    st.html(element("div", html.pairs(items), class_="lp"))
 
 
-@dataclass(frozen=True)
-class Link:
-    """Text with a link to another view, given by page and query."""
-
-    title: str
-    page: str = ""
-    query: Mapping[str, str] | None = None
-
-    @property
-    def markup(self) -> Markup:
-        """Return an HTML anchor with a relative URL."""
-        return element("a", text(self.title), href=address(self.page, self.query or {}), target="_self")
+def link(words: str, page: str = "", query: Mapping[str, str] | None = None, *, title: str = "") -> Markup:
+    """Return a link to another view, relative to any page of the dashboard. `title`: its tooltip."""
+    named = {**({"page": page} if page else {}), **(query or {})}
+    href = f"./?{urlencode(named, quote_via=quote, safe=':')}"
+    return element("a", words, href=href, target="_self", **({"title": title} if title else {}))
 
 
-def address(page: str, query: Mapping[str, str]) -> str:
-    """Return the address of a page, relative to any page of the dashboard."""
-    named = {"page": page, **query} if page else query
-    return f"./?{urlencode(named, quote_via=quote, safe=':')}"
-
-
-def links(shown: Sequence[Link]) -> None:
+def links(shown: Sequence[Markup]) -> None:
     """Draw links in a line."""
-    st.html(element("div", Markup(" · ".join(link.markup for link in shown)), class_="lp"), width="content")
+    st.html(element("div", Markup(" · ".join(shown)), class_="lp"), width="content")
 
 
 GO: Final = "where to go"
@@ -128,53 +99,36 @@ def go(page: str, **state: Any) -> None:
     st.rerun()
 
 
-Cell = str | Link
-
-
 @dataclass(frozen=True)
 class Line:
     """A line of a table. `tone`: severity or verdict that determines its colour."""
 
-    cells: Sequence[Cell]
+    cells: Sequence[str]
     tone: str = ""
 
 
-def table(name: str, head: Sequence[str], lines: Sequence[Line], *, empty: str = "", fold: bool = False) -> None:
-    """Draw a table. `empty`: meaning of a table without rows. `fold`: true to show later rows on demand only."""
+def table(name: str, head: Sequence[str], lines: Sequence[Line], *, empty: str = "") -> None:
+    """Draw a table. `empty`: meaning of a table without rows."""
     if not lines:
-        st.html(element("div", element("p", text(empty), class_="lp-text lp-hint"), class_="lp"))
+        st.html(element("div", element("p", empty, class_="lp-text lp-hint"), class_="lp"))
         return
-    folded = fold and len(lines) > UNFOLDED + 2
-    st.html(_table(name, head, lines[:UNFOLDED] if folded else lines))
-    if folded:
-        with st.expander(f"{len(lines) - UNFOLDED} more", key=f"{name} more"):
-            st.html(_table(f"{name}, more", head, lines[UNFOLDED:]))
-
-
-def _table(name: str, head: Sequence[str], lines: Sequence[Line]) -> Markup:
-    top = element("thead", element("tr", *(element("th", text(word), scope="col") for word in head)))
-    rows = []
-    for line in lines:
-        cells = [element("td", cell.markup if isinstance(cell, Link) else text(cell)) for cell in line.cells]
-        rows.append(element("tr", *cells, **({"class_": f"lp-tone-{line.tone}"} if line.tone else {})))
-    whole = element("table", top, element("tbody", *rows), class_="lp-table", aria_label=name)
-    frame = element("div", whole, class_="lp-scroll", tabindex="0", role="region", aria_label=f"table {name}")
-    return element("div", frame, class_="lp")
+    rows = html.table(name, head, [line.cells for line in lines], tones=[line.tone for line in lines])
+    st.html(element("div", rows, class_="lp"))
 
 
 def verdict(shown: Verdict) -> None:
     """Draw the banner."""
     head = [
-        element("i", text(shown.icon), aria_hidden="true"),
-        element("b", text(shown.word)),
-        text(shown.words),
-        *([element("span", text(f" {shown.note}"), class_="lp-hint")] if shown.note else []),
+        element("i", shown.icon, aria_hidden="true"),
+        element("b", shown.word),
+        shown.words,
+        *([element("span", f" {shown.note}", class_="lp-hint")] if shown.note else []),
     ]
     parts = [element("p", *head, class_="lp-headline")]
     if shown.facts:
-        inline = [element("div", element("dt", text(name)), element("dd", text(value))) for name, value in shown.facts]
+        inline = [element("div", element("dt", name), element("dd", value)) for name, value in shown.facts]
         parts.append(element("dl", *inline, class_="lp-inline"))
-    parts += [pairs(shown.do)] if shown.do else []
+    parts += [html.pairs(shown.do)] if shown.do else []
     banner = element("div", *parts, class_=f"lp-verdict lp-tone-{shown.tone}", role="status", aria_label="verdict")
     st.html(element("div", banner, class_="lp"))
     copied = [line[2] for line in shown.do if len(line) > 2 and line[2]]  # noqa: PLR2004 - name, value, what to copy

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import zip_longest
 from typing import Any, Final
 
 from logprobe.app.text import tables
 
 _WIDEST: Final = 2_000
-_PROSE: Final = frozenset({"dd", "li", "p", "td"})
+_PLAIN: Final = frozenset({"code", "text", "title"})  # elements that hold no others
 _CODE: Final = re.compile("`([^`]+)`")
 
 
@@ -33,7 +34,7 @@ def escaped(value: Any) -> Markup:
 
 
 def element(tag: str, *content: Any, **attributes: str) -> Markup:
-    """Return an element with escaped attributes and content. Backticks in prose mark code.
+    """Return an element with escaped attributes and content. Text between backticks is code.
 
     A trailing underscore in the name of an attribute is removed (``class_``). Other underscores become hyphens
     (``aria_label``).
@@ -44,12 +45,35 @@ def element(tag: str, *content: Any, **attributes: str) -> Markup:
     markup = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for name, value in attributes.items()
     )
-    inside = "".join(_prose(part) if tag in _PROSE else escaped(part) for part in content)
+    inside = "".join(escaped(part) if tag in _PLAIN else _prose(part) for part in content)
     return Markup(f"<{tag}{markup}>{inside}</{tag}>")
 
 
 def _prose(value: Any) -> str:
     return value if isinstance(value, Markup) else _CODE.sub(r"<code>\1</code>", escaped(value))
+
+
+def pairs(items: Iterable[Sequence[Any]], **attributes: str) -> Markup:
+    """Return names and values as a list, a pair per line."""
+    lines = (each for name, value, *_ in items for each in (element("dt", name), element("dd", value)))
+    return element("dl", *lines, **attributes)
+
+
+def table(
+    name: str, head: Sequence[str], rows: Iterable[Sequence[Any]], *, tones: Sequence[str] = (), caption: str = ""
+) -> Markup:
+    """Return a scrollable table. `tones`: severity of each row that determines its colour, or "". `caption`: text above
+    it.
+    """
+    lines = []
+    for row, tone in zip_longest(rows, tones, fillvalue=""):
+        lines.append(
+            element("tr", *(element("td", cell) for cell in row), **({"class_": f"lp-tone-{tone}"} if tone else {}))
+        )
+    top = element("thead", element("tr", *(element("th", word, scope="col") for word in head)))
+    said = [element("caption", caption)] if caption else []
+    whole = element("table", *said, top, element("tbody", *lines), aria_label=name)
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=f"table {name}")
 
 
 def joined(parts: Iterable[Any]) -> Markup:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from logprobe.app.text.html import Markup, element, joined, style
+from logprobe.app.text.html import Markup, element, joined, pairs, style, table
 from logprobe.app.view import story
 from logprobe.app.view.account import Account
 from logprobe.app.view.chart import Chart, Line, figure
@@ -43,38 +43,27 @@ def report(view: RunView) -> str:
 
 def document(sections: Iterable[Section], beside: Markup) -> Markup:
     """Return the sections as HTML, with the figure `beside` next to the first section."""
-    first, *rest = [_section(section) for section in sections]
+    first, *rest = [section_of(section, _MOST) for section in sections]
     return joined([element("div", first, beside, class_="first"), *rest])
 
 
-def _section(section: Section) -> Markup:
+def section_of(section: Section, most: int | None = None) -> Markup:
+    """Return a section as HTML. `most`: rows of a long table that are shown, the newest, or None for all."""
     title = [element("h2", section.title[0].upper() + section.title[1:])] if section.title else []
-    return element("section", *title, *map(_part, section.parts))
+    return element("section", *title, *(_part(section.title, part, most) for part in section.parts))
 
 
-def _part(part: Part) -> Markup:
+def _part(name: str, part: Part, most: int | None) -> Markup:
     if isinstance(part, Facts):
-        said = [(name, value) for name, value in part.pairs if value]
-        return element("dl", *(each for name, value in said for each in (element("dt", name), element("dd", value))))
+        return pairs((name, value) for name, value in part.pairs if value)
     if isinstance(part, Points):
         return element("ul", *(element("li", words) for words in part.lines))
     if isinstance(part, Table):
-        return _table(part)
+        rows = part.rows[-most:] if part.long and most else part.rows
+        more = f"the newest {most} of {len(part.rows)}" if len(rows) < len(part.rows) else part.caption
+        return table(part.caption or name, part.head, rows, caption=more)
     lines = [element("p", element("strong", f"{label}: ") if label else "", words) for label, words in part.lines]
     return joined([element("h3", f"{part.number}. {part.title}"), *lines])
-
-
-def _table(part: Table) -> Markup:
-    """Return a scrollable table with scoped headings. The first column names the rows."""
-    rows = part.rows[-_MOST:] if part.long else part.rows
-    more = f"the newest {_MOST} of {len(part.rows)}" if len(rows) < len(part.rows) else part.caption
-    head = element("tr", *(element("th", name, scope="col") for name in part.head))
-    body = [
-        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
-    ]
-    caption = [element("caption", more)] if more else []
-    whole = element("table", *caption, element("thead", head), element("tbody", *body))
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=more or "table")
 
 
 def _trend(account: Account, since: int | None) -> Markup:

@@ -47,7 +47,7 @@ def acknowledging(page: Page) -> None:
 def incident(page: Page) -> None:
     opened = quote(f"{RUNS[0]}#1")
     page.goto(page.url.partition("/alerts")[0] + f"/?page=alerts&list=incidents&run={RUNS[0]}&incident={opened}")
-    expect(page.locator(".lp-pairs", has_text="last good step")).to_be_visible()
+    expect(page.locator(".lp dl", has_text="last good step")).to_be_visible()
 
 
 STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {

@@ -118,7 +118,7 @@ def by_page(browser: Browser, address: str, link: str, incident: Incident, artif
     seen = Watched(browser, address)
     page, began = seen.page, time.monotonic()
     page.goto(link)
-    facts = page.locator(".lp-pairs", has_text="last good step")
+    facts = page.locator(".lp dl", has_text="last good step")
     facts.wait_for()
     words = facts.inner_text()
     row = {

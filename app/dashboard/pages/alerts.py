@@ -17,7 +17,7 @@ from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.acting import BY, REASON, Field
 from logprobe.app.dashboard.data import Look
 from logprobe.app.dashboard.told import tell
-from logprobe.app.dashboard.ui import Cell, Line, Link
+from logprobe.app.dashboard.ui import Line
 from logprobe.app.dashboard.verdict import Verdict, setting_lines
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import remedy
@@ -74,7 +74,7 @@ def _current(run: str) -> None:
     _silences(run)
     ui.title("Recent", f"the last {RECENT} messages")
     recent = [message_line(each, run) for each in list(reversed(history))[:RECENT]]
-    ui.table("recent", ("alert", "step", "message", "value", "observation"), recent, empty="None.", fold=True)
+    ui.table("recent", ("alert", "step", "message", "value", "observation"), recent, empty="None.")
 
 
 def _silences(run: str) -> None:
@@ -126,9 +126,9 @@ def _alert(alert: Row, run: str) -> Line:
     )
 
 
-def _step(step: int | None, steps: str, run: str) -> Cell:
+def _step(step: int | None, steps: str, run: str) -> str:
     """Return a step as a link to the chart of the steps around it, or a dash if it is unknown."""
-    return "–" if step is None else Link(f"{step:,}", "", {"run": run, "steps": steps})
+    return "–" if step is None else ui.link(f"{step:,}", "", {"run": run, "steps": steps})
 
 
 def who(alert: Row) -> str:
@@ -160,7 +160,7 @@ def _care(alert: Row, run: str) -> None:
     words = f"Silence `{alert['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
     fixed = {"rule": alert["rule"], "run": run}
     acting.act("Silence", words, lambda given: _silence({**given, **fixed}), key="silence", fields=(_FOR, BY, REASON))
-    ui.links([Link("Diagnosis", "diagnosis", {"run": run})])
+    ui.links([ui.link("Diagnosis", "diagnosis", {"run": run})])
 
 
 def can_be_acknowledged(alert: Row) -> bool:
@@ -306,14 +306,14 @@ def _incidents(look: Look) -> None:
     going_on = sum(each["closed_at"] is None for each in known)
     ui.title("Incidents", f"{going_on} open, {len(known) - going_on} closed" if known else "")
     head = ("incident", "opened, UTC", "since step", "cause", "closed, UTC")
-    ui.table("incidents", head, [incident_line(each) for each in known], empty="No run has been critical.", fold=True)
+    ui.table("incidents", head, [incident_line(each) for each in known], empty="No run has been critical.")
 
 
 def incident_line(incident: Row) -> Line:
     """Return an incident as a line of the list, with a link."""
     opened = incident["closed_at"] is None
-    cells: list[Cell] = [
-        Link(incident["id"], "alerts", {"list": "incidents", "run": incident["run"], "incident": incident["id"]}),
+    cells = [
+        ui.link(incident["id"], "alerts", {"list": "incidents", "run": incident["run"], "incident": incident["id"]}),
         when(incident["opened_at"]),
         "–" if incident["since_step"] is None else f"{incident['since_step']:,}",
         (incident["cause"] or "–").replace("_", " "),
@@ -331,7 +331,7 @@ def _incident(look: Look, opened: Row) -> None:
         ("All incidents", "alerts", {"list": "incidents"}),
         *((name, name.lower(), {"run": opened["run"]}) for name in ("Diagnosis", "Tokens", "Alerts", "Correction")),
     ]
-    ui.links([Link(name, page, query) for name, page, query in links])
+    ui.links([ui.link(name, page, query) for name, page, query in links])
     tell(of_account(incident))
 
 

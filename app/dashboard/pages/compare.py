@@ -70,7 +70,7 @@ def draw(run: Run) -> None:
     ui.table("onsets", ONSETS, [Line(row) for row in onset_rows(comparison)])
     ui.title("Configuration", "settings that differ, those that affect log-probs first")
     head = ["setting", comparison.baseline, *(pairing.run for pairing in comparison.pairings), "required for parity"]
-    ui.table("settings", head, settings(comparison), empty="All recorded settings are the same.", fold=True)
+    ui.table("settings", head, settings(comparison), empty="All recorded settings are the same.")
 
 
 def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[str]]:

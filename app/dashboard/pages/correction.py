@@ -14,7 +14,7 @@ from logprobe.alerts.rules.notices import steps_around
 from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.dashboard.ui import Line, Link
+from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
 from logprobe.app.view.correction import CorrectionState, foresee, state_of
@@ -66,7 +66,7 @@ def draw(run: Run) -> None:
         _trend(run, document)
     _effect(document)
     ui.title("Audit", "every action, suggestion, refusal and acknowledgement, newest first")
-    ui.table("audit", _HEAD, audit(document["actions"], run.name), empty="Nothing yet.", fold=True)
+    ui.table("audit", _HEAD, audit(document["actions"], run.name), empty="Nothing yet.")
 
 
 def _read(run: str) -> CorrectionState:
@@ -231,7 +231,7 @@ def _effect(document: Mapping[str, Any]) -> None:
         empty="None of these metrics was measured around that step.",
     )
     steps = f"{max(0, since - window)}:{since + window}"
-    ui.links([Link("Chart of these steps", "", {"run": run, "steps": steps})])
+    ui.links([ui.link("Chart of these steps", "", {"run": run, "steps": steps})])
 
 
 def changed(figure: Mapping[str, Any]) -> Line:
@@ -275,7 +275,7 @@ def audit(actions: Sequence[Mapping[str, Any]], run: str) -> list[Line]:
                 f"{deed['time']:%Y-%m-%d %H:%M} UTC",
                 "–"
                 if deed["step"] is None
-                else Link(f"{deed['step']:,}", "", {"run": run, "steps": steps_around(deed["step"])}),
+                else ui.link(f"{deed['step']:,}", "", {"run": run, "steps": steps_around(deed["step"])}),
                 (deed["details"] or {}).get("by") or _BY_ITSELF.get(deed["name"], "the controller"),
                 deed["words"],
             ],

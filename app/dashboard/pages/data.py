@@ -191,7 +191,7 @@ def _quarantine(stored: Stored) -> None:
     more = f"; the newest {len(stored.quarantine):,} of {total:,}" if total > len(stored.quarantine) else ""
     ui.title("Quarantine", f"files that cannot be trusted; their rows are not counted{more}")
     head = ("file", "of run", "what happened", "what to do", "moved aside")
-    ui.table("quarantine", head, list(map(file_line, stored.quarantine)), empty="No files in quarantine.", fold=True)
+    ui.table("quarantine", head, list(map(file_line, stored.quarantine)), empty="No files in quarantine.")
     if stored.quarantine:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             path = stored.quarantine[

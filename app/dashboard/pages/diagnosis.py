@@ -215,9 +215,9 @@ def _parity(run: Run) -> None:
     parity = data.kept(("parity", run.name), data.version_of(run), read, pace=_PACE)
     words, tone = parity_words(parity)
     ui.write(words, tone)
-    ui.links([ui.Link("Compare with another run", "compare", {"run": run.name})])
+    ui.links([ui.link("Compare with another run", "compare", {"run": run.name})])
     head = ("requirement", "found", "required", "verdict", "why and fix")
-    ui.table("parity", head, list(map(check_line, in_order(parity.checks))), fold=True)
+    ui.table("parity", head, list(map(check_line, in_order(parity.checks))))
 
 
 def parity_words(parity: Parity) -> tuple[str, str]:

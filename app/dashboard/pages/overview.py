@@ -43,7 +43,7 @@ def onward(run: Run, found: LatestDiagnosis | None) -> None:
     corrected = found is not None and found.standing.on
     effect = "Effect of the correction" if corrected else "Correction"
     pages = {"diagnosis": "Diagnosis", "tokens": "Tokens", "alerts": "Alerts", "correction": effect}
-    ui.links([ui.Link(name, path, {"run": run.name}) for path, name in pages.items()])
+    ui.links([ui.link(name, path, {"run": run.name}) for path, name in pages.items()])
 
 
 def tiles(run: Run, frame: pl.DataFrame, panels: Sequence[Panel], found: LatestDiagnosis | None) -> Markup:
@@ -77,7 +77,7 @@ def _tile(run: Run, frame: pl.DataFrame, panel: Panel, found: LatestDiagnosis | 
     words = " · ".join(filter(None, [words, f"step {step:,}" if behind else ""]))
     usual = f"compared with the median of earlier steps, {quantity(median, unit_beside_label(line.metric))}"
     shown = Markup(
-        element("b", number(value)) + element("span", ui.text(f" {unit_beside_label(line.metric)}"), class_="lp-hint")
+        element("b", number(value)) + element("span", f" {unit_beside_label(line.metric)}", class_="lp-hint")
     )
     name = panel.title if line is panel.lines[0] else f"{panel.title}, {line.name}"
     odd = late or _incomplete(frame, line.metric, awaited=awaited)
@@ -85,9 +85,9 @@ def _tile(run: Run, frame: pl.DataFrame, panel: Panel, found: LatestDiagnosis | 
 
 
 def _drawn(run: Run, panel: Panel, name: str, value: Markup, *, words: str, usual: str = "") -> Markup:
-    link = ui.address("mismatch", {"run": run.name, "metric": panel.metric.partition(".")[2] or panel.metric})
-    head = element("h3", element("a", ui.text(name), href=link, target="_self", title=panel.words))
-    note = element("p", ui.text(words), **({"title": usual} if usual else {"class_": "lp-odd"}))
+    query = {"run": run.name, "metric": panel.metric.partition(".")[2] or panel.metric}
+    head = element("h3", ui.link(name, "mismatch", query, title=panel.words))
+    note = element("p", words, **({"title": usual} if usual else {"class_": "lp-odd"}))
     return element("div", head, element("div", value), note, class_="lp-tile")
 
 

@@ -412,7 +412,7 @@ def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
     head, lines = worst_table(strip, step)
     if lines:
         ui.title("Worst tokens", "broken ones first" if lines[0].tone else "by the size of d")
-        ui.table("worst tokens", head, lines, fold=True)
+        ui.table("worst tokens", head, lines)
 
 
 def _chosen_token(run: Run, step: StepTokens, strip: Strip) -> int:

@@ -98,7 +98,7 @@ def _updates(at: At) -> None:
     if known:
         ui.title("Updates", "of the whole run; the trainer first, then the engines that are furthest behind")
         head = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "unusual")
-        ui.table("lanes", head, [lane_line(lane) for lane in sorted(known, key=place)], fold=True)
+        ui.table("lanes", head, [lane_line(lane) for lane in sorted(known, key=place)])
 
 
 def name_of(lane: Lane) -> str:

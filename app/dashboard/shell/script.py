@@ -177,7 +177,7 @@ def _facts(look: Look, run: Run | None) -> Markup:
     elif run is not None:
         parts.append(_badge(run.liveness.state.value, run.liveness.state.value.replace("_", " "), run.liveness.reason))
     if look.problem is not None:
-        parts.append(element("span", ui.text(look.problem), role="alert"))
+        parts.append(element("span", look.problem, role="alert"))
     if run is not None:
         parts.append(_badge(run.judgement.severity, f"{SIGNS[run.judgement.severity][0]} {word(run.judgement)}"))
         parts += [] if run.last_step is None else [_fact("step", f"{run.last_step:,}")]
@@ -191,11 +191,11 @@ def _facts(look: Look, run: Run | None) -> Markup:
 
 
 def _fact(name: str, value: str, after: str = "") -> Markup:
-    return element("span", Markup(f"{ui.text(f'{name} ') if name else ''}{element('b', ui.text(value))}{after}"))
+    return element("span", f"{name} " if name else "", element("b", value), after)
 
 
 def _badge(kind: str, words: str, title: str = "") -> Markup:
-    return element("span", ui.text(words), class_=f"lp-badge lp-is-{kind} lp-tone-{kind}", title=title)
+    return element("span", words, class_=f"lp-badge lp-is-{kind} lp-tone-{kind}", title=title)
 
 
 def _compact(value: int) -> str:

@@ -16,7 +16,7 @@ from logprobe.alerts.controller.policy import POLICY
 from logprobe.alerts.sending.actions import CHANNELS
 from logprobe.app.dashboard import acting, data
 from logprobe.app.dashboard.access.settings import Permission
-from logprobe.app.dashboard.page_table import MOVED, PAGES
+from logprobe.app.dashboard.page_table import PAGES
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.analysis.profile_job import ProfileJob
@@ -122,13 +122,12 @@ def test_a_page_is_drawn_and_names_stay_text(
         assert SAYS[page] in text_of(app)
 
 
-def test_links_of_messages_lead_to_the_page_that_has_the_part_now(look: Callable[..., AppTest]) -> None:
-    for old, (path, more) in MOVED.items():
-        app = look(old, run=RUN)
-        assert "page" not in app.query_params
-        assert {name: app.query_params.get(name) for name in more} == dict(more)
-        assert [each.value for each in app.exception] == []
-        assert app._registered_pages[app._finished_page_script_hash]["url_pathname"] == path
+def test_links_of_messages_lead_to_the_page_that_they_name(look: Callable[..., AppTest]) -> None:
+    app = look("alerts", run=RUN, list="incidents", incident="a#1")
+    assert "page" not in app.query_params
+    assert {name: app.query_params.get(name) for name in ("list", "incident")} == {"list": "incidents", "incident": "a#1"}
+    assert [each.value for each in app.exception] == []
+    assert app._registered_pages[app._finished_page_script_hash]["url_pathname"] == "alerts"
     assert look("no such page", run=RUN).query_params.get("run") == RUN
 
 

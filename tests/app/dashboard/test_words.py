@@ -24,7 +24,7 @@ from logprobe.app.dashboard.reading.mismatch import MOST_TAGS, Seen, Sliced
 from logprobe.app.dashboard.reading.tokens import StepList, StepTokens
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.dashboard.told import tell
-from logprobe.app.dashboard.ui import Link
+from logprobe.app.dashboard.ui import link
 from logprobe.app.view.story import Facts, Item, Points, Section, Table
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
@@ -123,7 +123,7 @@ def test_switches_follow_the_state_and_what_is_dangerous_is_said_to_be() -> None
 def test_the_audit_says_who_when_and_where() -> None:
     lines = list(reversed(correction.audit(DECIDED, "r")))
     assert [line.cells[3] for line in lines] == ["<b>Ada</b>", "the trainer", "the controller", "the controller"]
-    assert lines[0].cells[2] == Link("10", "", {"run": "r", "steps": "0:30"})
+    assert lines[0].cells[2] == link("10", "", {"run": "r", "steps": "0:30"})
 
 
 def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
@@ -562,4 +562,4 @@ def test_what_show_says_is_drawn_as_text(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = "".join(drawn)
     assert "\x1b" not in whole
     assert not re.search("<[bisu]>", whole)
-    assert [each in whole for each in ("Records", "Nodes", "–", "unknown")] == [True, True, True, False]
+    assert [each in whole for each in ("Records", "nodes", "–", "unknown")] == [True, True, True, False]
