@@ -485,6 +485,7 @@ def archive_trained(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]
 
 class ArchiveWaiting(TypedDict):
     raw_file: Any  # VARCHAR
+    segment_id: Any  # VARCHAR
 
 def archive_waiting(source: Source, /, *, run: Any) -> Rows[ArchiveWaiting]: ...
 

@@ -49,4 +49,4 @@ LEFT JOIN rollout_sequences AS r ON r.parts IS NOT NULL AND r.segment_id = 'part
 WHERE t.segment_id IN (SELECT segment_id FROM incoming)
 
 -- archive_waiting: Segments of $run (null: of any) whose tokens are in the spool. Grain: segment. Inputs: segments.
-SELECT raw_file FROM segments WHERE starts_with(raw_file, 'spool/') AND run = coalesce($run, run)
+SELECT raw_file, segment_id FROM segments WHERE starts_with(raw_file, 'spool/') AND run = coalesce($run, run)

@@ -78,7 +78,7 @@ class Damaged:
             except OSError as error:
                 fault = one_line(error)
             if fault:
-                self._note(path, fault)
+                self.note(self._home.path / path, fault)
                 raise QueryError(_advice(f"{self._home.path / path}: {fault}"))
 
     def look(self, files: Mapping[str, tuple[int, int]]) -> None:
@@ -92,7 +92,7 @@ class Damaged:
         start = bisect_right(paths, self._last or "")
         for path in (*paths[start:], *paths[:start]):
             if (fault := fault_of(self._home.path / path, *files[path])) is not None:
-                self._note(path, fault)
+                self.note(self._home.path / path, fault)
             elif not first:
                 self._compare(path)
             self._last = path
@@ -105,8 +105,9 @@ class Damaged:
         with suppress(QueryError):
             self.require([path])
 
-    def _note(self, path: str, fault: str) -> None:
-        self.left[(self._home.path / path).relative_to(self._home.raw).as_posix()] = fault
+    def note(self, path: Path, fault: str) -> None:
+        """Record that a file of the archive cannot be used. `fault`: reason, for the operator."""
+        self.left[path.relative_to(self._home.raw).as_posix()] = fault
 
 
 def fault_of(path: Path, nbytes: int, rows: int) -> str | None:

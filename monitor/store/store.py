@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -24,6 +25,7 @@ from duckdb.func import PythonUDFType
 
 from logprobe.collectors.clock import TIME, Time
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
+from logprobe.collectors.files import is_gone
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_places, schema, views
@@ -55,6 +57,8 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
 _FAILURES: Final = (duckdb.Error, pa.ArrowException, OSError, MemoryError)
 
 _READ_ATTEMPTS: Final = 5
+_SPOOL_ATTEMPTS: Final = 100  # until the archive knows what the index has: some milliseconds, more on a busy machine
+_SPOOL_PAUSE: Final = 0.01
 _WATCH_SECONDS: Final = 0.1
 _LOCKED_SECONDS: Final = 20.0
 LOCKED: Final = "set lock"  # what DuckDB says of a file that another process has open
@@ -192,17 +196,40 @@ class Store:
         """
         sql = statement(name)
         wanted = raw_places.wanted(sql, params)
-        spooled = self._spooled(sql, params["run"]) if wanted else {}
 
-        def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+        def work(cursor: duckdb.DuckDBPyConnection, spooled: Mapping[str, pa.Table], attempt: int) -> pa.Table:
             files = raw_places.files_of(cursor, self.home, wanted, params, self.damaged) if wanted else {}
             given = {**params, **files}
+            if spooled and not self.read_only and attempt < _SPOOL_ATTEMPTS:
+                self._require_spooled(cursor, params["run"], spooled, attempt)
             with _registered(cursor, incoming, **spooled):
                 if wanted and not spooled:  # as a stream: raw tokens may be many
                     return _fetch(cursor, sql, given)
                 return cursor.execute(self._statement(cursor, name), given or None).to_arrow_table()
 
-        return self._read(work)
+        attempt = 0
+        while True:
+            spooled = self._spooled(sql, params["run"]) if wanted else {}
+            try:
+                return self._read(partial(work, spooled=spooled, attempt=attempt))
+            except _SpoolError:
+                attempt += 1
+
+    def _require_spooled(
+        self, cursor: duckdb.DuckDBPyConnection, run: str, spooled: Mapping[str, pa.Table], attempt: int
+    ) -> None:
+        """Raise `_SpoolError` if rows are missing in `spooled` of a segment that ingest has committed since.
+
+        At a later attempt, the archive knows the segment, or will in a moment. If it knows it and cannot read it, it is
+        left out, as is one whose file is gone.
+        """
+        waiting = cursor.execute(self._statement(cursor, "archive_waiting"), {"run": run}).fetchall()
+        has = {segment for table in spooled.values() for segment in table["segment_id"].unique().to_pylist()}
+        for place, segment in waiting:
+            path = self.home.path / place
+            if segment not in has and not is_gone(path) and (attempt == 0 or not self.archive.waits(str(path))):
+                time.sleep(_SPOOL_PAUSE)
+                raise _SpoolError(f"{path} was ingested just now; retry the statement")
 
     def places_of(self, kind: str, paths: Iterable[str]) -> list[str]:
         """Return the paths of archive files with records of a kind, as parameters for statements.
@@ -346,13 +373,17 @@ class Store:
         return f"{made:x}"
 
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None = None) -> T:
-        """Run `work` in a read-only transaction. Retry on `_MovedError`."""
+        """Run `work` in a read-only transaction. Retry on `_MovedError`, and without foreign files of the archive."""
+        listed = False
         try:
             with self._readers.reading():
                 for _ in range(_READ_ATTEMPTS - 1):
                     with suppress(_MovedError):
-                        return self._attempt(work, ended)
-                return self._attempt(work, ended)
+                        try:
+                            return self._attempt(work, ended, listed=listed)
+                        except _ForeignError:
+                            listed = True
+                return self._attempt(work, ended, listed=listed)
         finally:
             self._rest()
 
@@ -361,11 +392,16 @@ class Store:
         if not getattr(self._local, "writing", False) and not getattr(self._local, "standing", False):
             self.courtesy.rest()
 
-    def _attempt(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None) -> T:
+    def _attempt(
+        self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None, *, listed: bool
+    ) -> T:
+        """Run `work`. `listed`: views open the files that the index lists, instead of all by a pattern."""
         cursor = self._cursor("reader")
         with _ended_by(cursor, ended) as why:
             try:
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
+                if listed:
+                    views.place(cursor, self.home, raw_places.listed(cursor, self.home))
                 return work(cursor)
             except _FAILURES as error:
                 if why:
@@ -373,9 +409,26 @@ class Store:
                 gone = isinstance(error, duckdb.IOException | OSError) and "No such file" in str(error)
                 if self._recover(cursor) or gone:
                     raise _MovedError(one_line(error)) from None
-                raise QueryError(said_of(error, self.home.raw, self.damaged)) from None
+                said = said_of(error, self.home.raw, self.damaged)
+                if ".parquet" in said and not listed and self._note_foreign(cursor, said):
+                    raise _ForeignError(said) from None
+                raise QueryError(said) from None
             finally:
                 rollback(cursor)
+                if listed:
+                    with suppress(duckdb.Error):  # it is closed: the next one is placed anew
+                        views.place(cursor, self.home)
+
+    def _note_foreign(self, cursor: duckdb.DuckDBPyConnection, said: str) -> bool:
+        """Note the file that an error names, and return True, if the index does not list it."""
+        with suppress(duckdb.Error):
+            rollback(cursor)
+            known = {path for some in raw_places.listed(cursor, self.home).values() for path in some}
+            for path in self.home.raw.glob("[!!]*/*/*.parquet"):
+                if str(path) in said and raw_places.pattern(path) not in known:
+                    self.damaged.note(path, "not a file of the archive: the index does not list it")
+                    return True
+        return False
 
     def _cursor(self, role: str) -> duckdb.DuckDBPyConnection:
         """Return this thread's cursor for `role`. A separate reader keeps reads out of an open transaction."""
@@ -509,6 +562,14 @@ class _MovedError(QueryError):
 
     The store was reopened, or a superseded raw file was removed after the views had resolved their pattern.
     """
+
+
+class _SpoolError(QueryError):
+    """Failure of a read because of a segment that was ingested during it."""
+
+
+class _ForeignError(QueryError):
+    """Failure of a read because of a file that the index does not list."""
 
 
 @contextmanager

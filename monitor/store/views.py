@@ -8,6 +8,7 @@ the files (`places`), so a data directory can be moved.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import duckdb
@@ -66,12 +67,12 @@ _SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
 }
 
 
-def place(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Point the views of a cursor to the files of a data directory."""
+def place(cursor: duckdb.DuckDBPyConnection, home: Home, files: Mapping[str, Sequence[str]] | None = None) -> None:
+    """Point the views of a cursor to the files of a data directory. `files`: patterns by kind, or None for all."""
     cursor.execute(f"SET VARIABLE logprobe_home = {literal(f'{home.path}/')}")
     for kind in RAW_KINDS:
-        files = f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"
-        cursor.execute(f"SET VARIABLE logprobe_raw_{kind} = {literal(files)}")
+        some = [f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"] if files is None else files[kind]
+        cursor.execute(f"SET VARIABLE logprobe_raw_{kind} = [{', '.join(map(literal, some))}]")
 
 
 def create(cursor: duckdb.DuckDBPyConnection) -> None:

@@ -702,9 +702,6 @@ class World:
 
     def _tokens(self, run: Run, trained: set[str]) -> None:
         """Compare what users read of the archive's files with what was handed over, bit by bit."""
-        name = run_dir(self.home, run.name).name
-        if any(path.parts[-3:-1] == (name, "training") and path.suffix == ".parquet" for path in self.foreign):
-            return  # SQL names that file and answers nothing of the run
         sql = "SELECT sample_id, token_ids, mask, trainer_logprobs, rollout_logprobs FROM raw_training WHERE run = $run"
         rows = self._rows(sql, run)
         found = Counter(row["sample_id"] for row in rows)

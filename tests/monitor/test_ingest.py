@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from store_contents import raw_paths, rows, spool_files, value
 
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.live import ingest
 from logprobe.monitor.live import records as live_records
@@ -296,6 +299,36 @@ def test_a_file_that_vanishes_while_it_is_read_is_no_problem(store: Store, write
     monkeypatch.setattr(ingest, "scan", scan_then_lose)
     report = Ingester(store).run_once()
     assert (report.segments, report.quarantined, report.problems) == (1, 0, [])
+
+
+def test_a_look_between_a_commit_and_the_archive_has_the_tokens(store: Store, writer: SpoolWriter, monkeypatch):
+    """The archive hears of a segment after its commit: a look at that moment waits for it."""
+    monkeypatch.setattr("logprobe.monitor.store.store._SPOOL_ATTEMPTS", 10_000)
+    add, found = store.archive.add, []
+
+    def look_then_add(segments):
+        if segments and not found:
+            asked = {"run": RUN, "steps": [0], "parts": 1}
+            found.append(looks.submit(lambda: queries.diagnosis_tokens(store, **asked)))
+            time.sleep(0.2)
+            assert not found[0].done()
+        add(segments)
+
+    writer.write("rollout", records("rollout", sampled("a")))
+    writer.write("training", records("training", trained("a", 0)))
+    monkeypatch.setattr(store.archive, "add", look_then_add)
+    with ThreadPoolExecutor(1) as looks:
+        Ingester(store).run_once()
+        assert found[0].result().num_rows == 1
+
+
+def test_a_look_leaves_out_what_the_archive_never_hears_of(store: Store, writer: SpoolWriter, monkeypatch):
+    monkeypatch.setattr("logprobe.monitor.store.store._SPOOL_ATTEMPTS", 2)
+    writer.write("training", records("training", trained("a", 0)))
+    with monkeypatch.context() as patch:
+        patch.setattr(store.archive, "add", lambda _: None)
+        Ingester(store).run_once()
+    assert not queries.diagnosis_tokens(store, run=RUN, steps=[0], parts=1).num_rows
 
 
 def test_segments_of_a_kind_are_computed_together_and_one_that_cannot_be_costs_no_other(

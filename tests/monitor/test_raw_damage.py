@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,39 @@ def test_a_moved_home_is_read_without_it(home: Path) -> None:
         assert Desk(store).answer(STEPS)["n"].to_pylist() == [2]
         with pytest.raises(QueryError, match=refusal(damaged)):
             Desk(store).answer(TOKENS)
+
+
+def _foreign(folder: Path, content: bytes) -> Path:
+    path = folder / f"{hashlib.blake2b(content, digest_size=16).hexdigest()}.parquet"
+    path.write_bytes(content)
+    return path
+
+
+def _other_columns() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"segment_id": ["s"], "row": ["not a number"], "token_ids": ["none"]}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("content", [b"PAR1 of somebody PAR1", b"", _other_columns()], ids=["text", "empty", "columns"])
+def test_a_foreign_file_with_a_valid_name_is_named_and_left_out(home: Path, content: bytes) -> None:
+    with Store.open(Home(home)) as store:
+        feed(store, training=[trained("a", 0)], rollout=[sampled("a")])
+        tokens = store.query(TOKENS)["n"].to_pylist()
+        folder = Home(home).raw / RUN / "training"
+        foreign = _foreign(folder, content)
+        assert store.query(TOKENS)["n"].to_pylist() == tokens
+        assert Desk(store).answer(TOKENS)["n"].to_pylist() == tokens
+        assert queries.raw_known(store, paths=[foreign.relative_to(home).as_posix()]).num_rows == 0
+        (problem,) = store.archive.problems()
+        assert str(foreign) in problem
+        assert foreign.read_bytes() == content
+        feed(store, training=[trained("b", 1)])  # a file that comes later is found, too
+        assert store.query(TOKENS)["n"].to_pylist() > tokens
+        (damaged, *_) = sorted(folder.glob("*.parquet"), key=lambda path: path == foreign)
+        _cut(damaged)
+        with pytest.raises(QueryError, match=refusal(damaged)):  # beside a file that is ours and damaged
+            store.query(TOKENS)
 
 
 OTHER = "a+b %2F/ü *"  # a run whose folder is called otherwise
