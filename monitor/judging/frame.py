@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.judging.judgement import Growth, Remembered
-from logprobe.monitor.judging.measures import Floats, Mean, from_sums, k3_of
+from logprobe.monitor.judging.measures import Floats, Mean, among, from_sums, k3_of
 from logprobe.monitor.judging.records import Gap, Joins, Series, Weights, gap_of, windows
 from logprobe.monitor.judging.replay import Replay
 from logprobe.monitor.judging.setup import Setup
@@ -140,8 +140,8 @@ class Strata:
         )
 
     def within(self, steps: Steps) -> Strata:
-        """Return the rows of these steps."""
-        return self.where(np.isin(self.step, steps))
+        """Return the rows of these steps, which ascend."""
+        return self.where(among(self.step, steps))
 
     def and_later(self, later: Strata) -> Strata:
         """Return the rows of both tables."""
@@ -189,7 +189,7 @@ class Strata:
         )
         return rates
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Number of tokens."""
         return int(self.tokens.sum())
@@ -297,8 +297,8 @@ class Placed:
     groups: Mapping[str, Column]
 
     def within(self, steps: Steps) -> Placed:
-        """Return the tokens of these steps."""
-        keep_N = np.isin(self.step, steps)
+        """Return the tokens of these steps, which ascend."""
+        keep_N = among(self.step, steps)
         groups = {name: column.where(keep_N) for name, column in self.groups.items()}
         return Placed(self.step[keep_N], self.lag[keep_N], self.sequence[keep_N], self.d[keep_N], groups)
 
@@ -437,14 +437,14 @@ class Frame:
         return replace(self.within(windows(self.series.step)[1]), history=None)
 
     def within(self, steps: Steps) -> Frame:
-        """Return the frame of these steps alone."""
+        """Return the frame of these steps alone, which ascend."""
         recorded = self.recorded
         return replace(
             self,
             series=self.series.within(steps),
             strata=self.strata.within(steps),
             places=tuple(place.within(steps) for place in self.places),
-            recorded=None if recorded is None else recorded.where(np.isin(recorded.step, steps)),
+            recorded=None if recorded is None else recorded.where(among(recorded.step, steps)),
             history=None if self.history is None else self.history.within(steps),
         )
 

@@ -98,6 +98,15 @@ def difference(a: Mean, b: Mean) -> float:
     return (a.value - b.value) / error if error > 0 and math.isfinite(error) else 0.0
 
 
+def among(values: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return a mask of the values that are among `steps`, which ascend: for few steps a tenth of the cost of `isin`."""
+    if not len(steps):
+        return np.zeros(len(values), np.bool_)
+    places = np.minimum(np.searchsorted(steps, values), len(steps) - 1)
+    found: NDArray[np.bool_] = steps[places] == values
+    return found
+
+
 def k3_of(d_N: Floats) -> Floats:
     """Return K3 of each log-ratio [N]."""
     k3: Floats = np.expm1(np.clip(d_N, -CLAMP, CLAMP)) - d_N

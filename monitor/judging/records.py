@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.judging.measures import Floats, Mean, from_sums
+from logprobe.monitor.judging.measures import Floats, Mean, among, from_sums
 
 WINDOW: Final = 40  # steps of the run's beginning and of today that are compared
 _START_UP: Final = 20  # steps before the beginning, where there are enough
@@ -47,13 +47,20 @@ class Series:
         means: Floats = np.divide(self["k3"], self["n"], out=np.full(len(self), np.nan), where=self["n"] > 0)
         return means
 
+    @cached_property
+    def _totals(self) -> dict[str, float]:
+        return {}
+
     def total(self, name: str) -> float:
         """Return the sum over all steps without nulls."""
-        return float(np.nansum(self[name]))
+        if name not in self._totals:
+            values = self[name]
+            self._totals[name] = float(np.nansum(values) if values.dtype.kind == "f" else values.sum())
+        return self._totals[name]
 
     def within(self, steps: NDArray[np.int64]) -> Series:
-        """Return the selected steps."""
-        keep = np.isin(self.step, steps)
+        """Return the steps that are among `steps`, which ascend."""
+        keep = among(self.step, steps)
         return Series({name: values[keep] for name, values in self.columns.items()})
 
     def and_later(self, later: Series) -> Series:
@@ -96,13 +103,14 @@ class Gap:
 def gap_of(series: Series) -> Gap:
     """Return the mismatch over all steps of a series."""
     n, total = series.total("n"), series.total
+    alike, scale = _moments(series)
     ratio = {"c_nn": total("c_nn"), "c_xx": total("c_qq"), "c_xn": total("c_qn")}
     return Gap(
         n=int(n),
         k3=_share(total("k3"), n),
         ratio=from_sums(n, total("ratio_m1"), sequences=int(total("compared")), **ratio),
-        correlation=_moments(series)[0],
-        scale=_moments(series)[1],
+        correlation=alike,
+        scale=scale,
         up=_share(total("n_up"), n),
         down=_share(total("n_down"), n),
         size=_share(total("abs_d"), n),
