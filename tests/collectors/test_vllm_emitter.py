@@ -17,7 +17,6 @@ from spool_contents import by_sample, health_events, rows
 from logprobe.collectors import Recorder
 from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.health import Health
-from logprobe.collectors.vllm.adapters import Load
 from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.emitter import Emitter, Observed
 from logprobe.collectors.vllm.weights.exchange import Exchange
@@ -114,22 +113,6 @@ def test_a_sequence_with_everything(engine: Engine) -> None:
     assert engine.spans() == {"p:a/0": [(0, 1, None), (1, 2, "1"), (2, 3, "2")]}
 
 
-def test_marks_for_an_earlier_engine_do_not_count(engine: Engine) -> None:
-    engine.mark("40", START - 1)
-    engine.finish([101.0], [-0.5])
-    engine.write()
-    assert engine.spans() == {"p:a/0": [(0, 1, None)]}
-
-
-def test_marks_may_come_minutes_late(engine: Engine) -> None:
-    engine.mark("1", 101.0)
-    engine.finish([102.0, 104.0], [-0.5, -0.5])
-    engine.write()
-    assert engine.spans() == {"p:a/0": [(0, 2, "1")]}
-    engine.mark("2", 103.0)
-    assert engine.spans() == {"p:a/0": [(0, 1, "1"), (1, 2, "2")]}
-
-
 def test_a_label_counts_until_the_next_mark(engine: Engine) -> None:
     engine.mark("1", 101.0)
     engine.observed.timeline.set(102.0, "7")
@@ -154,19 +137,6 @@ def test_missing_is_null_and_nan_stays_nan(engine: Engine) -> None:
     events = health_events(engine.home)
     assert (events["logprobs_missing"][0]["sequences"], events["logprobs_missing"][0]["tokens"]) == (1, 2)
     assert (events["foreign_columns"][0]["severity"], events["foreign_columns"][0]["tokens"]) == ("error", 1)
-
-
-def test_a_request_whose_adapter_was_replaced_under_it_takes_no_mark_from_there(engine: Engine) -> None:
-    adapters = engine.observed.adapters
-    old, new = (SimpleNamespace(lora_name="red", lora_int_id=n, lora_path=f"/{n}") for n in (1, 2))
-    adapters.read(1, Load(100.2, "/1", None), None)
-    adapters.used(old, 100.5)
-    adapters.used(new, 102.0)
-    for moment in (100.8, 102.5):
-        engine.mark(f"at {moment}", moment, adapter="red")
-    engine.finish([101.0, 103.0], [-0.5, -0.5], adapter=old)
-    engine.write()
-    assert engine.spans() == {"p:a/0": [(0, 1, "at 100.8"), (1, 2, None)]}
 
 
 def test_turns_of_a_session_have_names_of_their_own(engine: Engine) -> None:
@@ -310,18 +280,6 @@ def test_marks_of_this_machine_do_not_depend_on_the_wall_clock(engine: Engine) -
     assert row["decisions"] == [{"end": 2, "at": None, "first": 100_500_000, "last": 102_000_000}]
     assert (row["machine"], row["engine_started"], row["clock_set"]) == (HERE, 100_000_000, 101_500_000)
     assert engine.spans() == {"p:a/0": [(0, 1, None), (1, 2, "1")]}
-
-
-def test_across_a_setting_of_the_clock_no_mark_of_another_machine_counts(engine: Engine) -> None:
-    engine.mark("1", 101.0, machine="another")
-    engine.finish([102.0], [-0.5])  # written before the clock is set
-    engine.write()
-    engine.observed.clock.jumped_at, engine.observed.clock.offset = 103.0, 3600.0
-    engine.finish([102.5, 104.0, 106.0], [-0.5] * 3, internal_id="b-00000000", external_id="b")
-    engine.write()
-    assert engine.spans() == {"p:a/0": [(0, 1, "1")], "p:b/0": [(0, 3, None)]}
-    engine.mark("2", 105.0 + 3600, machine="another")
-    assert engine.spans() == {"p:a/0": [(0, 1, "1")], "p:b/0": [(0, 2, None), (2, 3, "2")]}
 
 
 def test_that_a_clock_was_set_is_said(engine: Engine) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from segments import at, records, sampled, trained
+from segments import sampled, trained
 from store_work import Fed
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.live import sequences
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 
@@ -41,9 +40,6 @@ def check(row: dict, **expected) -> None:
     assert {name: row[name] for name in expected} == expected
 
 
-MISSING = trained("a", 3, received=False)
-
-
 def test_tokens_see_the_joined_logprobs_and_the_versions_in_their_places(fed: Fed):
     spans = [{"start": 0, "end": 1, "version": "v1"}, {"start": 1, "end": 3, "version": "v2"}]
     prompt_and_tool = trained(
@@ -69,48 +65,6 @@ def test_tokens_masked_out_of_a_fully_aligned_sequence_keep_their_places(fed: Fe
     check(sequence(fed), alignment="all", token_match=True, n=2, sum_d=1.0)
     found = fed.rows("SELECT rollout_logprob AS r, weight_version AS v FROM tokens ORDER BY position")
     assert found == [{"r": -float(i + 1), "v": "v1"} for i in range(4)]
-
-
-def test_a_token_the_engine_did_not_sample_is_missing_and_not_a_match(fed: Fed):
-    """A trainer that appends an end-of-sequence token of its own."""
-    fed.feed("training", trained("a", received=False))
-    fed.feed("rollout", sampled("a", 3))
-    check(sequence(fed), alignment="prefix", token_match=True, length_match=False, n=3, n_expected=4)
-    found = fed.rows("SELECT rollout_logprob AS r, weight_version AS v FROM tokens ORDER BY position")
-    assert found[-1] == {"r": None, "v": None}
-
-
-def test_of_several_records_that_do_not_match_the_newest_before_training_is_compared(fed: Fed):
-    wrong = [sampled("a", token_ids=[i] * 4, time=at(i), request_id=f"at {i}") for i in (1, 2, 3, 4, 5)]
-    fed.feed("rollout", *wrong)
-    fed.feed("training", MISSING)  # trained at 3
-    check(sequence(fed), rollout_source="unaligned", request_id="at 3")
-
-
-def test_of_several_records_that_do_not_match_one_of_as_many_tokens_is_compared_before_a_nearer_one(fed: Fed):
-    wrong = [sampled("a", n, token_ids=[9] * n, time=at(i), request_id=f"at {i}") for i, n in ((1, 4), (2, 3), (3, 5))]
-    fed.feed("rollout", *wrong)
-    fed.feed("training", MISSING)  # four tokens, trained at 3
-    check(sequence(fed), rollout_source="unaligned", length_match=True, request_id="at 1")
-
-
-ALIKE = [sampled("a", version=f"v{i}", logprobs=[-1.0 - i, -2.0, -3.0, -4.0], time=at(i)) for i in (1, 2)]
-
-
-def test_without_raw_tokens_several_alike_are_ambiguous_too(fed: Fed):
-    fed.feed("rollout", *ALIKE)
-    fed.feed("training", MISSING)
-    Retention(fed.store, RetentionPolicy(max_bytes=0)).run_once()
-    fed.restart()
-    fed.feed("training", trained("a", 4, received=False))
-    assert joined(fed).ambiguous == 2
-
-
-def test_runs_are_not_mixed(fed: Fed):
-    SpoolWriter(fed.store.home.path, "other", "w").write("rollout", records("rollout", sampled("a")))
-    fed.ingester.run_once()
-    fed.feed("training", MISSING)
-    assert joined(fed).linked == 0
 
 
 def test_without_raw_tokens_fingerprints_decide(fed: Fed):

@@ -35,16 +35,7 @@ def joined(fed: Fed) -> dict[str, tuple[str | None, str, float | None]]:
     return {f"{r['sample_id']}@{r['step']}": (r["joined_by"], r["rollout_source"], r["sum_d"]) for r in rows}
 
 
-TOGETHER = ("tokens", "joined", 3.0)  # 12 tokens, each −0.5 against −0.75
 APART = ("ambiguous", "missing", None)
-
-
-def test_an_id_that_meets_later_replaces_the_join_by_tokens(fed: Fed) -> None:
-    fed.feed("rollout", theirs("r"))
-    fed.feed("training", ours("t"))
-    assert joined(fed) == {"t@3": TOGETHER}
-    fed.feed("rollout", theirs("t", r=-1.0))
-    assert joined(fed) == {"t@3": ("id", "joined", 6.0)}
 
 
 def test_what_fits_several_is_left_alone_and_counted(fed: Fed, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,14 +47,3 @@ def test_what_fits_several_is_left_alone_and_counted(fed: Fed, capsys: pytest.Ca
     assert any("all sequences not joined: their tokens fit several" in each.text for each in examine(home))
     main(["show", RUN, "--home", home])
     assert "all sequences not joined: their tokens fit several" in capsys.readouterr().out
-
-
-def test_doctor_and_status_say_so(fed: Fed, capsys: pytest.CaptureFixture[str]) -> None:
-    fed.feed("rollout", theirs("r"))
-    fed.feed("training", ours("t"))
-    fed.store.close()
-    home = str(fed.store.home.path)
-    words = "all sequences joined by their tokens"
-    assert any(words in each.text for each in examine(home))
-    main(["show", RUN, "--home", home])
-    assert words in capsys.readouterr().out

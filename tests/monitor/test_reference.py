@@ -59,15 +59,6 @@ def test_from_the_call_to_the_metrics(home: Path, fraction: float, pair: str) ->
     assert (values["coverage"], values["impossible_tokens"], values["nonfinite_tokens"]) == (1, 0, 0)
 
 
-def test_a_sequence_without_a_reference_lowers_the_coverage(home: Path) -> None:
-    recorder = recorded(home)
-    assert recorder.training(step=1, **{**CALL, "reference_logprobs": [REFERENCE[0], None, REFERENCE[2]]})
-    values = settled(home, recorder)
-    assert values["coverage"] == pytest.approx(13 / 43)
-    d = d_of([REFERENCE[0], REFERENCE[2]], [TRAINER[0], TRAINER[2]])
-    assert values["k3_kl"] == pytest.approx((np.exp(d) - d - 1).mean())
-
-
 @pytest.mark.parametrize(
     ("values", "broken"),
     [
@@ -85,12 +76,6 @@ def test_an_array_that_nobody_filled_is_broken_and_not_close(home: Path, values:
     assert found[broken] == unlikely
     assert found["coverage"] == pytest.approx(1 - unlikely / 43)
     assert (found["k3_kl"] is None) == (unlikely == 43)
-
-
-def test_without_one_it_is_null(home: Path) -> None:
-    recorder = recorded(home)
-    assert recorder.training(step=1, **{**CALL, "reference_logprobs": None})
-    assert set(settled(home, recorder).values()) == {None}
 
 
 def test_tokens_and_other_frameworks_numbers(home: Path) -> None:

@@ -14,8 +14,6 @@ from segments import RUN, sampled, trained
 from logprobe.collectors import Recorder
 from logprobe.monitor.analysis import slices
 from logprobe.monitor.home import Home
-from logprobe.monitor.live import sequences
-from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
 KEYS = ("routing_agreement", "routing_coverage", "routing_mismatch_frac")
@@ -38,14 +36,6 @@ OURS = routed(trained("a"), [A, B], [A, B], [A, B], [A, B])
 THEIRS = routed(sampled("a"), [A, B], [A, C], [B, B], [A, B])
 
 
-def test_agreement_is_over_tokens_and_layers(store: Store) -> None:
-    assert measure(store, training=[OURS], rollout=[THEIRS]) == (6 / 8, 1.0, 0.0)
-    (row,) = store.query(
-        "SELECT routes_match, routes_expected, routes_compared, routes_equal FROM sequences"
-    ).to_pylist()
-    assert list(row.values()) == [True, 8, 8, 6]
-
-
 def test_counts_of_sequences_add_up_whatever_their_order(store: Store) -> None:
     """Sequences of one step with different numbers of layers: a run that changed its model, say."""
     other = routed(trained("b", n=3, received=False), [A], [B], [C])
@@ -64,25 +54,6 @@ def test_lists_that_are_no_multiple_of_the_tokens_are_left_out(store: Store) -> 
     assert measure(store, training=[OURS], rollout=[THEIRS, broken])[0] == 6 / 8
     (bad,) = store.query("SELECT message FROM health_records WHERE event = 'bad_rows'")["message"].to_pylist()
     assert "the length of routes is not a multiple of token_ids (1)" in bad
-
-
-def test_many_small_batches_count_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequences, "TOKENS_PER_BATCH", 20)
-    names = [f"s{number}" for number in range(9)]
-    ours, theirs = ([{**row, "sample_id": name} for name in names] for row in (OURS, THEIRS))
-    assert measure(store, training=ours, rollout=theirs) == (6 / 8, 1.0, 0.0)
-
-
-def test_merged_files_keep_routes_and_their_counts(store: Store) -> None:
-    assert measure(store, training=[OURS], rollout=[THEIRS])[0] == 6 / 8
-    second = {**OURS, "sample_id": "b"}
-    assert measure(store, training=[second]) == (6 / 8, 1.0, 0.0)  # one side of it has not arrived
-    Retention(store, RetentionPolicy()).run_once()
-    assert measure(store, rollout=[{**THEIRS, "sample_id": "b"}])[0] == 6 / 8
-    kept = store.query("SELECT sample_id, routes FROM raw_rollout ORDER BY sample_id").to_pylist()
-    assert [row["routes"] for row in kept] == [THEIRS["routes"]] * 2
-    (counted,) = store.query("SELECT sum(routes_compared)::BIGINT AS n FROM sequences").to_pylist()
-    assert counted == {"n": 16}
 
 
 # --- From expert ids to the metric ---

@@ -8,15 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_home import feed, take_in
-from segments import RUN, at, sampled, trained
+from recorded_home import take_in
 
 from logprobe.app.cli import main
-from logprobe.app.dashboard.reading.token_text import spans
-from logprobe.app.dashboard.reading.tokens import read_step
 from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder
-from logprobe.monitor.analysis.slices import load, split
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.store.store import Store
@@ -134,35 +130,6 @@ def test_beside_the_engine_each_fills_what_the_other_does_not_know(monitor: Moni
     assert [monitor.sequence(step)["version_source"] for step in range(3)] == ["both", "both", "trainer"]
     tokens = monitor.store.query("SELECT weight_version FROM tokens WHERE step = 0 ORDER BY position").to_pydict()
     assert tokens["weight_version"] == ["4", "4", "5", "5", "5", "5"]
-
-
-@pytest.mark.parametrize(("ahead", "version"), [(10, "7"), (10.001, None)])
-def test_versions_by_a_clock_that_is_ahead_are_unknown_wherever_they_are_shown(
-    monitor: Monitor, ahead: float, version: str | None
-):
-    """The engine's last step, by its clock, against the training record's by the trainer's; also of two requests."""
-    offset = round(at(100).timestamp() * 1e6)
-    engine = {"decisions": [{"end": 4, "at": None, "last": 0}], "clock_offset": offset, "machine": "there"}
-    then = {"time": at(100 - ahead), "weight_version": "7", "received": False}
-    parts = [
-        sampled(name, 2, version="7", token_ids=ids, prompt_length=length, **engine)
-        for name, ids, length in (("a/0", [0, 1], 5), ("b/0", [2, 3], 7))
-    ]
-    feed(
-        monitor.store,
-        rollout=[sampled("whole", version="7", **engine), *parts],
-        training=[trained("whole", **then), trained("two", 1, part_ids=["a/0", "b/0"], **then)],
-    )
-    for step in (0, 1):
-        assert monitor.step(step)["weight_lag_mean"] == (None if version is None else 0)
-        shown = read_step(monitor.store, RUN, step, "backend").chosen
-        assert shown is not None
-        assert spans(shown) == (version or "")
-        assert monitor.sequence(step)["version_source"] == (None if version is None else "engine")
-        tokens = monitor.store.query("SELECT DISTINCT weight_version FROM tokens WHERE step = ?", [step]).to_pydict()
-        assert tokens["weight_version"] == [version]
-        (slice_,) = split(load(monitor.store, RUN, (step, step)), "weight_lag").to_pylist()
-        assert slice_["slice"] == (None if version is None else "0")
 
 
 def test_a_conflict_is_reported_and_diagnosed(monitor: Monitor, capsys: pytest.CaptureFixture[str]):

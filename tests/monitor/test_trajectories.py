@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,17 +31,12 @@ TRAINED = trained(
 )  # fmt: skip
 FIRST = sampled("a/0", 3, token_ids=[5, 6, 7], version="2", prompt_length=10, cached_prefix_tokens=0, replica="dp0")
 SECOND = sampled("b/0", 2, token_ids=[8, 9], version="4", prompt_length=14, cached_prefix_tokens=12, replica="dp1")
-BY_TRAINER = (TRAINED | {"part_ids": ["a/0", "b/0"]}, FIRST, SECOND)
 BY_ENGINE = (TRAINED | {"sample_id": "mine"}, FIRST | {"trajectory": "mine"}, SECOND | {"trajectory": "mine"})
 
 
-@pytest.mark.parametrize("named", [BY_TRAINER, BY_ENGINE], ids=["by trainer", "by engine"])
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
-def test_parts_are_joined_in_any_order_of_arrival(
-    fed: Fed, named: tuple[dict[str, Any], ...], order: tuple[int, ...]
-) -> None:
-    for number in order:
-        fed.feed("rollout" if number else "training", named[number])
+def test_parts_are_joined_in_the_store(fed: Fed) -> None:
+    for number, record in enumerate(BY_ENGINE):
+        fed.feed("rollout" if number else "training", record)
     (row,) = fed.rows("SELECT * FROM sequences")
     assert (row["rollout_source"], row["joined_by"], row["alignment"]) == ("joined", "parts", "masked")
     assert (row["token_match"], row["length_match"], row["n"], row["sum_d"]) == (True, True, 4, 2.0)

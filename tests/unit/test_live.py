@@ -18,6 +18,7 @@ from segments import RUN, at, records, sampled, trained
 from logprobe.monitor.live.memory import Run
 from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.tick import Live
+from logprobe.monitor.live.versions import Decided, Decision, resolved
 
 Row = dict[str, Any]
 Piece = tuple[str, Row, str]  # record kind, record, writer
@@ -38,7 +39,9 @@ def mark(version: str | None, second: float, **fields: Any) -> Piece:
     return "weights", row | {"moment": round(second * SECOND)} | fields, "w"
 
 
-def weights(version: str, second: float, step: int | None = None, source: str = "trainer", **fields: Any) -> Piece:
+def weights(
+    version: str | None, second: float, step: int | None = None, source: str = "trainer", **fields: Any
+) -> Piece:
     return "weights", {"version": version, "time": at(second), "step": step, "source": source} | fields, "w"
 
 
@@ -74,6 +77,10 @@ def loaded(began: float, ended: float, **fields: Any) -> Piece:
 
 def spans(*some: tuple[int, int, str | None]) -> list[Row]:
     return [{"start": start, "end": end, "version": version} for start, end, version in some]
+
+
+def decisions(*ends: int) -> list[Row]:
+    return [{"end": end, "at": 100 * SECOND, "first": 101 * SECOND, "last": 104 * SECOND} for end in ends]
 
 
 def steps_at(*seconds: float, decided: float | None = None) -> Row:
@@ -155,6 +162,11 @@ NAMES = [
     Case("names that come again at every step",
          [piece for s in range(3) for piece in (training("a", s, token_ids=[s] * 4), rollout("a", token_ids=[s] * 4, time=at(s)))],
          {f"a@{s}": EXACT for s in range(3)}, {(s, "backend.coverage"): 1.0 for s in range(3)}),
+    Case("of several with other tokens the newest before the training is compared",
+         [OURS, *(rollout("a", token_ids=[i] * 4, time=at(i)) for i in (1, 2, 3, 4, 5))], {"a": UNALIGNED | {"rollout_segment": "003"}}),
+    Case("one of as many tokens is compared before a nearer one",
+         [OURS, *(rollout("a", n, token_ids=[9] * n, time=at(i)) for i, n in ((1, 4), (2, 3), (3, 5)))],
+         {"a": UNALIGNED | {"length_match": True, "rollout_segment": "001"}}),
     Case("several that say different things", [OURS, *ALIKE], {"a": APART}, MISSING),
     Case("several of an engine whose clock is an hour fast", [OURS, *FAST], {"a": APART}, MISSING),
     Case("a record of an engine whose clock is an hour fast", [OURS, FAST[0]], {"a": EXACT}),
@@ -330,10 +342,54 @@ VERSIONS = [
     Case("the two disagree", [training("a", weight_version="3", rollout_versions=[
             {"start": 0, "end": 4, "sampled_start": 0, "sampled_end": 4, "version": "2"}]), rollout("a", version="1")],
          {}, {(3, "version_conflict_frac"): 1.0, (3, "unknown_version_frac"): 1.0}),
-    Case("how long a publication took",
-         [OURS, rollout("a"), weights("v4", 10, step=3, requested_at=at(10)),
-          weights("v4", 12, source="engine", replica="e", applied_at=at(12.5), resumed_at=at(13))],
-         {}, {(3, "publish_delay_seconds_mean"): 2.5, (3, "publish_resume_seconds_max"): 3.0, (3, "publish_replicas"): 1.0}),
+    *(Case(f"decisions that end at {ends} of four tokens", [KNOWN, rollout("a", version="1", **DECIDED | {"decisions": decisions(*ends)}), mark("3", 103)],
+           {}, {(3, "unknown_version_frac"): 1.0}) for ends in ((4, 2), (2, 2, 4), (3,), (2, 9), (0, 4))),
+]  # fmt: skip
+
+
+def published(words: str, updates: list[Piece], *values: float | None) -> Case:
+    """Values: mean and most seconds of delay, resume and pause, and replicas."""
+    kinds = ("publish_delay", "publish_resume", "update_pause")
+    names = [f"{kind}_seconds_{suffix}" for kind in kinds for suffix in ("mean", "max")] + ["publish_replicas"]
+    expected = values or [None] * len(names)
+    return Case(
+        words,
+        [OURS, rollout("a"), *updates],
+        {},
+        {(3, name): value for name, value in zip(names, expected, strict=True)},
+    )
+
+
+def update(version: str | None, source: str, replica: str | None = None, step: int | None = 3, **times: float) -> Piece:
+    return weights(
+        version, 0, step, source, replica=replica, **{f"{name}_at": at(second) for name, second in times.items()}
+    )
+
+
+NO_TIME: tuple[float | None, ...] = (None,) * 4
+PUBLICATIONS = [
+    published("how long it took from the trainer's request to each replica",
+              [update("7", "trainer", requested=10, started=11, applied=12),
+               update("7", "engine", "east", None, requested=13, started=13.5, applied=14, resumed=15),
+               update("7", "engine", "west", None, requested=12, started=14, applied=18, resumed=20)], 6.0, 8.0, 7.5, 10.0, 5.0, 8.0, 2.0),
+    published("an engine alone says when its own load began", [update("1", "engine", started=3, applied=5)], 2.0, 2.0, *NO_TIME, 1.0),
+    published("a trainer alone says when weights were in place", [update("1", "trainer", requested=3, applied=5)], 2.0, 2.0, *NO_TIME, 1.0),
+    published("a reload is no delay",
+              [update("1", "trainer", requested=2, applied=2), update("1", "engine", "east", None, started=7200, applied=7201),
+               update("1", "engine", "east", None, started=3, applied=4)], 2.0, 2.0, *NO_TIME, 1.0),
+    published("a trainer that speaks of one replica",
+              [update("1", "trainer", "east", requested=1), update("1", "trainer", "west", requested=5),
+               update("1", "engine", "east", None, applied=6), update("1", "engine", "west", None, applied=6)], 3.0, 5.0, *NO_TIME, 2.0),
+    published("a publication that no record mentions", []),
+    published("a publication without a beginning", [update("1", "engine", applied=5)], None, None, *NO_TIME, 0.0),
+    published("a publication without an end", [update("1", "trainer", requested=5)], None, None, *NO_TIME, 0.0),
+    published("a publication without the end of one replica",
+              [update("1", "trainer", requested=1), update("1", "engine", "east", None, applied=4), update("1", "engine", "west", None, started=2)],
+              3.0, 3.0, *NO_TIME, 1.0),
+    published("a publication under a clock set back", [update("1", "engine", requested=9, applied=5, resumed=6)], None, None, *NO_TIME, 0.0),
+    published("a publication of no step", [update("1", "engine", step=None, requested=1, applied=5)]),
+    published("a publication of an unknown version", [update(None, "engine", requested=1, applied=5)]),
+    published("a publication of another step", [update("1", "engine", step=9, requested=1, applied=5)]),
 ]  # fmt: skip
 LENGTH = (3, "response_length")  # 3: the first attempt's 4 tokens count beside the second's 2
 FIRST = training("a", 3, "x", time=at(5))
@@ -408,7 +464,7 @@ ROUTES = [
          {}, routing(6 / 8, 1.0, 0.0)),
     Case("routes of no token", [training("a", n=0, received=True, routes=[]), rollout("a", 0, routes=[])], {}, routing(None, None, None)),
 ]  # fmt: skip
-CASES = [*NAMES, *TOKENS, *REQUESTS, *VERSIONS, *ATTEMPTS, *ODD, *ROUTES]
+CASES = [*NAMES, *TOKENS, *REQUESTS, *VERSIONS, *PUBLICATIONS, *ATTEMPTS, *ODD, *ROUTES]
 
 
 def tables(pieces: Iterable[tuple[int, Piece]]) -> dict[str, pa.Table]:
@@ -462,3 +518,10 @@ def test_records_to_metrics(case: Case) -> None:
         assert {key: repr(value) for key, value in values.items()} == {
             key: repr(value) for key, value in metrics.items()
         }
+
+
+def test_without_the_times_of_steps_tokens_of_a_late_mark_are_unknown() -> None:
+    said = (Decision(2, 10, 11, 12), Decision(4, 13, 14, 16))
+    record = Decided(((0, 2, "1"), (2, 4, "2")), said, 4, "here", 0, None, 0, None, None)
+    assert resolved(record, [[], [(15, "3")]], None) == ((0, 2, "1"), (2, 4, None))
+    assert resolved(record, [[], [(14, "3")]], None) == ((0, 2, "1"), (2, 4, "3")), "all of these tokens came later"

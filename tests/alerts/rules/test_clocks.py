@@ -145,11 +145,6 @@ def test_the_controller_looks_at_runs_whose_steps_still_come(store: Store, ahead
     assert looked_at(DAY + HOUR) == 0, "no trainer is left to be told"
 
 
-def test_the_controller_does_not_look_at_an_import(store: Store) -> None:
-    now = computed(store, ahead=-2 * DAY, pace=1000.0)
-    assert Controller(store, lambda _: Policy(), clock=lambda: now).run_once().get("runs") == 0
-
-
 def told(store: Store, now: datetime) -> list[tuple[int, str]]:
     Watch(store, lambda: HIGH, threading.Event(), clock=lambda: now).run_once()
     rows = store.query("SELECT step, state FROM notifications ORDER BY number").to_pylist()

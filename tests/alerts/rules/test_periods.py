@@ -6,19 +6,15 @@ import json
 import threading
 from datetime import timedelta
 
-import duckdb
 import pytest
 from alert_homes import K3, at, put, series
 from fake_slack import FakeSlack
 from sending import Bench, bot
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.rules import periods
 from logprobe.alerts.rules.periods import HEALTHY_STEPS, Standing, advance
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.rules.watch import Watch
-from logprobe.collectors.errors import StoreError
-from logprobe.monitor.service.deleting import forget
 from logprobe.monitor.store.store import Store
 
 PAGE = "http://127.0.0.1:8501"
@@ -154,15 +150,6 @@ def test_what_was_told_of_an_episode_before_it_became_critical_is_of_the_period_
     assert told(store) == [("judgement", "firing", "a#1")] * 2
 
 
-def test_the_end_of_a_verdict_is_told_though_the_index_was_made_anew(store: Store) -> None:
-    judged(store, range(2))
-    judged(store, range(2, 6), "critical")
-    with store.transaction() as cursor:
-        cursor.execute("DELETE FROM alert_states")
-    judged(store, range(6, 14))
-    assert told(store) == [("judgement", "firing", "a#1"), ("judgement", "resolved", "a#1")]
-
-
 def recovered(store: Store, first: int) -> None:
     """A run that is healthy from step `first` on, for long enough."""
     for step in (first, 60, first + HEALTHY_STEPS - 1, first + HEALTHY_STEPS + 1, first + HEALTHY_STEPS + 2):
@@ -190,28 +177,6 @@ def test_it_holds_the_diagnosis_of_the_trouble_and_no_later_healthy_one(store: S
     look(store, 2, 5)
     (held,) = kept(store)
     assert (held["cause"], json.loads(held["document"])["verdict"]) == ("staleness", "critical")
-
-
-def test_the_periods_of_a_deleted_run_go_with_it(store: Store) -> None:
-    walk(store, [0.1, 9.0])
-    assert kept(store)
-    forget(store, "a")
-    assert kept(store) == []
-
-
-def test_a_store_that_fails_leaves_neither_a_period_nor_its_message(store: Store, monkeypatch) -> None:
-    walk(store, [0.1])
-
-    def fail(*_: object) -> None:
-        raise duckdb.IOException("disk full")
-
-    monkeypatch.setattr(periods, "keep", fail)
-    with pytest.raises(StoreError, match="disk full"):
-        walk(store, [9.0], first=1)
-    assert (kept(store), told(store)) == ([], [])
-    monkeypatch.undo()
-    look(store, 1)
-    assert (len(kept(store)), sorted(told(store))) == (1, [("high", "firing", "a#1"), ("large", "firing", "a#1")])
 
 
 def test_slack_has_one_thread_that_is_brought_up_to_date(store: Store) -> None:

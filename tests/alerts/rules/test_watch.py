@@ -6,16 +6,15 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta
 
-import duckdb
 import pytest
 from alert_homes import K3, at, put, series
 
-from logprobe.alerts.rules import backtest, watch
+from logprobe.alerts.rules import backtest
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE, of
 from logprobe.alerts.rules.steps import STEPS_PER_BATCH
 from logprobe.alerts.rules.thresholds import Threshold, for_run
 from logprobe.alerts.rules.watch import Watch
-from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.store.store import Store
 
 WAVE = [0.1] * 5 + [2.0] * 6 + [0.7, 0.1, 0.1, 0.1] + [3.0] * 4 + [None] * 3 + [0.1] * 4 + [2.0] * 3
@@ -68,24 +67,6 @@ def test_a_run_of_more_steps_than_a_batch_is_looked_at_to_its_end(store: Store, 
     assert look(store, at(steps))["steps"] == steps
     assert standing(store)["step"] == steps - 1
     assert look(store, at(steps))["steps"] == 0
-
-
-def test_a_transaction_that_fails_leaves_nothing_and_is_made_up_for(store: Store, monkeypatch) -> None:
-    put(store, "a", series(WAVE))
-    enqueue = watch.enqueue
-
-    def fail_once(*arguments) -> None:
-        enqueue(*arguments)
-        monkeypatch.setattr(watch, "enqueue", enqueue)
-        raise duckdb.IOException("disk full")
-
-    monkeypatch.setattr(watch, "enqueue", fail_once)
-    with pytest.raises(StoreError, match="disk full"):
-        look(store, at(len(WAVE)))
-    assert store.read("alert_list", run=None).num_rows == 0
-    assert messages(store) == []
-    look(store, at(len(WAVE)))
-    assert messages(store) == expected(store)
 
 
 def computed(store: Store, step: int, when: datetime) -> None:

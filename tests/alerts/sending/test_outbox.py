@@ -17,25 +17,11 @@ from processes import eventually
 from sending import ALL, Bench
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.delivery import Dispatcher, pause
 from logprobe.collectors.errors import ChannelError
 from logprobe.monitor.store.store import Store
-
-
-def test_a_notification_is_there_exactly_when_its_transaction_is(store: Store) -> None:
-    with suppress(ZeroDivisionError), store.transaction() as cursor:
-        outbox.enqueue(store, cursor, NOTE)
-        1 / 0  # noqa: B018 - the transition fails after its notification was enqueued
-    assert store.query("SELECT * FROM notifications").num_rows == 0
-    for _ in range(2):  # a replay after a crash enqueues the same transition again
-        with store.transaction() as cursor:
-            outbox.enqueue(store, cursor, NOTE)
-    assert store.query("SELECT key, document FROM notifications").to_pylist() == [
-        {"key": NOTE.key, "document": NOTE.to_json()}
-    ]
 
 
 class Recording:

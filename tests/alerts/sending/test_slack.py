@@ -10,7 +10,6 @@ from fake_slack import CHANNEL, FAILURES, FakeSlack
 from sending import Bench, bot
 
 from logprobe.alerts.notification import Notification
-from logprobe.monitor import queries
 from logprobe.monitor.store.store import Store
 
 
@@ -131,17 +130,6 @@ def test_without_the_scope_to_look_a_message_comes_rather_twice_than_never(store
     assert bench.states() == {"team": (1, 0, 0)}
 
 
-def test_a_refused_message_is_a_dead_letter_and_does_not_hold_up_others(store: Store, slack: FakeSlack) -> None:
-    bench = Bench(store, bot(slack))
-    slack.fail("chat.postMessage", "invalid_blocks")
-    bench.enqueue(later("firing", episode="e1"), later("firing", episode="e2"))
-    bench.run()
-    (outgoing,) = queries.outbox_dead_letters(store).to_pylist()
-    assert (outgoing["key"], outgoing["channel"], outgoing["attempts"]) == ("e1/firing", "team", 1)
-    assert "invalid_blocks" in outgoing["last_error"]
-    assert len(slack.by_key("e2/firing")) == 1
-
-
 def test_a_deleted_first_message_is_replaced(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
     bench.enqueue(later("firing"))
@@ -167,15 +155,6 @@ def test_what_follows_a_deleted_first_message_has_one_new_thread(store: Store, s
     first, *replies = slack.messages
     assert "thread_ts" not in first
     assert [reply["thread_ts"] for reply in replies] == [first["ts"]] * 3
-
-
-def test_slack_that_is_away_for_a_day_leaves_dead_letters(store: Store, slack: FakeSlack) -> None:
-    bench = Bench(store, bot(slack))
-    slack.fail("chat.postMessage", *["internal_error"] * 2000)
-    bench.enqueue(later("firing"))
-    bench.run(hours=25, minutes_between=60)
-    assert bench.states() == {"team": (0, 0, 1)}
-    assert slack.calls.count("chat.postMessage") > 20
 
 
 def test_one_message_per_second(store: Store) -> None:
