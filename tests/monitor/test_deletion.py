@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from store_contents import rows, value
 from logprobe.app import cli
 from logprobe.app.commands import delete
 from logprobe.collectors.directives import DirectiveFile, Directives
-from logprobe.collectors.errors import ConfigurationError, RunDeletedError
+from logprobe.collectors.errors import RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.monitor.exporters.loggers import wandb_id
 from logprobe.monitor.home import Home
@@ -229,17 +228,6 @@ def test_a_run_whose_records_only_wait_in_the_spool_is_not_deleted(
     assert "live is deleted" in logprobe(capsys, "store", "delete", "live", "--yes", "--home", home).out, "it has ended"
 
 
-def test_a_service_that_is_behind_deletes_no_run_that_is_being_recorded(home: Path) -> None:
-    recorder = record(home, "live", close=False)
-    with closing(recorder), service(home) as reader:
-        reader.ingest()
-        with pytest.raises(ConfigurationError, match="live is being recorded"):
-            reader.act(DELETE, {"run": "live", "author": "ada"})
-        recorder.close()
-        reader.ingest()
-        assert reader.act(DELETE, {"run": "live", "author": "ada"})["rows"]
-
-
 def test_a_service_that_does_not_answer_is_reported_with_what_became_of_the_run(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,31 +288,6 @@ def test_what_comes_late_stays_out_and_the_name_is_not_used_again(deleted: Store
         Importer(deleted.home, RUN, deleted)
     with pytest.raises(RunDeletedError):
         storing._record(deleted, {"run": RUN, "kind": "score", "author": "a", "document": "{}"}, datetime.now(UTC))
-
-
-def test_what_was_taken_in_and_waits_for_the_archive_goes_too(home: Path) -> None:
-    segment(home, "old", "a")
-    with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        assert len(store.archive) == 1
-        act(store)
-        assert len(store.archive) == 0
-        assert (told(store), traces(home)) == ({}, [])
-    with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        assert (told(store), traces(home)) == ({}, [])
-
-
-def test_a_deleted_index_forgets_no_deletion(deleted: Store) -> None:
-    home = deleted.home.path
-    deleted.close()
-    for path in home.glob("logprobe.duckdb*"):
-        path.unlink()
-    segment(home, "old", "b")
-    with Store.open(Home(home)) as store:
-        assert Ingester(store).run_once().late == 1
-        Sweeper(store).run_once()
-        assert (told(store), traces(home)) == ({}, [])
 
 
 def test_a_batch_that_was_read_before_the_deletion_is_not_stored_after_it(

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from segments import RUN, at, records, sampled, trained
-from store_contents import raw_paths, rows, spool_files, value
+from store_contents import rows, spool_files, value
 
-from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
-from logprobe.monitor.home import Home
 from logprobe.monitor.live import ingest
 from logprobe.monitor.live import records as live_records
 from logprobe.monitor.live.ingest import Ingester
-from logprobe.monitor.store import merging
 from logprobe.monitor.store.store import Store
 
 # Content
@@ -84,29 +79,6 @@ def test_empty_sequences_and_empty_segments_are_harmless(store: Store, writer: S
     assert value(store, "SELECT count(*) FROM tokens") == 4
 
 
-def test_ingested_statistics_are_those_of_the_kernel_on_random_data(store: Store, home: Path):
-    rng = np.random.default_rng(0)
-    reference: dict[str, float] = {}
-    for number in range(5):
-        writer = SpoolWriter(home, f"run {number % 2}", f"w{number}")
-        for step in range(3):
-            batch = []
-            for sequence in range(7):
-                n = int(rng.integers(0, 50))
-                r = -rng.exponential(1, n).astype(np.float32)
-                t = (r + rng.normal(0, 0.1, n)).astype(np.float32)
-                mask = rng.random(n) < 0.8
-                name = f"{number}-{step}-{sequence}"
-                d = (t.astype(np.float64) - r)[mask & (t <= 1e-6)]
-                reference[name] = float(np.sum(np.expm1(d) - d))
-                fields = {"rollout_logprobs": r.tolist(), "trainer_logprobs": t.tolist(), "mask": mask.tolist()}
-                batch.append(trained(name, step, n) | fields)
-            writer.write("training", records("training", *batch))
-    Ingester(store, batch_bytes=20_000).run_once()
-    measured = {row["sample_id"]: row["sum_k3"] for row in rows(store, "SELECT sample_id, sum_k3 FROM sequences")}
-    assert measured == pytest.approx(reference, abs=1e-12)
-
-
 def test_a_rollout_segment_keeps_counts_sums_and_spans(store: Store, writer: SpoolWriter):
     spans = [{"start": 0, "end": 2, "version": "1"}, {"start": 2, "end": 3, "version": None}]
     writer.write(
@@ -150,121 +122,6 @@ def test_a_hash_of_tokens_may_be_any_number_of_its_width(store: Store, writer: S
 # Exactly once
 
 
-def test_a_copy_under_another_name_is_recognised_and_counts_once(store: Store, writer: SpoolWriter, home: Path):
-    ingester = Ingester(store)
-    first = writer.write("training", records("training", trained("a"), trained("b")))
-    names = [first.path.with_name(f"{number:08d}.training.{first.crc:08x}.arrow") for number in (2, 77)]
-    names.append(first.path.parent.parent / "another" / names[0].name)
-    names[-1].parent.mkdir()
-    content = first.path.read_bytes()
-    for path in names[:2]:
-        path.write_bytes(content)  # beside it, in the same batch
-    report = ingester.run_once()
-    assert (report.segments, report.duplicates, report.remaining) == (1, 2, 0)
-    store.archive.merge()
-    for path in [first.path, *names]:
-        path.write_bytes(content)  # and later
-    report = ingester.run_once()
-    assert (report.segments, report.duplicates, report.remaining) == (0, 4, 0)
-    store.archive.merge()
-    assert list((home / "spool").rglob("*.arrow")) == []
-    assert rows(store, "SELECT sample_id FROM training_sequences ORDER BY 1") == [
-        {"sample_id": "a"},
-        {"sample_id": "b"},
-    ]
-    (known,) = rows(store, "SELECT segment_id, writer, sequence FROM segments")
-    assert known == {"segment_id": first.segment_id, "writer": "writer", "sequence": 1}
-
-
-def test_a_writer_that_starts_again_at_an_earlier_number_doubles_and_loses_nothing(store: Store, home: Path):
-    ingester = Ingester(store)
-    for _ in range(2):  # the same content under the same number: it did not know that it had been written
-        SpoolWriter(home, RUN, "writer").write("training", records("training", trained("a")))
-        ingester.run_once()
-        store.archive.merge()
-    # Other content is another segment
-    SpoolWriter(home, RUN, "writer").write("training", records("training", trained("b")))
-    assert ingester.run_once().segments == 1
-    assert rows(store, "SELECT sample_id FROM training_sequences ORDER BY 1") == [
-        {"sample_id": "a"},
-        {"sample_id": "b"},
-    ]
-
-
-def test_a_segment_stays_until_a_file_of_the_archive_has_it(store: Store, writer: SpoolWriter):
-    ingester = Ingester(store)
-    places = [writer.write("training", records("training", trained(name))) for name in "ab"]
-    places.append(writer.write("step", records("step", {"step": 0, "scalars": [("loss", 1.0)]})))
-    assert ingester.run_once().segments == 3
-    assert all(place.path.exists() for place in places)
-    assert ingester.run_once().duplicates == 0, "it is not read again"
-    assert value(store, "SELECT count(*) FROM raw_training") == 2, "whoever reads tokens has them merged"
-    store.archive.merge()
-    assert not any(place.path.exists() for place in places)
-    assert sorted(Path(path).parent.name for path in raw_paths(store)) == ["step", "training"]
-    assert {row["path"] for row in rows(store, "SELECT path FROM raw_files")} == set(raw_paths(store))
-
-
-def test_a_deleted_index_is_made_again_from_files_and_spool(home: Path, writer: SpoolWriter):
-    tables = ("training_sequences", "statistics", "rollout_sequences", "step_records", "health_records", "bad_rows")
-    sql = {name: f"SELECT * FROM {name} ORDER BY ALL" for name in tables}
-    sql["step_metrics"] = "SELECT * FROM step_metrics ORDER BY ALL"
-    sql["raw_training"] = "SELECT * FROM raw_training ORDER BY segment_id, row"
-    writer.write(
-        "training", records("training", trained("a", received=False), trained("bad", mask=[True]), trained("c"))
-    )
-    writer.write("step", records("step", {"step": 0, "scalars": [("reward", 1.0)]}))
-    with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        store.archive.merge()
-        writer.write("rollout", records("rollout", sampled("a")))
-        Ingester(store).run_once()
-        before = {name: rows(store, each) for name, each in sql.items()}
-        waiting = spool_files(store)
-    assert waiting == []
-    for path in home.glob("logprobe.duckdb*"):
-        path.unlink()
-    with Store.open(Home(home)) as store:
-        report = Ingester(store).run_once()
-        after = {name: rows(store, each) for name, each in sql.items()}
-    assert report.segments == 3
-    for name in ("time",):  # when ingest said that a row is bad
-        for row in [*before["health_records"], *after["health_records"]]:
-            row.pop(name)
-    assert after == before
-    assert before["bad_rows"]
-    assert before["step_metrics"]
-
-
-def test_a_backlog_whose_archive_goes_away_ends_its_turn_and_the_next_one_goes_on(
-    store: Store, writer: SpoolWriter, home: Path, monkeypatch
-):
-    monkeypatch.setattr(merging, "FILE_BYTES", 1)  # every segment fills a file, so that each batch is merged
-    for step in range(6):
-        writer.write("training", records("training", trained("a", step)))
-    away, ingester, commit = home / "unmounted", Ingester(store, batch_bytes=1), ingest.write_batch
-
-    def then_unmount(*args):
-        commit(*args)
-        if (home / "archive").exists() and value(store, "SELECT count(*) FROM segments") == 2:
-            store.archive.merge()
-            (home / "archive").rename(away)
-
-    monkeypatch.setattr(ingest, "write_batch", then_unmount)
-    with pytest.raises(StoreError, match="archive"):
-        ingester.run_once()
-    committed = value(store, "SELECT count(*) FROM segments")
-    assert 2 <= committed < 6, "what was committed stays, and nothing more is stored without the archive"
-    with pytest.raises(StoreError, match="archive"):
-        ingester.run_once()
-    assert value(store, "SELECT count(*) FROM segments") == committed
-    away.rename(home / "archive")
-    assert ingester.run_once().segments == 6 - committed
-    store.archive.merge()
-    assert [row["step"] for row in rows(store, "SELECT step FROM raw_training ORDER BY step")] == list(range(6))
-    assert list((home / "spool").rglob("*.arrow")) == []
-
-
 def test_a_limit_stops_between_batches_and_the_rest_follows(store: Store, writer: SpoolWriter):
     for step in range(5):
         writer.write("training", records("training", trained("a", step)))
@@ -274,16 +131,6 @@ def test_a_limit_stops_between_batches_and_the_rest_follows(store: Store, writer
     rest = ingester.run_once()
     assert (rest.segments, rest.remaining) == (4, 0)
     assert [row["step"] for row in rows(store, "SELECT step FROM training_sequences")] == list(range(5))
-
-
-def test_runs_of_any_name_are_kept_apart(store: Store, home: Path):
-    names = ["a b", "..", "ä/ö", "100%", ".hidden", "run'; DROP TABLE segments; --"]
-    for name in names:
-        SpoolWriter(home, name, "w").write("training", records("training", trained("a")))
-    Ingester(store).run_once()
-    assert sorted(row["run"] for row in rows(store, "SELECT run FROM runs")) == sorted(names)
-    assert value(store, "SELECT count(DISTINCT run) FROM tokens") == len(names)
-    assert {Path(path).parts[0] for path in raw_paths(store)} == {"archive"}
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_no_problem(store: Store, writer: SpoolWriter, monkeypatch):

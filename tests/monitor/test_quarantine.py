@@ -81,25 +81,6 @@ def test_segments_whose_columns_are_not_the_contract_are_set_aside(store: Store,
     ]
 
 
-def test_columns_that_an_older_writer_did_not_know_are_null(store: Store, home: Path):
-    table = records("training", trained("a")).drop_columns(["tags", "weight_version", "current_logprobs"])
-    _write_segment(home, "training", table.append_column("of_the_future", pa.array([1])))
-    assert Ingester(store).run_once().segments == 1
-    assert rows(store, "SELECT weight_version, tags FROM training_sequences") == [
-        {"weight_version": None, "tags": None}
-    ]
-
-
-def test_a_future_schema_waits_in_quarantine_for_an_upgrade(store: Store, home: Path, monkeypatch):
-    from logprobe.collectors.spool import schema
-
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 99)
-    _write_segment(home, "training", records("training", trained("a")))
-    report = Ingester(store).run_once()
-    assert report.quarantined == 1
-    assert "upgrade" in value(store, "SELECT message FROM quarantine WHERE reason = 'future_schema'")
-
-
 def test_foreign_files_are_set_aside_wherever_they_lie(store: Store, writer: SpoolWriter):
     good = writer.write("training", records("training", trained("a")))
     for name in ("notes.txt", f"{RUN}/core", f"{RUN}/writer/00000009.training.arrow", f"{RUN}/writer/.hidden"):
@@ -223,6 +204,13 @@ def test_rows_that_do_not_fit_together_are_left_out_and_counted(store: Store, wr
         {"component": "ingest", "event": "bad_rows", "severity": "error", "sequences": len(bad), "step": 5},
     ]
     assert value(store, "SELECT count(*) FROM tokens") == 8
+    left_out = rows(store, "FROM bad_rows ORDER BY ALL")
+    store.archive.merge()
+    store.close()
+    store.home.database.unlink()
+    with Store.open(store.home) as again:
+        Ingester(again).run_once()
+        assert rows(again, "FROM bad_rows ORDER BY ALL") == left_out
 
 
 def test_a_segment_that_cannot_be_stored_takes_no_other_with_it(store: Store, writer: SpoolWriter):

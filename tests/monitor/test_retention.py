@@ -92,40 +92,6 @@ def registered(store: Store) -> set[str]:
     return set(store.query("SELECT path FROM raw_files WHERE kind IN ('training', 'rollout')")["path"].to_pylist())
 
 
-@pytest.mark.usefixtures("_merge_soon")
-def test_merging_keeps_every_token(store: Store):
-    fill(store, 6)
-    before, sequences = counted(store), rows(store, "SELECT * FROM sequences ORDER BY step")
-    report = Retention(store, UNLIMITED).run_once()
-    assert (report.merged_files, report.raw_files) == (12, 2)
-    assert counted(store) == before
-    assert rows(store, "SELECT * FROM sequences ORDER BY step") == sequences
-    assert rows(store, "SELECT count(rollout_logprob) AS r, count(weight_version) AS v FROM tokens") == [
-        {"r": 24, "v": 24}
-    ]
-    assert on_disk(store) == registered(store)
-    assert rows(store, "SELECT min_step, max_step, rows, tokens FROM raw_files WHERE kind = 'training'") == [
-        {"min_step": 0, "max_step": 5, "rows": 6, "tokens": 24}
-    ]
-    places = rows(store, "SELECT DISTINCT run, kind, raw_file FROM segments ORDER BY raw_file")
-    assert places == rows(store, "SELECT run, kind, path AS raw_file FROM raw_files ORDER BY path")
-    again = Retention(store, UNLIMITED).run_once()
-    assert (again.merged_files, again.removed_files) == (0, 0)
-
-
-@pytest.mark.usefixtures("_merge_soon")
-def test_records_in_merged_files_can_still_be_joined(store: Store):
-    writer, ingester = SpoolWriter(store.home.path, "run", "w"), Ingester(store)
-    for step in range(5):
-        writer.write("training", records("training", trained(f"s{step}", step, received=False)))
-        ingester.run_once()
-        store.archive.merge()
-    assert Retention(store, UNLIMITED).run_once().merged_files == 5
-    writer.write("rollout", records("rollout", *(sampled(f"s{step}") for step in range(5))))
-    Ingester(store).run_once()  # one that has them in memory asks nobody
-    assert store.query("SELECT 1 FROM training_sequences WHERE rollout_source = 'joined'").num_rows == 5
-
-
 def test_statistics_outlive_the_tokens_and_the_index(store: Store):
     fill(store, 6)
     part_ids = ["p1", "p2"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -139,49 +137,6 @@ def test_what_was_deleted_stays_away(store: Store) -> None:
         after = contents(again)
     for table in set(TABLES) - {"alert_acknowledgements"}:
         assert after[table] == before[table], table
-
-
-@pytest.mark.parametrize("how", ["raised", "refused"])
-def test_what_was_not_done_is_not_kept(store: Store, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "full")
-
-    if how == "refused":
-        monkeypatch.setattr("logprobe.collectors.files.Disk.append", refuse)
-
-    def act_in_vain() -> None:
-        with store.transaction() as cursor:
-            audit.note(store, cursor, NOW, author="a", action="done", subject="s", words="w")
-            if how == "raised":
-                raise KeyError
-
-    with pytest.raises(StoreError if how == "refused" else KeyError):
-        act_in_vain()
-    assert rows(store, "FROM alert_audit") == []
-    monkeypatch.undo()
-    with store.transaction() as cursor:
-        audit.note(store, cursor, NOW, author="a", action="next", subject="s", words="w")
-    with deleted(store) as again:
-        assert [row["action"] for row in rows(again, "FROM alert_audit")] == ["next"]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "actions", "damaged"),
-    [
-        (lambda text: text[:-3], ["one"], 0),  # cut short: it was never confirmed
-        (lambda text: text[:50] + b"?" + text[51:], ["two"], 1),
-        (lambda _: b"", [], 0),
-    ],
-)
-def test_of_a_damaged_journal_the_rest_counts(
-    store: Store, spoil: Callable[[bytes], bytes], actions: list[str], damaged: int
-) -> None:
-    two_actions(store)
-    path = store.home.path / "journal.jsonl"
-    path.write_bytes(spoil(path.read_bytes()))
-    with deleted(store) as again:
-        assert [row["action"] for row in rows(again, "FROM alert_audit ORDER BY number")] == actions
-        assert ["the first of them line 1" in said for said in again.said.problems()] == [True] * damaged
 
 
 def test_a_journal_of_another_schema_is_refused_and_nothing_is_made(

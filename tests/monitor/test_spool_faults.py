@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from faultfs.faultfs import FaultyDisk, Rule
+from faultfs.faultfs import FaultyDisk
 from processes import connected, end, eventually, logprobe
-from segments import records, sampled, trained
+from segments import records, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
 from logprobe.monitor.home import Home
-from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.reader import FlightReader
-from logprobe.monitor.store.store import Store
 
 PATIENCE = 5.0  # seconds, of /healthz; a service has minutes
 SERVICE = f"""
@@ -36,13 +34,6 @@ Service(Home(sys.argv[1]), patience={PATIENCE}, parts=[quarantine_actions.part])
 """
 
 
-EARLIER = "earlier"  # a run with a segment that the service before has not taken in
-HIDDEN = ("archive/hidden/training/foreign.parquet",)
-
-
-JOINED = ("joined", "unjoined")  # runs whose rollout records are stored before the service starts
-
-
 class Served(NamedTuple):
     """A service on a faulty disk."""
 
@@ -50,14 +41,6 @@ class Served(NamedTuple):
     disk: FaultyDisk
     reader: FlightReader
     pid: int
-
-
-class Begun(NamedTuple):
-    """One that has begun on a disk of which some folders cannot be listed."""
-
-    served: Served
-    earlier: Rule  # of the spool of `EARLIER`
-    hidden: Rule  # of the folder of raw files of a run `hidden`
 
 
 @contextmanager
@@ -77,28 +60,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One service for most tests of this module: each has runs of its own."""
     folder = tmp_path_factory.mktemp("faults")
     home = folder / "home"
-    for run in JOINED:
-        SpoolWriter(home, run, "e").write("rollout", records("rollout", sampled("a")))
-    with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        store.archive.merge()
     with serving(home, FaultyDisk(folder / "rules")) as service:
         yield service
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> Iterator[Begun]:
-    home, disk = tmp_path / "home", FaultyDisk(tmp_path / "rules")
-    with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-    write(home, EARLIER)
-    earlier = disk.rule("list", within=f"spool/{EARLIER}/w", error=errno.EIO)
-    hidden = disk.rule("list", within="archive/hidden/training", error=errno.EIO)
-    for path in HIDDEN:
-        (home / path).parent.mkdir(parents=True, exist_ok=True)
-        (home / path).touch()
-    with serving(home, disk) as service:
-        yield Begun(service, earlier, hidden)
 
 
 def write(home: Path, run: str, sample: str = "a") -> Path:
@@ -138,30 +101,6 @@ READING = {
     "eio-list": ("list", errno.EIO),
     "eacces-list": ("list", errno.EACCES),
 }
-
-
-def test_what_an_earlier_service_has_left_is_taken_in_once_it_can_be_listed(begun: Begun) -> None:
-    served = begun.served
-    write(served.home, "ordinary-at-the-start")
-    eventually(lambda: ingested(served, "ordinary-at-the-start"), "a folder that cannot be listed stops no other")
-    assert begun.earlier.injected > 0
-    begun.earlier.stop()
-    eventually(lambda: ingested(served, EARLIER), "it is taken in")
-
-
-def test_raw_files_in_a_folder_that_cannot_be_listed_stay_and_it_is_said(begun: Begun) -> None:
-    served = begun.served
-    write(served.home, "ordinary-beside-hidden")
-    eventually(lambda: ingested(served, "ordinary-beside-hidden"), "a folder that cannot be listed stops no other")
-    assert begun.hidden.injected > 0
-    assert all((served.home / path).exists() for path in HIDDEN), "what it holds is left alone"
-    assert "hidden/training: cannot be read or written" in json.dumps(healthz(served.home)[1])
-    begun.hidden.stop()
-    foreign = "not a file of the archive"
-    eventually(lambda: foreign in json.dumps(healthz(served.home)[1]), "once it can be listed, what is there is named")
-    for path in HIDDEN:
-        (served.home / path).unlink()  # as the sentence says
-    eventually(lambda: "archive/hidden" not in json.dumps(healthz(served.home)[1]), "and no longer once it is gone")
 
 
 def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Served) -> None:
@@ -279,22 +218,3 @@ def test_a_hang_shows_in_healthz(served: Served) -> None:
     eventually(lambda: ingested(served, "hanging"), "it goes on")
     assert slow.injected == 1
     eventually(lambda: healthz(served.home)[0] == 200, "and is well again")
-
-
-def test_one_run_whose_raw_tokens_cannot_be_read_keeps_no_other_from_being_joined(served: Served) -> None:
-    """The engines' records were stored by an earlier service: this one reads their tokens from the disk."""
-    unreadable = served.disk.rule("open", "read", within="archive/unjoined/rollout", error=errno.EIO)
-    for run in JOINED:
-        SpoolWriter(served.home, run, "t").write("training", records("training", trained("a", received=False)))
-
-    def source(run: str) -> str:
-        sql = "SELECT coalesce(any_value(rollout_source), '') AS source FROM sequences WHERE run = ?"
-        return str(served.reader.query(sql, [run])["source"][0].as_py())
-
-    eventually(lambda: source("joined") == "joined", "the run beside it is joined")
-    assert source("unjoined") == ""
-    stuck = eventually(lambda: served.reader.status()["stuck"]["files"], "its segment waits")
-    assert "archive/unjoined/rollout" in str(stuck)
-    assert unreadable.injected > 0
-    unreadable.stop()
-    eventually(lambda: source("unjoined") == "joined", "it is joined once they can be read")

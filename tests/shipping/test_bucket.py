@@ -32,7 +32,7 @@ from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.shipping.bucket import ARCHIVE, DELETED, SPOOL, Bucket
-from logprobe.collectors.spool.segments import SpoolWriter, is_temporary
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
@@ -138,77 +138,8 @@ def test_what_is_recorded_for_a_bucket_arrives_once_and_trainers_are_told(
         assert reader.query(SEQUENCES).to_pylist() == expected
 
 
-def test_metrics_are_those_of_a_shared_folder_in_every_bit_also_after_the_service_was_lost(
-    address: str, tmp_path: Path
-) -> None:
-    shared = tmp_path / "shared"
-    record(shared, "a/b", steps=range(4))
-    shutil.copytree(shared / "spool", folder_of(address) / "spool")
-    logprobe("ship", "--home", address)
-    assert not waiting(folder_of(address))
-    wanted = metrics(shared)
-    assert len(wanted) > 100
-    for name in ("lost", "after-it"):
-        home = tmp_path / name
-        taken(address, home)
-        assert metrics(home) == wanted
-        assert not names(address, SPOOL)
-        assert {name for name in names(address, ARCHIVE) if name.endswith(".parquet")} == archived(home)
-
-
 def archived(home: Path) -> set[str]:
     return {path.relative_to(home).as_posix() for path in (home / ARCHIVE).glob("[!!]*/*/*.parquet")}
-
-
-@pytest.mark.parametrize("name", ["put", "remove", "entries", "get"])
-def test_a_service_that_is_killed_at_any_request_loses_and_doubles_nothing(
-    name: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each request of the kind is the last once; after each the home is lost, or goes on."""
-    expected = [{"run": "toy", "n": 36, "different": 36}]
-    for writer in ("w-1", "w-2", "w-3"):
-        write(folder_of(address), "toy", writer=writer)
-    logprobe("ship", "--home", address)
-    original, number = getattr(Bucket, name), 0
-    while True:
-        left = number
-
-        def dies(*arguments: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise OSError("killed here")
-            return original(*arguments)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Bucket, name, dies)
-            home = tmp_path / f"home{number // 2}"
-            try:
-                taken(address, home)
-            except (OSError, StoreError):
-                number += 1
-            else:
-                break
-    assert number
-    assert not names(address, SPOOL)
-    assert taken(address, home) == taken(address, tmp_path / "fresh") == expected
-
-
-def test_segments_go_once_the_archive_that_holds_them_is_in_the_bucket(address: str, tmp_path: Path) -> None:
-    write(folder_of(address), "toy")
-    logprobe("ship", "--home", address)
-    home = tmp_path / "home"
-    with taking(address, home) as service:
-        service.pull()
-        for step in (service.keep, service.ingest, service.keep):
-            step()
-            assert len(names(address, SPOOL)) == 3, "nothing is merged yet"
-        service.store.archive.merge()
-        assert service.keep()["removed"] == 3
-        assert service.pull()["pulled"] == 3
-    for path in archived(home):
-        (home / path).write_bytes(b"damaged")
-    assert taken(address, tmp_path / "other") == [{"run": "toy", "n": 12, "different": 12}]
 
 
 def test_the_bucket_is_as_small_as_the_archive_and_keeps_what_someone_removes_by_hand(
@@ -234,34 +165,6 @@ def test_the_bucket_is_as_small_as_the_archive_and_keeps_what_someone_removes_by
     assert taken(address, tmp_path / "other") == [{"run": "toy", "n": 16, "different": 16}]
 
 
-def test_what_a_killed_pull_was_writing_stays_hidden(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "home"
-    write(folder_of(address), "toy", steps=range(1))
-    logprobe("ship", "--home", address)
-    with monkeypatch.context() as patched:
-
-        class Killed(BaseException):
-            """Nothing of ours runs after it."""
-
-        def dies(*_: object) -> None:
-            raise Killed
-
-        patched.setattr(landing.DISK, "rename", dies)
-        with taking(address, home) as service, pytest.raises(Killed):
-            service.pull()
-    unfinished = [path.name for path in home.glob("spool/*/*/*")]
-    assert [is_temporary(Path(name)) for name in unfinished] == [True]
-    with taking(address, home) as service:
-        service.pull()
-        service.ingest()
-        assert service.store.query(SEQUENCES).to_pylist() == [{"run": "toy", "n": 4, "different": 4}]
-    assert [path.name for path in home.glob("spool/*/*/*")] == unfinished, (
-        "it goes after an hour, as a writer's remains"
-    )
-
-
 def test_segments_that_land_at_the_same_time_are_whole(tmp_path: Path) -> None:
     """Of two nodes whose writers have one name, and twice of one that had no answer and sent again."""
     home, contents = Home(tmp_path / "home").create().path, {}
@@ -280,23 +183,6 @@ def test_segments_that_land_at_the_same_time_are_whole(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(land_all, range(40)))
     assert len(list(home.glob("spool/toy/w-1/*"))) == 2
-
-
-def test_a_segment_that_comes_three_times_and_under_another_writers_name_counts_once(
-    address: str, tmp_path: Path
-) -> None:
-    home, bucket = tmp_path / "home", Bucket(address)
-    write(folder_of(address), "toy")
-    kept = {path.relative_to(folder_of(address)).as_posix(): path.read_bytes() for path in waiting(folder_of(address))}
-    assert len(kept) == 3
-    for _ in range(3):
-        for name, content in kept.items():
-            bucket.put(name, content)
-            bucket.put(name.replace("/w-1/", "/other-1/"), content)
-        assert taken(address, home) == [{"run": "toy", "n": 12, "different": 12}]
-        assert not names(address, SPOOL)
-    with open_reader(home) as reader:
-        assert reader.query("SELECT count(*) AS n FROM doubled").to_pylist() == [{"n": 0}]
 
 
 def test_an_object_that_is_not_what_its_name_says_stays_is_named_and_is_taken_once_it_was_repaired(
@@ -439,17 +325,6 @@ def test_no_port_is_open_but_those_of_dashboard_and_service_on_this_machine(addr
             assert len(listening(up)) == 3
     finally:
         end(started)
-
-
-def test_a_bucket_that_is_away_keeps_everything_in_the_spool(
-    address: str, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(folder_of(address), "toy")
-    with monkeypatch.context() as patched:
-        reach(NOWHERE, server, patched)
-        said = logprobe("ship", "--home", address, "--seconds", "2", code=1)
-    assert "0 segments shipped, 3 left" in said.stderr
-    assert len(waiting(folder_of(address))) == 3
 
 
 def test_a_full_disk_of_the_service_leaves_objects_where_they_are(

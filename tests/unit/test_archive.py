@@ -42,6 +42,10 @@ class Refusing(Disk):
         self._look("read", path)
         return super().read(path, last=last)
 
+    def names(self, folder: Path) -> list[str]:
+        self._look("names", folder)
+        return super().names(folder)
+
     def unlink(self, path: Path) -> None:
         self._look("unlink", path)
         super().unlink(path)
@@ -369,6 +373,19 @@ def test_no_start_without_any_known_file(tmp_path: Path) -> None:
     assert Archive(tmp_path, deleted=lambda run: run == RUN).open({file.path}) == {}  # they were to go
     path.write_bytes(content)
     assert opened(tmp_path, {file.path}).changes().new == []
+
+
+def test_a_folder_that_cannot_be_listed_is_said_and_holds_up_no_other(tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    first, second = several(tmp_path, 1), several(tmp_path, 2, "second")
+    archive.merge([*first, second[0]])
+    disk = Refusing()
+    disk.refused = {"names": "a run%2F1/training"}
+    again = Archive(tmp_path, disk=disk)
+    assert list(again.open()) == ["a run%2F1/training"]
+    assert {file.run for file in again.changes().new} == {"second"}
+    assert again.merge(second[1:]).removed == 1
+    assert {file.run for file in opened(tmp_path).changes().new} == {RUN, "second"}
 
 
 def test_a_run_with_a_file_that_cannot_be_read_waits_and_holds_up_no_other(tmp_path: Path) -> None:
