@@ -489,6 +489,39 @@ class ArchiveWaiting(TypedDict):
 
 def archive_waiting(source: Source, /, *, run: Any) -> Rows[ArchiveWaiting]: ...
 
+class BitsClaims(TypedDict):
+    run: Any  # VARCHAR
+    document: Any  # VARCHAR
+
+def bits_claims(source: Source, /, *, runs: Any) -> Rows[BitsClaims]: ...
+
+class BitsDiffering(TypedDict):
+    sample_id: Any  # VARCHAR
+    rank: Any  # INTEGER
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    raw_kept: Any  # BOOLEAN
+    trainer_version: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    n: Any  # BIGINT
+    differing: Any  # BIGINT
+    sequences: Any  # BIGINT
+    others: Any  # BIGINT
+
+def bits_differing(source: Source, /, *, count: Any, run: Any, step: Any) -> Rows[BitsDiffering]: ...
+
+class BitsSteps(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    tokens: Any  # BIGINT
+    compared: Any  # BIGINT
+    differing: Any  # BIGINT
+    unknown: Any  # BIGINT
+    older: Any  # BIGINT
+    older_differing: Any  # BIGINT
+
+def bits_steps(source: Source, /, *, runs: Any, until: Any) -> Rows[BitsSteps]: ...
+
 class CliAttempts(TypedDict):
     run: Any  # VARCHAR
     steps: Any  # BIGINT
@@ -1653,18 +1686,6 @@ class RawPlaces(TypedDict):
     path: Any  # VARCHAR
 
 def raw_places(source: Source, /, *, first: Any, last: Any, run: Any, segments: Any) -> Rows[RawPlaces]: ...
-
-class SliceIdentity(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    n_expected: Any  # BIGINT
-    n: Any  # BIGINT
-    zero: Any  # BIGINT
-    sequences: Any  # BIGINT
-    independent: Any  # BIGINT
-    blank: Any  # BIGINT
-
-def slice_identity(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[SliceIdentity]: ...
 
 class SliceSequences(TypedDict):
     sequence: Any  # BIGINT

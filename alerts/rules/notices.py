@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.rules.alert import LEVELS, REMINDER, Message, Seen
 from logprobe.alerts.rules.periods import link as incident_link
-from logprobe.alerts.rules.thresholds import LIVENESS, Threshold
+from logprobe.alerts.rules.thresholds import BIT_EQUALITY, LIVENESS, Threshold
 from logprobe.monitor.judgement import JUDGEMENT
 
 _BEFORE, _AFTER = 50, 20  # steps of a chart, so that what was usual can be seen beside it
@@ -47,7 +47,9 @@ def build(
     over = message.word == "resolved"
     step = message.step if message.step is not None else newest
     since = alert.told.since_step if seen.since_step is None else seen.since_step
-    more = f"logprobe show {shlex.quote(run)}{'' if alert.rule in {JUDGEMENT, LIVENESS} else ' --metrics'}"
+    more = (
+        f"logprobe show {shlex.quote(run)}{'' if alert.rule in {JUDGEMENT, LIVENESS, BIT_EQUALITY} else ' --metrics'}"
+    )
     return Notification(
         key=message.key,
         run=run,

@@ -28,7 +28,8 @@ from logprobe.monitor.settings.located import Table
 
 SECTION: Final = "alerts"
 LIVENESS: Final = "liveness"  # rule of the alert that follows a run's records
-_RESERVED: Final = (JUDGEMENT, LIVENESS, CONTROLLER, UNDELIVERED, "incident")
+BIT_EQUALITY: Final = "bit_equality"  # of runs that claim or showed it
+_RESERVED: Final = (JUDGEMENT, LIVENESS, BIT_EQUALITY, CONTROLLER, UNDELIVERED, "incident")
 _PAIR: Final = "backend"  # of a metric that is named without one
 
 TEMPLATE: Final = """\

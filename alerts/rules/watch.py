@@ -17,16 +17,19 @@ from typing import Any, Final
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
-from logprobe.alerts.rules import actions, judged, ledger, liveness, notices, periods
+from logprobe.alerts.rules import actions, equality, judged, ledger, liveness, notices, periods
 from logprobe.alerts.rules.alert import CRITICAL, LEVELS, Alert, Context, Message, ended, messages
 from logprobe.alerts.rules.ledger import Known
 from logprobe.alerts.rules.liveness import Pulse
 from logprobe.alerts.rules.periods import Look
 from logprobe.alerts.rules.steps import STEPS_PER_BATCH, Step, next_steps
-from logprobe.alerts.rules.thresholds import LIVENESS, SECTION, Threshold, for_run, of_home
+from logprobe.alerts.rules.thresholds import BIT_EQUALITY, LIVENESS, SECTION, Threshold, for_run, of_home
 from logprobe.alerts.sending.outbox import enqueue
+from logprobe.collectors.errors import QueryError
 from logprobe.monitor import judgement, queries
 from logprobe.monitor.judgement import JUDGEMENT, Firing, Judgement, Severity
+from logprobe.monitor.judging import bit_equality
+from logprobe.monitor.judging.bit_equality import Certificate
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.liveness import Writer
 from logprobe.monitor.service.jobs import Job, Part, PartMaker
@@ -55,6 +58,7 @@ class _Facts:
     pulse: Pulse
     judgement: Judgement
     document: DiagnosisDocument | None
+    certificate: Certificate
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +171,8 @@ class Watch:
         """Choose changed runs and runs with a completed step. Choose the others periodically, since time and users'
         actions also matter.
         """
-        is_new = (row["rules"] or []) != _rules(row["of"])
+        rules = [rule for rule in row["rules"] or () if rule != f"{BIT_EQUALITY}/"]  # only some runs have that one
+        is_new = rules != _rules(row["of"])
         if not (self._now - row["last_arrival"] <= TELL_WITHIN or row["open"] or is_new):
             return None
         before, looked = self._turned.get(row["run"], (None, self._now))
@@ -234,19 +239,39 @@ class Watch:
                 work.alerts[JUDGEMENT] = alert.look(seen, step=facts.judgement.step, at=at, steps=steps)
             alive = liveness.look(facts.pulse, at)
             work.alerts[LIVENESS] = work.alerts[LIVENESS].look(alive, step=None, at=at)
+            if BIT_EQUALITY in work.alerts or facts.certificate.verdict in {"zero", "broken"}:
+                alert = work.alerts.get(BIT_EQUALITY, Alert(BIT_EQUALITY))
+                seen = equality.look(facts.certificate)
+                work.alerts[BIT_EQUALITY] = alert.look(seen, step=facts.certificate.since_step, at=at)
             work.tell(list(work.alerts), step=row["newest_step"], at=at)
 
     def _read(self, rows: Sequence[Row]) -> None:
         """Read heartbeats, judgements and diagnoses of the runs where they may have changed."""
-        marks = {row["run"]: (row["last_arrival"], row["revision"], row["diagnosed_at"]) for row in rows}
+        quiet_since = self._now - self._quiet
+        marks = {row["run"]: _mark(row, quiet_since) for row in rows}
         changed = [run for run, mark in marks.items() if run not in self._facts or self._facts[run].mark != mark]
         if not changed:
             return
         pulses = {found["run"]: _pulse(**found) for found in queries.alert_pulse(self._store, runs=changed).to_pylist()}
         documents = queries.alert_diagnoses(self._store, runs=changed).to_pylist()
         told = {kept["run"]: json.loads(kept["document"]) for kept in documents}
+        certificates = bit_equality.read(self._store, changed, until=quiet_since)
         for run, now in judgement.read(self._store, changed, self._clock()).items():
-            self._facts[run] = _Facts(marks[run], pulses[run], now, told.get(run))
+            certificate = self._explained(run, certificates[run])
+            self._facts[run] = _Facts(marks[run], pulses[run], now, told.get(run), certificate)
+
+    def _explained(self, run: str, certificate: Certificate) -> Certificate:
+        """Return a certificate with the details of its break, which are read once."""
+        before = self._facts.get(run)
+        if before is not None and (before.certificate.verdict, before.certificate.since_step) == (
+            certificate.verdict,
+            certificate.since_step,
+        ):
+            return before.certificate if certificate.verdict == "broken" else certificate
+        try:
+            return bit_equality.explained(self._store, run, certificate)
+        except QueryError:  # the other alerts of the run do not wait for its tokens
+            return certificate
 
     def _commit(self, works: Sequence[_Work], counts: Counter[str]) -> None:
         """Write the changes since the last evaluation, in one transaction."""
@@ -328,11 +353,19 @@ class Watch:
             )
 
 
+def _mark(row: Row, quiet_since: datetime) -> object:
+    """Return a value that changes with the state of a run, and when its newest step is complete."""
+    computed = row["newest_computed_at"]
+    return (row["last_arrival"], row["revision"], row["diagnosed_at"], computed is not None and computed <= quiet_since)
+
+
 def _begun(row: Row, context: Context, known: Known) -> _Work:
     alerts = {
         JUDGEMENT: _present(JUDGEMENT, known, judged.NEEDS, judged.KEEPS),
         LIVENESS: _present(LIVENESS, known, 1, 1),
     }
+    if BIT_EQUALITY in known.alerts or BIT_EQUALITY in known.told:
+        alerts[BIT_EQUALITY] = _present(BIT_EQUALITY, known, 1, 1)
     for threshold in row["of"]:
         alerts[threshold.name] = _of_threshold(threshold, row, known)
     work = _Work(row, context, alerts, known.alerts)

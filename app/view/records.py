@@ -21,8 +21,8 @@ from logprobe.app.text.lost_records import (
     waiting_segments,
 )
 from logprobe.monitor import queries
-from logprobe.monitor.analysis import identity
 from logprobe.monitor.judgement import FIRING, JUDGEMENT, Judgement
+from logprobe.monitor.judging import bit_equality
 from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.service.status import Backlog, Status, StuckFile
 
@@ -67,7 +67,7 @@ class RecordsDocument(TypedDict):
     sent: queries.CliSent
     doubled: queries.CliDoubled | None
     attempts: queries.CliAttempts | None
-    on_policy: Mapping[str, object]
+    bit_equality: Mapping[str, object]
     alerts: list[Firing]
     alerts_seen_step: int | None  # None: the alerts have not looked, so that no firing one means nothing
     judged: JudgedDocument | None
@@ -108,9 +108,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "sent": queries.cli_sent(reader, run=run).to_pylist()[0],
         "doubled": next(iter(queries.cli_doubled(reader, run=run).to_pylist()), None),
         "attempts": next(iter(queries.cli_attempts(reader, run=run).to_pylist()), None),
-        "on_policy": asdict(
-            identity.judge(identity.facts_of(queries.slice_identity(reader, runs=[run], first=[None], last=[None])))
-        ),
+        "bit_equality": asdict(bit_equality.explained(reader, run, bit_equality.read(reader, [run])[run])),
         "alerts": _firing(alerts),
         "alerts_seen_step": next((row["step"] for row in alerts if row["rule"] == JUDGEMENT), None),
         "judged": None if judged is None else judged.document(),
@@ -163,7 +161,7 @@ def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
     yield "recorded", _recorded(document)
     yield "sent", gaps.sent(document["sent"]) or "unknown: none of its collectors has reported"
     yield "measured", gaps.measured(document["measured"]) if document["measured"] else None
-    yield "on-policy", "{verdict}: {reason}".format(**document["on_policy"])
+    yield "bit-equal", bit_equality.Certificate(**document["bit_equality"]).words
     yield "kept", _kept(document["kept"])
     yield "behind", _behind(document)
     yield "quarantined", _quarantined(document)

@@ -28,6 +28,7 @@ _SETTINGS: Final = (
     "advantage_estimator", "rollout_temperature", "rollout_top_p", "rollout_top_k", "n_samples_per_prompt",
     "rollout_batch_size", "global_batch_size", "num_steps_per_rollout", "eps_clip", "eps_clip_high", "kl_loss_coef",
     "entropy_coef", "use_tis", "tis_clip", "tis_clip_low", "use_rollout_logprobs", "get_mismatch_metrics",
+    "true_on_policy_mode",
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "update_weights_interval",
     "lr", "bf16", "fp16", "partial_rollout", "mask_offpolicy_in_partial_rollout", "use_rollout_routing_replay",
 )  # fmt: skip

@@ -188,12 +188,8 @@ def identical(frame: Frame) -> bool:
 
 
 def bits_may_agree(frame: Frame) -> bool:
-    """Return whether two computations can give equal bits: both in float32, or with batch-invariant kernels."""
-    setup = frame.setup
-    invariant = any(bool(value) for value in setup.engine("batch_invariant"))
-    full = bool(setup.engine("dtype")) and all(str(d).lower() in FULL_DTYPES for d in setup.engine("dtype"))
-    exact = invariant or (full and setup.trainer_full_precision is True and not setup.quantizations)
-    return frame.independent is True and exact
+    """Return whether two computations, each recorded where it was made, can give equal bits."""
+    return frame.independent is True and frame.setup.bits_may_agree
 
 
 def _coarsest(dtypes: Iterable[str | None]) -> Precision | None:

@@ -12,6 +12,8 @@ LOW_DTYPES: Final = ("bfloat16", "bf16", "float16", "fp16", "half")
 HALF_DTYPES: Final = ("float16", "fp16", "half")
 FULL_DTYPES: Final = ("float32", "fp32", "float", "32", "32-true")
 _TRAINER_DTYPE: Final = ("logprob_dtype", "compute_dtype", "dtype", "torch_dtype", "precision", "mixed_precision")
+# Settings by which a framework promises equal bits at engine and trainer: slime and miles, NeMo-RL.
+_CLAIMS: Final = ("true_on_policy_mode", "zero_train_gen_mismatch")
 # Values that penalise nothing.
 _PENALTIES: Final = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
 
@@ -117,6 +119,14 @@ class Setup:
         return None if self.trainer_dtype is None else self.trainer_dtype in FULL_DTYPES
 
     @property
+    def bits_may_agree(self) -> bool:
+        """True if two computations can give equal bits: claimed, batch-invariant kernels, or float32 on both sides."""
+        dtypes = self.engine("dtype")
+        full = bool(dtypes) and all(str(dtype).lower() in FULL_DTYPES for dtype in dtypes)
+        exact = full and self.trainer_full_precision is True and not self.quantizations
+        return exact or any(map(bool, self.engine("batch_invariant"))) or claim_of(self.trainer or {}) is not None
+
+    @property
     def dropouts(self) -> Mapping[str, float]:
         """Trainer settings that drop parts of the model at random."""
         settings = (self.trainer or {}).items()
@@ -154,6 +164,15 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
         samplings=dict(by_kind["sampling_params"]) or None,
         trainer=dict(flat(trainers[-1])) if trainers else None,
     )
+
+
+def claim_of(trainer: Mapping[str, Any]) -> str | None:
+    """Return the setting of a trainer that claims equal bits at engine and trainer, or None.
+
+    >>> claim_of({"policy": {"megatron_cfg": {"zero_train_gen_mismatch": True}}})
+    'policy.megatron_cfg.zero_train_gen_mismatch'
+    """
+    return next((name for name, value in flat(trainer) if value is True and name.rpartition(".")[2] in _CLAIMS), None)
 
 
 def parsed(text: str) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor import ragged
 from logprobe.monitor.live.memory import Step
-from logprobe.monitor.live.records import BY_PARTS, HAS, MISSING, RECEIVED, UNALIGNED
+from logprobe.monitor.live.records import BY_PARTS, HAS, JOINED, MISSING, RECEIVED, UNALIGNED
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.steps import engine_spans, orders, version_pieces
 from logprobe.monitor.live.versions import Order, Spans, known_spans
@@ -47,6 +47,8 @@ _KIND: Final = {
 _PLACES: Final = {column.name: place for place, column in enumerate(COLUMN_SPECS)}
 _Kind = tuple[int | None, str | None, bool | None, bool | None, int | None]
 _UNKNOWN: Final = (None, None, None)  # version, in_flight, lag
+# Counts of tokens for the test of bit equality, as in the table ``step_summaries``.
+BITS: Final = ("bits_compared", "bits_differing", "bits_unknown", "older_compared", "older_differing")
 
 
 def pair_lists(steps: Sequence[Step], sums: StepSums) -> pa.ListArray:
@@ -75,17 +77,18 @@ def _lists(table: pa.Table, places: Any, count: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), ragged.one_array(table.to_struct_array()))
 
 
-def slice_lists(steps: Sequence[Step]) -> pa.ListArray:
-    """Return the slices of each step from `steps.step_sums` [G], of type ``step_slice``.
+def slice_lists(steps: Sequence[Step]) -> tuple[pa.ListArray, Mapping[str, NDArray[np.int64]]]:
+    """Return the slices of each step from `steps.step_sums` [G], of type ``step_slice``, and the `BITS` of each step.
 
-    Their order does not depend on the order of arrival.
+    The order of the slices does not depend on the order of arrival.
     """
     of_runs = orders(steps)
-    index, values = list[tuple[int, _Kind]](), list[NDArray[np.float64]]()
+    index, values, seen = list[tuple[int, _Kind]](), list[NDArray[np.float64]](), list[NDArray[np.bool_]]()
     for place, step in enumerate(steps):
         rows = _measured(step)
         if len(rows):
             values.append(step.trained["backend"][rows])
+            seen.append(_seen_at_both(step, rows))
             kinds = _Kinds(step, of_runs[step.run])
             index += [(place, kinds.of(row)) for row in rows.tolist()]
     known = sorted(set(index), key=_order)
@@ -101,7 +104,34 @@ def slice_lists(steps: Sequence[Step]) -> pa.ListArray:
         table = table.append_column(name, pa.array(groups.sum(sums[:, _PLACES[column]])))
     for name, products in {"c_nn": n * n, "c_aa": abs_d * abs_d, "c_an": abs_d * n}.items():
         table = table.append_column(name, pa.array(groups.sum(products)))
-    return _lists(table, np.array([place for place, _ in known], np.intp), len(steps))
+    places = np.array([place for place, _ in known], np.intp)
+    told = groups.sum(np.where(np.concatenate(seen), n, 0)) if seen else np.empty(0)
+    differ = groups.sum(n - sums[:, _PLACES["n_zero_d"]])
+    return _lists(table, places, len(steps)), _bits(kinds_of, Groups(places, len(steps)), told, differ)
+
+
+def _seen_at_both(step: Step, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return which records have both log-probs as recorded where they were computed, and not only exact zeros.
+
+    Otherwise the trainer may have passed its own array as r. Received log-probs count if the engine's are equal.
+    """
+    trained = step.trained
+    sums = trained["backend"][rows]
+    blank = (sums[:, _PLACES["sum_behaviour2"]] == 0) & (sums[:, _PLACES["sum_policy2"]] == 0)
+    seen: NDArray[np.bool_] = ((trained["source"][rows] == JOINED) | (trained["difference"][rows] == 0)) & ~blank
+    return seen
+
+
+def _bits(
+    kinds: Sequence[Mapping[str, Any]], steps: Groups, told: NDArray[np.float64], differ: NDArray[np.float64]
+) -> Mapping[str, NDArray[np.int64]]:
+    """Return the `BITS` of each step [G] from tokens by slice: seen at both sides, and with two different log-probs."""
+    lag = np.array([math.nan if kind["lag"] is None else kind["lag"] for kind in kinds], np.float64)
+    flight = np.array([kind["in_flight"] is True for kind in kinds], np.bool_)
+    own, unknown = (lag == 0) & ~flight, np.isnan(lag) & ~flight
+    older = ~(own | unknown)
+    columns = (told * ~older, differ * own, differ * unknown, told * older, differ * older)
+    return {name: steps.sum(column).astype(np.int64) for name, column in zip(BITS, columns, strict=True)}
 
 
 def _order(known: tuple[int, _Kind]) -> tuple[Any, ...]:

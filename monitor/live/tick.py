@@ -158,6 +158,7 @@ def _key(step: Step) -> StepKey:
 def _computed(steps: Sequence[Step]) -> Computed:
     sums = step_sums(steps)
     values = evaluate(sums)
+    slices, bits = slice_lists(steps)
     return Computed(
         steps=[_key(step) for step in steps],
         values={key: values[key] for key in KEYS},
@@ -165,7 +166,7 @@ def _computed(steps: Sequence[Step]) -> Computed:
         sequences=sums.groups.count().astype(np.int64),
         times=[newest_counted(step) for step in steps],
         stored=[step.stored for step in steps],
-        counts=counts(steps),
+        counts={**counts(steps), **bits},
         pairs=pair_lists(steps, sums),
-        slices=slice_lists(steps),
+        slices=slices,
     )

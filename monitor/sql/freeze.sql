@@ -23,9 +23,7 @@ SELECT (used_blocks * block_size)::BIGINT AS bytes, (free_blocks * block_size)::
 -- freeze_rows: What is kept of steps. Grain: step of incoming (Arrow: run, step). Inputs: incoming, step_summaries, step_metrics, training_sequences,
 -- rollout_sequences.
 WITH counted AS (
-    SELECT t.step, count(*) FILTER (n_expected > 0) AS with_tokens,
-           count(*) FILTER (n_expected > 0 AND (rollout_source = 'joined' OR received_max_abs_diff IS NOT NULL)) AS independent,
-           list(DISTINCT r.engine_config_id) FILTER (r.engine_config_id IS NOT NULL) AS engines
+    SELECT t.step, list(DISTINCT r.engine_config_id) FILTER (r.engine_config_id IS NOT NULL) AS engines
     FROM training_sequences AS t
     LEFT JOIN rollout_sequences AS r ON r.run = t.run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
     WHERE (t.run, t.step) IN (SELECT (run, step) FROM incoming)
@@ -34,11 +32,12 @@ WITH counted AS (
     SELECT step, map(list(metric ORDER BY metric), list(value ORDER BY metric)) AS metrics
     FROM step_metrics WHERE (run, step) IN (SELECT (run, step) FROM incoming) GROUP BY step
 )
-SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, coalesce(with_tokens, 0) AS with_tokens,
-       coalesce(independent, 0) AS independent, engines, metrics, pairs,
+SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, engines, metrics, pairs,
        {'received': s.received, 'seen': s.seen, 'missing': s.missing, 'missing_tokens': s.missing_tokens,
         'unseen': s.unseen, 'unseen_tokens': s.unseen_tokens, 'unaligned': s.unaligned, 'other_ids': s.other_ids, 'routed': s.routed,
-        'versions_compared': s.versions_compared, 'versions_differing': s.versions_differing, 'engine_older': s.engine_older, 'engine_newer': s.engine_newer} AS counts
+        'versions_compared': s.versions_compared, 'versions_differing': s.versions_differing, 'engine_older': s.engine_older, 'engine_newer': s.engine_newer,
+        'bits_compared': s.bits_compared, 'bits_differing': s.bits_differing, 'bits_unknown': s.bits_unknown,
+        'older_compared': s.older_compared, 'older_differing': s.older_differing} AS counts
 FROM incoming AS i JOIN step_summaries AS s ON s.run = i.run AND s.step = i.step
 LEFT JOIN counted AS c ON c.step = i.step LEFT JOIN measured AS m ON m.step = i.step
 ORDER BY s.step
@@ -80,7 +79,7 @@ EXCEPT SELECT r.segment_id FROM rollout_sequences AS r ANTI JOIN incoming AS i O
 SELECT i.step, f.time < i.time AS replaced FROM incoming AS i JOIN frozen_steps AS f ON f.run = i.run AND f.step = i.step
 
 -- freeze_steps: Grain: frozen step. Inputs: incoming (Arrow), as of freeze_rows.
-INSERT INTO frozen_steps BY NAME SELECT * EXCLUDE (metrics, pairs, counts) FROM incoming
+INSERT INTO frozen_steps BY NAME SELECT run, step, time, frozen_at, sequences, tokens, engines FROM incoming
 
 -- freeze_pairs: Of frozen steps that the index knows, what the file has counts. Grain: step. Inputs: incoming (Arrow), as of freeze_rows.
 UPDATE step_summaries AS s SET pairs = i.pairs, slices = NULL FROM incoming AS i WHERE s.run = i.run AND s.step = i.step

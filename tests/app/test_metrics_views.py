@@ -136,7 +136,7 @@ def test_slices(ingested: Path) -> None:
 
 
 def test_show_says_whether_the_log_probs_are_identical(ingested: Path) -> None:
-    found = json.loads(logprobe("show", "toy-run", "--json", "--home", ingested).stdout)["on_policy"]
+    found = json.loads(logprobe("show", "toy-run", "--json", "--home", ingested).stdout)["bit_equality"]
     assert (found["verdict"], found["since_step"]) == ("different", 0)
     words = " ".join(logprobe("show", "toy-run", "--home", ingested).stdout.split())
     assert f"different: {found['reason']}" in words

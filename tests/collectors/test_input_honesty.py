@@ -13,8 +13,9 @@ from spool_contents import by_sample
 from logprobe.app.text.gaps import faults_of, measured
 from logprobe.collectors import Recorder
 from logprobe.collectors.kernel.statistics import BLANK_TOKENS, BROKEN, COLUMN_SPECS, empty, merge, sequence_statistics
-from logprobe.monitor.analysis import identity
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import bit_equality
+from logprobe.monitor.judging.bit_equality import Certificate
 from logprobe.monitor.store.store import Store
 
 LONG = BLANK_TOKENS
@@ -128,7 +129,7 @@ def test_torch_counts_sequences_of_zeros_as_numpy_does():
         np.testing.assert_array_equal(by_torch[name], column, name)
 
 
-def stored(home: Path, tokens: int) -> tuple[dict[str, Any], identity.Identity, dict[str, Any]]:
+def stored(home: Path, tokens: int) -> tuple[dict[str, Any], Certificate, dict[str, Any]]:
     """Two steps of nothing but zeros, seen at engine and trainer, through ingest, join and the step metrics."""
     zeros = np.zeros((4, tokens), np.float32)
     with Recorder(home, "run", rank=0, flush_interval=60) as recorder:
@@ -140,9 +141,7 @@ def stored(home: Path, tokens: int) -> tuple[dict[str, Any], identity.Identity, 
     with Store.open(Home(home)) as store:
         take_in(store)
         (gaps,) = store.read("cli_gaps", run="run").to_pylist()
-        judged = identity.judge(
-            identity.facts_of(store.read("slice_identity", runs=["run"], first=[None], last=[None]))
-        )
+        judged = bit_equality.read(store, ["run"])["run"]
         metrics = store.query("SELECT metric, value FROM step_metrics WHERE step = 1").to_pylist()
     return gaps, judged, {row["metric"]: row["value"] for row in metrics}
 
@@ -158,6 +157,6 @@ def test_steps_of_zeros_are_shown_as_broken(home: Path):
 
 def test_steps_of_short_sequences_of_zeros_are_not_called_identical(home: Path):
     gaps, judged, _ = stored(home, 3)
-    assert (judged.verdict, judged.reason[:24]) == ("not measured", "every log-prob of step 1")
+    assert judged.verdict == "not measured"
     assert any("exactly 0 on both sides" in words for words, _ in faults_of(gaps))
     assert measured(gaps).endswith("24 in sequences of exact zeros on both sides")

@@ -92,7 +92,7 @@ def home(recorded: Path, tmp_path: Path) -> Path:
 
 # What is read of a run's whole past, and must not notice that it was frozen.
 READS: dict[str, dict[str, Any]] = {
-    "slice_identity": {"runs": [RUN], "first": [None], "last": [None]},
+    "bits_steps": {"runs": [RUN], "until": None},
     "diagnosis_steps": {"runs": [RUN], "firsts": [None], "lasts": [None], "lowest": None},
     "diagnosis_config_changes": {"run": RUN},
     "alert_pulse": {"runs": [RUN]},

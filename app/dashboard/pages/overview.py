@@ -19,6 +19,7 @@ from logprobe.app.runs import Run
 from logprobe.app.text.diagnosis import multiple
 from logprobe.app.text.html import Markup, element
 from logprobe.app.text.numbers import number, quantity
+from logprobe.monitor.judging import bit_equality
 from logprobe.monitor.judging.growth_rule import K3
 
 _USUAL_LATENESS: Final = 5  # steps
@@ -30,6 +31,12 @@ def draw(run: Run) -> None:
     frame = data.frame_of(run)
     shown = verdict_of(run.judgement, found, frame["step"].to_list(), awaited=data.awaits(run, frame))
     ui.verdict(shown)
+    with ui.guarded("bit equality"):
+        equal = data.kept(
+            ("bit equality", run.name), data.version_of(run), lambda: bit_equality.read(data.reader(), [run.name])
+        )[run.name]
+        if equal.verdict in {"zero", "broken"}:  # others claim nothing
+            st.caption(ui.unmarked(f"Bit equality: {equal.words}"))
     onward(run, found)
     with ui.guarded("tiles"):
         st.html(tiles(run, frame, OVERVIEW, found))

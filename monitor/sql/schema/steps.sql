@@ -12,7 +12,7 @@ CREATE TABLE step_metrics (
 -- Statistics of a pair in a step, of all sequences together; `c_*`: sums over sequences of products of their sums, which a standard error
 -- clustered by sequence needs.
 CREATE TYPE step_pair AS STRUCT(
-    pair VARCHAR,                         -- backend | update | total | reference
+    pair VARCHAR,                         -- backend | update | total | reference | teacher
     compared BIGINT,                      -- sequences
     n BIGINT, n_expected BIGINT, sum_d DOUBLE, sum_d2 DOUBLE, sum_abs_d DOUBLE, sum_ratio_m1 DOUBLE, sum_ratio_m1_sq DOUBLE, sum_k3 DOUBLE,
     sum_reverse_kl DOUBLE, sum_abs_prob_diff DOUBLE, sum_exp_abs_d DOUBLE, min_d DOUBLE, max_d DOUBLE, sum_policy DOUBLE, sum_behaviour DOUBLE,
@@ -61,6 +61,12 @@ CREATE TABLE step_summaries (
     versions_differing BIGINT,            -- of those: they say different ones
     engine_older       BIGINT,            -- of those: the engine's number is the smaller one
     engine_newer       BIGINT,
+    -- Tokens for the test of bit equality; null of steps that were frozen before they were counted.
+    bits_compared      BIGINT,            -- of the trainer's own or unknown weights, with both log-probs recorded where they were computed
+    bits_differing     BIGINT,            -- of the trainer's own weights, with two different log-probs
+    bits_unknown       BIGINT,            -- the same of weights of an unknown version
+    older_compared     BIGINT,            -- of older or several versions, with both log-probs recorded where they were computed
+    older_differing    BIGINT,            -- of older or several versions, with two different log-probs
     pairs              step_pair[],       -- that were measured
     slices             step_slice[],      -- null of frozen steps
     PRIMARY KEY (run, step)
@@ -98,7 +104,5 @@ CREATE TABLE frozen_steps (
     frozen_at   TIMESTAMPTZ NOT NULL,
     sequences   BIGINT NOT NULL,
     tokens      BIGINT NOT NULL,          -- under the mask
-    with_tokens BIGINT NOT NULL,          -- sequences with a token under the mask
-    independent BIGINT NOT NULL,          -- of these: r seen at the engine and t at the trainer
     engines     VARCHAR[]                 -- engine_config_id of the rollout records that its sequences were joined with
 );

@@ -1,0 +1,291 @@
+"""The certificate of bit equality: zero, broken, different, not measured; and never zero because one array was passed twice."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_home import feed, take_in
+from segments import RUN, at, sampled, trained
+
+from logprobe.alerts.rules.watch import Watch
+from logprobe.collectors import Recorder
+from logprobe.monitor.home import Home
+from logprobe.monitor.judging.bit_equality import COPIES, SEEN_STEPS, Certificate, Steps, explained, judge, read
+from logprobe.monitor.store.store import Store
+
+R = [-1.0, -2.0, -3.0, -4.0]
+CLAIM = {"time": at(0), "fingerprint": "t", "kind": "trainer_config", "document": '{"true_on_policy_mode": true}'}
+FLOAT32 = [
+    {"time": at(0), "fingerprint": "t", "kind": "trainer_config", "document": '{"dtype": "float32"}'},
+    {"time": at(0), "fingerprint": "e", "kind": "engine_config", "document": '{"dtype": "float32"}'},
+]
+
+
+def steps(*rows: tuple[int, ...]) -> Steps:
+    """Rows of (compared, differing, unknown, older, older_differing); a step has 100 tokens more than were compared."""
+    filled = np.array([[*row, *[0] * (5 - len(row))] for row in rows], np.int64).reshape(-1, 5)
+    return Steps(np.arange(len(rows)), filled[:, 0] + filled[:, 3] + 100, *filled.T)
+
+
+def verdict(made: Steps, claim: str | None = None, *, may_agree: bool = True) -> tuple[str, int | None, int]:
+    found = judge(made, claim, lambda: may_agree)
+    return found.verdict, found.since_step, found.tokens
+
+
+EQUAL, BROKEN, DARK = (10,), (10, 1), (0,)
+
+
+@pytest.mark.parametrize(
+    ("made", "claim", "expected"),
+    [
+        (steps(), None, ("not measured", None, 0)),
+        (steps(*[EQUAL] * 49), None, ("not measured", None, 0)),
+        (steps(*[EQUAL] * 50), None, ("zero", 0, 500)),
+        (steps(EQUAL), "s", ("not measured", None, 0)),
+        (steps(EQUAL, EQUAL), "s", ("zero", 0, 20)),
+        (steps(BROKEN, *[EQUAL] * 50), None, ("zero", 1, 500)),
+        (steps(BROKEN), "s", ("broken", 0, 0)),
+        (steps(*[EQUAL] * 50, BROKEN), None, ("broken", 50, 500)),
+        (steps(*[EQUAL] * 49, BROKEN), None, ("different", 49, 0)),
+        (steps(*[EQUAL] * 3, BROKEN), "s", ("broken", 3, 30)),
+        (steps(*[EQUAL] * 3, BROKEN, *[EQUAL] * 49), "s", ("broken", 3, 30)),
+        (steps(*[EQUAL] * 3, BROKEN, *[EQUAL] * 50), "s", ("zero", 4, 500)),
+        # The first of several differing steps has broken it, until it was equal for long.
+        (steps(*[EQUAL] * 50, BROKEN, EQUAL, BROKEN, EQUAL), None, ("broken", 50, 500)),
+        (steps(*[EQUAL] * 50, BROKEN, *[EQUAL] * 50, BROKEN), None, ("broken", 101, 500)),
+        (steps(*[EQUAL] * 50, BROKEN, *[BROKEN] * 60), None, ("broken", 50, 500)),
+        # A step without a compared token neither counts nor ends anything.
+        (steps(*[EQUAL, DARK] * 50), None, ("zero", 0, 500)),
+        (steps(*[EQUAL, DARK] * 49), None, ("not measured", None, 0)),
+        (steps(*[DARK] * 60), "s", ("not measured", None, 0)),
+        (steps(*[BROKEN] * 3), None, ("different", 0, 0)),
+        (steps(BROKEN, EQUAL, BROKEN, BROKEN), None, ("different", 2, 0)),
+        (steps(BROKEN, EQUAL), None, ("not measured", None, 0)),
+        # Of unknown age: a difference, unless some tokens are older.
+        (steps(*[EQUAL] * 50, (10, 0, 1)), None, ("broken", 50, 500)),
+        (steps(*[(10, 0, 0, 5, 5)] * 50, (10, 0, 1, 5, 5)), None, ("zero", 0, 510)),
+    ],
+)
+def test_a_verdict(made: Steps, claim: str | None, expected: tuple[str, int | None, int]) -> None:
+    assert verdict(made, claim) == expected
+
+
+def test_equal_bits_need_a_proof_of_two_computations() -> None:
+    equal = steps(*[EQUAL] * 60)
+    assert verdict(equal, may_agree=False)[0] == "not measured"
+    assert verdict(steps(*[EQUAL] * 60, BROKEN), may_agree=False)[0] == "different"
+    other = steps(*[(10, 0, 0, 2, 1)] * 60)  # older weights give other log-probs: the trainer does compute its own
+    assert verdict(other, may_agree=False) == ("zero", 0, 600)
+    assert verdict(steps(*[EQUAL] * 60), "s", may_agree=False) == ("zero", 0, 600)
+
+
+@pytest.mark.parametrize("claim", [None, "s"])
+def test_equal_tokens_of_older_weights_are_a_copy(claim: str | None) -> None:
+    each = COPIES // 50
+    assert verdict(steps(*[(10, 0, 0, each, 0)] * 50), claim)[0] == "not measured"
+    assert "copy" in judge(steps(*[(10, 0, 0, each, 0)] * 50), claim, lambda: True).reason
+    few = steps((10, 0, 0, each - 1, 0), *[(10, 0, 0, each, 0)] * 49)
+    assert verdict(few, claim)[0] == "zero"
+
+
+def test_a_certificate_says_what_it_did_not_compare() -> None:
+    reason = judge(steps(*[(10, 0, 0, 2, 1)] * 50), None, lambda: True).reason
+    assert reason == (
+        "zero since step 0, 500 tokens (seen in 50 steps); not compared: 100 of older weights, 5,000 not recorded at "
+        "both sides or broken"
+    )
+    assert "claimed by policy.x" in judge(steps(EQUAL, EQUAL), "policy.x", lambda: False).reason
+
+
+# --- From records ---
+
+
+def of(store: Store, **kinds: list[dict[str, Any]]) -> Certificate:
+    feed(store, **kinds)
+    return read(store, [RUN])[RUN]
+
+
+def same(name: str, step: int, **fields: Any) -> dict[str, Any]:
+    return trained(name, step, **{"received": False, "trainer_logprobs": R, **fields})
+
+
+def test_two_joined_steps_of_a_run_that_claims_equality(store: Store) -> None:
+    found = of(store, rollout=[sampled("s3"), sampled("s4")], training=[same("s3", 3), same("s4", 4)], config=[CLAIM])
+    assert (found.verdict, found.since_step, found.tokens) == ("zero", 3, 8)
+    assert found.words == "zero since step 3, 8 tokens (claimed by true_on_policy_mode)"
+
+
+def test_without_a_claim_fifty_steps_of_a_setup_that_allows_it(store: Store) -> None:
+    rows = [same(f"s{step}", step) for step in range(SEEN_STEPS)]
+    engine = [sampled(f"s{step}") for step in range(SEEN_STEPS)]
+    assert of(store, rollout=engine, training=rows).verdict == "not measured"
+    found = of(store, config=FLOAT32)
+    assert (found.verdict, found.since_step, found.tokens) == ("zero", 0, 4 * SEEN_STEPS)
+
+
+def test_what_the_trainer_received_counts_as_the_engine_recorded_it(store: Store) -> None:
+    rows = [same(f"s{step}", step, received=True) for step in (0, 1)]
+    alone = of(store, training=rows, config=[CLAIM])
+    assert (alone.verdict, "passed twice" in alone.reason) == ("not measured", True)
+    assert of(store, rollout=[sampled("s0"), sampled("s1")]).verdict == "zero"
+
+
+def test_a_copy_of_t_as_r_is_no_measurement_where_the_engine_says_otherwise(store: Store) -> None:
+    rows = [same(f"s{step}", step, received=True) for step in (0, 1)]
+    engine = [sampled(f"s{step}", logprobs=[-1.0, -2.0, -3.0, -4.5]) for step in (0, 1)]
+    assert of(store, rollout=engine, training=rows, config=[CLAIM]).verdict == "not measured"
+
+
+VERSIONS = [{"time": at(v), "version": str(v), "step": v, "source": "trainer", "applied_at": at(v)} for v in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"trainer_logprobs": [-1.0, -2.0, -3.0, -4.0 + 2.0**-20]}, ("broken", 2)),
+        ({"trainer_logprobs": [-1.0, -2.0, -3.0, -4.0 + 2.0**-20], "mask": [True] * 3 + [False]}, ("zero", 0)),
+        ({"trainer_logprobs": [-1.0, -2.0, -3.0, float("nan")]}, ("zero", 0)),
+        ({"trainer_logprobs": [-1.5, -2.0, -3.0, -4.0], "weight_version": "2"}, ("zero", 0)),  # sampled by v1
+        ({"trainer_logprobs": [-1.5, -2.0, -3.0, -4.0], "weight_version": "1"}, ("broken", 2)),
+        ({"trainer_logprobs": [-1.5, -2.0, -3.0, -4.0], "sample_id": "lost"}, ("zero", 0)),
+    ],
+)
+def test_what_breaks_it(store: Store, change: dict[str, Any], expected: tuple[str, int]) -> None:
+    engine = [sampled("s0", version="1"), sampled("s1", version="1"), sampled("s2", version="1")]
+    rows = [same("s0", 0, weight_version="1"), same("s1", 1, weight_version="1"), same("s2", 2) | change]
+    found = of(store, rollout=engine, training=rows, config=[CLAIM], weights=VERSIONS)
+    assert (found.verdict, found.since_step) == expected
+
+
+def test_minus_zero_is_zero_and_a_sequence_of_zeros_is_nothing(store: Store) -> None:
+    zeros = {"trainer_logprobs": [-0.0, 0.0, -1.0, -0.0]}
+    engine = [sampled(name, logprobs=[0.0, -0.0, -1.0, 0.0]) for name in ("s0", "s1")]
+    found = of(store, rollout=engine, training=[same("s0", 0, **zeros), same("s1", 1, **zeros)], config=[CLAIM])
+    assert (found.verdict, found.tokens) == ("zero", 8)
+    blank = [sampled(f"b{step}", logprobs=[0.0] * 4) for step in (2, 3)]
+    more = of(store, rollout=blank, training=[same(f"b{s}", s, trainer_logprobs=[0.0] * 4) for s in (2, 3)])
+    assert (more.verdict, more.tokens) == ("zero", 8)
+
+
+def test_a_record_that_comes_late_ends_it_in_its_step(store: Store) -> None:
+    rows = [same(f"s{step}", step) for step in range(4)] + [same("late", 1, trainer_logprobs=[-1.5, *R[1:]])]
+    engine = [sampled(f"s{step}") for step in range(4)]
+    assert of(store, rollout=engine, training=rows, config=[CLAIM]).verdict == "zero"
+    found = of(store, rollout=[sampled("late")])
+    assert (found.verdict, found.since_step) == ("broken", 1)
+
+
+def test_the_first_token_is_named_with_what_came_before(store: Store) -> None:
+    engine = [sampled(f"s{step}", version="1", replica="e0", time=at(step)) for step in range(3)]
+    engine.append(sampled("other", version="1", replica="e1", time=at(1)))
+    rows = [same(f"s{step}", step, weight_version="1") for step in range(2)]
+    broken = [-1.0, -2.0 + 2.0**-20, -3.0, -4.5]
+    rows += [same("s2", 2, rank=3, weight_version="1", trainer_logprobs=broken), same("other", 2, weight_version="1")]
+    late = {"time": at(1.5), "fingerprint": "e2", "kind": "engine_config", "replica": "e0", "document": "{}"}
+    config = [CLAIM, {**late, "time": at(0), "fingerprint": "e1"}, late]
+    found = of(store, rollout=engine, training=rows, config=config, weights=VERSIONS[1:2])
+    told = explained(store, RUN, found)
+    assert told.reason.startswith(
+        "2 of 8 tokens of step 2 have two different log-probs, after 8 equal tokens since step 0; "
+    )
+    assert (
+        "the first is token 1 of sequence s2 of rank 3 on replica e0, sampled by weight version 1: rollout -2, trainer "
+        "-1.99999905; 1 of the 2 tokens after it differ, too; 0 of 1 other sequences of the step differ, too"
+    ) in told.reason
+    assert "engine_config changed on e0" in told.reason
+    assert "weights 1 (" in told.reason
+
+
+def test_tokens_that_were_not_kept_have_no_position(home: Path) -> None:
+    with Recorder(home, RUN, rank=0, raw_fraction=0.0, worst_sequences=0) as recorder:
+        recorder.config({"true_on_policy_mode": True}, kind="trainer_config")
+        call = {"sample_ids": ["a"], "token_ids": [[1, 2]], "rollout_logprobs": [[-1.0, -2.0]]}
+        recorder.training(step=0, **call, trainer_logprobs=[[-1.0, -2.5]])
+    with Store.open(Home(home)) as store:
+        take_in(store)
+        told = explained(store, RUN, read(store, [RUN])[RUN])
+    assert "1 of 2 tokens of sequence a of rank 0 on an unknown replica; its tokens are not kept" in told.reason
+
+
+def test_one_token_of_ten_million_is_found_in_its_step_and_told_once(home: Path) -> None:
+    shape = (1_000, 10_000)
+    rng = np.random.default_rng(3)
+    r = (-rng.exponential(1.0, shape)).astype(np.float32)
+    t = r.copy()
+    t[412, 8_765] = np.nextafter(t[412, 8_765], np.float32(-100))
+    ids = rng.integers(0, 30_000, shape, dtype=np.int32)
+    names = [f"s{row}" for row in range(shape[0])]
+    with Recorder(home, RUN, rank=0) as recorder:
+        recorder.config({"policy": {"zero_train_gen_mismatch": True}}, kind="trainer_config")
+        for step in range(2):
+            few = {"sample_ids": [f"{step}"], "token_ids": ids[:1, :100]}
+            recorder.rollout(**few, logprobs=r[:1, :100], lengths=[100], replica="e0", weight_version=1)
+            recorder.training(
+                step=step, **few, trainer_logprobs=r[:1, :100], mask=np.ones((1, 100), bool), weight_version=1
+            )
+        for part in range(0, shape[0], 100):
+            rows = slice(part, part + 100)
+            some = {"sample_ids": names[rows], "token_ids": ids[rows]}
+            assert recorder.rollout(**some, logprobs=r[rows], lengths=[shape[1]] * 100, replica="e0", weight_version=1)
+            mask = np.ones((100, shape[1]), bool)
+            assert recorder.training(step=2, **some, trainer_logprobs=t[rows], mask=mask, weight_version=1)
+            assert recorder.flush()
+    with Store.open(Home(home)) as store:
+        take_in(store)
+        now = datetime.now(at(0).tzinfo)
+        watch = Watch(store, tuple, _Never(), clock=lambda: now + timedelta(seconds=60))
+        assert watch.run_once()["messages"] == 1
+        assert watch.run_once()["messages"] == 0
+        (row,) = [row for row in store.read("alert_list", run=RUN).to_pylist() if row["rule"] == "bit_equality"]
+        (sent,) = store.read("alert_history", run=RUN).to_pylist()
+    assert (row["severity"], row["phase"], row["started_step"]) == ("warning", "firing", 2)
+    assert row["words"].startswith(
+        "bit equality is broken: 1 of 10,000,000 tokens of step 2 have two different log-probs, after 200 equal"
+    )
+    assert "token 8,765 of sequence s412 of rank 0 on replica e0, sampled by weight version 1" in row["words"]
+    assert "0 of the 1,234 tokens after it differ, too; 0 of 999 other sequences" in row["words"]
+    assert sent["words"].startswith("Bit equality is broken: 1 of 10,000,000 tokens")
+
+
+class _Never:
+    def is_set(self) -> bool:
+        return False
+
+
+def test_an_alert_falls_once_it_was_equal_for_long_again(store: Store) -> None:
+    engine = [sampled(f"s{step}") for step in range(60)]
+    rows = [same(f"s{step}", step) for step in range(60)]
+    rows[3]["trainer_logprobs"] = [-1.5, *R[1:]]
+    now = datetime.now(at(0).tzinfo) + timedelta(seconds=60)
+    watch = Watch(store, tuple, _Never(), clock=lambda: now)
+
+    def phase(last: int) -> list[tuple[str, int | None]]:
+        feed(store, rollout=engine[last - 3 : last], training=rows[last - 3 : last])
+        watch.run_once()
+        listed = store.read("alert_list", run=RUN).to_pylist()
+        return [(row["phase"], row["started_step"]) for row in listed if row["rule"] == "bit_equality"]
+
+    feed(store, config=[CLAIM])
+    assert phase(3) == [("normal", None)]
+    assert phase(6) == [("firing", 3)]
+    feed(store, rollout=engine[6:50], training=rows[6:50])
+    assert phase(53) == [("firing", 3)]  # 49 equal steps
+    assert phase(56) == [("normal", None)]
+    assert [row["state"] for row in store.read("alert_history", run=RUN).to_pylist()] == ["firing", "resolved"]
+
+
+def test_a_run_that_claims_nothing_has_no_such_alert(store: Store) -> None:
+    feed(store, rollout=[sampled("a"), sampled("b")], training=[trained("a"), trained("b", 1)])
+    Watch(store, tuple, _Never(), clock=lambda: datetime.now(at(0).tzinfo) + timedelta(seconds=60)).run_once()
+    assert "bit_equality" not in [row["rule"] for row in store.read("alert_list", run=RUN).to_pylist()]
+
+
+def test_a_setting_that_is_off_claims_nothing(store: Store) -> None:
+    off = {**CLAIM, "document": json.dumps({"true_on_policy_mode": False})}
+    found = of(store, rollout=[sampled("s0"), sampled("s1")], training=[same("s0", 0), same("s1", 1)], config=[off])
+    assert found.verdict == "not measured"
