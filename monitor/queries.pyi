@@ -892,6 +892,8 @@ class DiagnosisSteps(TypedDict):
     versions_differing: Any  # BIGINT
     engine_older: Any  # BIGINT
     engine_newer: Any  # BIGINT
+    grouped: Any  # BIGINT
+    copies: Any  # BIGINT
 
 def diagnosis_steps(source: Source, /, *, firsts: Any, lasts: Any, lowest: Any, runs: Any) -> Rows[DiagnosisSteps]: ...
 

@@ -56,7 +56,7 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
         )
     if facts.conflict:
         found.append(_conflict(frame, facts))
-    return [*found, *_weights(frame), *_notes(frame), *_routes(frame)]
+    return [*found, *_weights(frame), *_notes(frame), *_equal_answers(frame), *_routes(frame)]
 
 
 def _positive_trainer(frame: Frame) -> Floats:
@@ -249,6 +249,26 @@ def _notes(frame: Frame) -> list[Finding]:
         evidence = {"changes": changes, "unknown_version_share": unknown}
         found.append(Finding("unannounced_weights", Confidence.KNOWN, evidence=evidence))
     return found
+
+
+def _equal_answers(frame: Frame) -> list[Finding]:
+    """Name answers to one prompt that are copies of each other.
+
+    A temperature below 1 makes likely what raw log-probs call unlikely; what was drawn by chance is then unknown.
+    """
+    setup, copies = frame.setup, frame.series["copies"]
+    temperatures = setup.sampling("temperature")
+    greedy = bool(temperatures) and not any(temperatures)
+    if not greedy and setup.raw is not False and any(value < 1 for value in temperatures):
+        return []
+    for series in (frame.today.series, frame.series):
+        count, share = series.total("copies"), series.total("copies") / max(series.total("grouped"), 1.0)
+        if count >= number("few") and share > number("copied_share"):
+            since, until = _span(frame, frame.series.step[copies > 0])
+            evidence: dict[str, object] = {"copies": share, "temperature": 0.0 if greedy else None}
+            confidence = Confidence.CERTAIN if temperatures else Confidence.INFERRED
+            return [Finding("equal_answers", confidence, since, until=until, evidence=evidence)]
+    return []
 
 
 def _routes(frame: Frame) -> list[Finding]:

@@ -87,6 +87,7 @@ def trained_columns(reduced: pa.Table) -> Columns:
         "row": whole_numbers(reduced["row"]),
         "writer": objects(reduced["writer"]),
         "sample": objects(reduced["sample_id"]),
+        "group": objects(reduced["group_id"]),
         "time": whole_numbers(reduced["time"]),
         "rank": whole_numbers(reduced["rank"]),
         "n_total": whole_numbers(reduced["n_total"]),
@@ -173,6 +174,7 @@ def sampled_columns(reduced: pa.Table) -> Columns:
         "prompt_length": whole_numbers(reduced["prompt_length"]),
         "trajectory": objects(reduced["trajectory"]),
         "cached": whole_numbers(reduced["cached_prefix_tokens"]),
+        "prompt": objects(pc.coalesce(reduced["group_id"], reduced["prompt_hash"])),
     }
 
 

@@ -47,6 +47,7 @@ _KIND: Final = {
 _PLACES: Final = {column.name: place for place, column in enumerate(COLUMN_SPECS)}
 _Kind = tuple[int | None, str | None, bool | None, bool | None, int | None]
 _UNKNOWN: Final = (None, None, None)  # version, in_flight, lag
+_RARE: Final = math.log(1e-6)  # of an answer: of 1,000 groups of 8, one copy by chance in 36 steps at most
 # Counts of tokens for the test of bit equality, as in the table ``step_summaries``.
 BITS: Final = ("bits_compared", "bits_differing", "bits_unknown", "older_compared", "older_differing")
 
@@ -235,6 +236,8 @@ class _Counted:
     versions_differing: int = 0
     engine_older: int = 0
     engine_newer: int = 0
+    grouped: int = 0
+    copies: int = 0
 
 
 COUNTS: Final = _Counted.__slots__
@@ -265,7 +268,33 @@ def _counted(step: Step) -> _Counted:
         other_ids=int((trained["token_match"][counted] == 0).sum()),
         routed=int((trained["layers"][counted] > 0).sum()),
         **_stated(step, np.flatnonzero(counted)[seen]),
+        **_copies(step),
     )
+
+
+def _copies(step: Step) -> dict[str, int]:
+    """Return the number of sequences in groups of several answers to a prompt, and of copies of other answers in them.
+
+    An answer counts as a copy only if both sides rate it less likely than `_RARE`, so that chance gives hardly any.
+    """
+    trained, sums = step.trained, step.trained["backend"]
+    rows = _measured(step)
+    rows = rows[sums[rows, _PLACES["n"]] == trained["n_expected"][rows]]
+    rarest = np.maximum(sums[rows, _PLACES["sum_behaviour"]], sums[rows, _PLACES["sum_policy"]]) < _RARE
+    prompts = step.run.sampled["prompt"] if len(step.run.sampled) else ()
+    answers: dict[str, dict[int | str, set[str]]] = {}
+    for row, is_rare in zip(rows.tolist(), rarest.tolist(), strict=True):
+        link = int(trained["link"][row])
+        group = trained["group"][row] or (prompts[link] if link >= 0 else None)
+        if group is not None:
+            name = trained["sample"][row]
+            key = int(trained["token_hash"][row]) if is_rare else name
+            answers.setdefault(group, {}).setdefault(key, set()).add(name)
+    several = [of_group for of_group in answers.values() if len(set().union(*of_group.values())) > 1]
+    return {
+        "grouped": sum(len(names) for of_group in several for names in of_group.values()),
+        "copies": sum(len(names) - 1 for of_group in several for names in of_group.values()),
+    }
 
 
 def _stated(step: Step, rows: NDArray[np.intp]) -> dict[str, int]:

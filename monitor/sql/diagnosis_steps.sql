@@ -26,6 +26,6 @@ SELECT
     coalesce(t.missing_tokens, 0) AS missing_tokens, coalesce(t.unseen, 0) AS unseen, coalesce(t.unseen_tokens, 0) AS unseen_tokens,
     coalesce(t.unaligned, 0) AS unaligned, coalesce(t.other_ids, 0) AS other_ids, coalesce(t.routed, 0) AS routed,
     coalesce(t.versions_compared, 0) AS versions_compared, coalesce(t.versions_differing, 0) AS versions_differing, coalesce(t.engine_older, 0) AS engine_older,
-    coalesce(t.engine_newer, 0) AS engine_newer
+    coalesce(t.engine_newer, 0) AS engine_newer, coalesce(t.grouped, 0) AS grouped, coalesce(t.copies, 0) AS copies
 FROM chosen AS t
 ORDER BY t.run, t.step

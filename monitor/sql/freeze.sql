@@ -35,7 +35,7 @@ WITH counted AS (
 SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, engines, metrics, pairs,
        {'received': s.received, 'seen': s.seen, 'missing': s.missing, 'missing_tokens': s.missing_tokens,
         'unseen': s.unseen, 'unseen_tokens': s.unseen_tokens, 'unaligned': s.unaligned, 'other_ids': s.other_ids, 'routed': s.routed,
-        'versions_compared': s.versions_compared, 'versions_differing': s.versions_differing, 'engine_older': s.engine_older, 'engine_newer': s.engine_newer,
+        'versions_compared': s.versions_compared, 'versions_differing': s.versions_differing, 'engine_older': s.engine_older, 'engine_newer': s.engine_newer, 'grouped': s.grouped, 'copies': s.copies,
         'bits_compared': s.bits_compared, 'bits_differing': s.bits_differing, 'bits_unknown': s.bits_unknown,
         'older_compared': s.older_compared, 'older_differing': s.older_differing} AS counts
 FROM incoming AS i JOIN step_summaries AS s ON s.run = i.run AND s.step = i.step

@@ -221,6 +221,14 @@ class Drawn(Reduced):
     def _identical(self, keep: np.ndarray) -> None:
         self.r[keep] = self.t[keep]
 
+    def _copied(self, keep: np.ndarray, of: int = 0) -> None:
+        """Answers repeat one to the same prompt, token for token: the one `of` places before, or the first."""
+        rows = np.flatnonzero(keep.any(1))
+        answers = self.run.answers
+        first = rows // answers * answers + (rows % answers % of if of else 0)
+        for side in (self.token, self.r, self.t, self.inside):
+            side[rows] = side[first]
+
     def _shifted(self, keep: np.ndarray, by: int = 1) -> None:
         self.t[keep] = np.roll(self.t, by, 1)[keep]
 

@@ -112,7 +112,21 @@ class Columns:
         inside = self.mask
         offsets = np.concatenate([[0], np.cumsum(inside.sum(1))])
         s = sequence_statistics(self.r[inside].astype(np.float32), self.t[inside].astype(np.float32), None, offsets)
-        return series_of(self.step, s)
+        series = series_of(self.step, s)
+        return Series({**series.columns, **self.copies(series.step)})
+
+    def copies(self, steps: Array) -> dict[str, Array]:
+        """By step: answers to prompts with several, and those that are another one again and less likely than 1e-6."""
+        found = {"grouped": np.zeros(len(steps)), "copies": np.zeros(len(steps))}
+        logprob = np.maximum(*(np.where(self.mask, side, 0.0).sum(1) for side in (self.r, self.t)))
+        seen: set[tuple[Any, ...]] = set()
+        sizes = dict(zip(*np.unique(self.group, return_counts=True), strict=True))
+        for row, place in enumerate(np.searchsorted(steps, self.step).tolist()):
+            answer = (self.step[row], self.group[row], self.token[row][self.mask[row]].tobytes())
+            found["grouped"][place] += sizes[self.group[row]] > 1
+            found["copies"][place] += answer in seen and logprob[row] < np.log(1e-6)
+            seen.add(answer)
+        return found
 
     def tokens(self) -> Tokens:
         """Tokens under the mask, broken ones included."""
@@ -173,7 +187,7 @@ def series_of(step: Array, s: Mapping[str, Array]) -> Series:
         "nonfinite_trainer": s["n_nonfinite_policy"], "sentinel": s["n_sentinel_behaviour"] + s["n_sentinel_policy"],
         "positive_rollout": s["n_positive_behaviour"], "zero_rollout": s["n_zero_behaviour"],
         "zero_trainer": s["n_zero_policy"], "c_nn": n * n, "c_aa": a * a, "c_an": a * n, "c_qq": q * q, "c_qn": q * n,
-        **dict.fromkeys(("other_ids", "unaligned", "missing_tokens"), 0 * n),  # no record says in which steps
+        **dict.fromkeys(("other_ids", "unaligned", "missing_tokens", "grouped", "copies"), 0 * n),  # no record says in which steps
     }  # fmt: skip
     steps, index = np.unique(step, return_inverse=True)
     return Series({"step": steps, **{name: np.bincount(index, values) for name, values in summed.items()}})

@@ -61,6 +61,8 @@ CREATE TABLE step_summaries (
     versions_differing BIGINT,            -- of those: they say different ones
     engine_older       BIGINT,            -- of those: the engine's number is the smaller one
     engine_newer       BIGINT,
+    grouped            BIGINT,            -- sequences of a prompt with several answers
+    copies             BIGINT,            -- of those: copies of another answer to their prompt that chance does not explain
     -- Tokens for the test of bit equality; null of steps that were frozen before they were counted.
     bits_compared      BIGINT,            -- of the trainer's own or unknown weights, with both log-probs recorded where they were computed
     bits_differing     BIGINT,            -- of the trainer's own weights, with two different log-probs
