@@ -510,6 +510,13 @@ class BitsDiffering(TypedDict):
 
 def bits_differing(source: Source, /, *, count: Any, run: Any, step: Any) -> Rows[BitsDiffering]: ...
 
+class BitsNewest(TypedDict):
+    step: Any  # BIGINT
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+
+def bits_newest(source: Source, /, *, run: Any) -> Rows[BitsNewest]: ...
+
 class BitsSteps(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT

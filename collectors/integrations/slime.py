@@ -254,6 +254,9 @@ def _ends(rows: Sequence[Any] | None, lengths: Sequence[int]) -> list[Any] | Non
     """Return the last `lengths` tokens of each row, or None for missing or shorter rows.
 
     A server's teacher log-probs may include the prompt.
+
+    >>> _ends([[-1.0, -2.0, -3.0], [-4.0]], [2, 0]), _ends([[-1.0]], [2])
+    ([[-2.0, -3.0], []], None)
     """
     if rows is None or len(rows) != len(lengths) or any(len(row) < n for row, n in zip(rows, lengths, strict=True)):
         return None

@@ -31,6 +31,7 @@ CLAIMED_STEPS: Final = 2  # equal in a row, of a run with such a setting
 COPIES: Final = 100  # equal tokens of older weights; a few are equal by chance, where the policy is certain
 _CANDIDATES: Final = 16  # sequences of a step among which the first with a token of the trainer's own weights is sought
 _COLUMNS: Final = ("step", "tokens", "compared", "differing", "unknown", "older", "older_differing")
+_BELOW_BFLOAT16: Final = 0xFFFF  # bits of a float32 that a bfloat16 does not have
 Counts = NDArray[np.int64]
 
 
@@ -211,22 +212,35 @@ def _may_agree(source: Source, run: str) -> bool:
 
 
 def explained(source: Source, run: str, certificate: Certificate) -> Certificate:
-    """Return a broken certificate with its first differing token and what changed before, others as they are. Raises
-    `QueryError`."""
-    step = certificate.since_step
-    if certificate.verdict != "broken" or step is None:
-        return certificate
-    changes = queries.alert_changes(source, run=run, last=step).to_pylist()
-    before = ", ".join(f"{row['what']} ({row['time']:%Y-%m-%d %H:%M:%S} UTC)" for row in changes)
-    words = f"{certificate.reason}; {first_difference(source, run, step)}; changed last before it: {before or 'nothing recorded'}"
-    return replace(certificate, reason=words)
+    """Return a certificate with what tokens say of it. Raises `QueryError`.
+
+    A broken one gets its first differing token and the changes before it, and zero gets the dtype if it is coarse.
+    """
+    step, reason = certificate.since_step, certificate.reason
+    if certificate.verdict == "zero" and _is_coarse(source, run):
+        reason += "; all are bfloat16 numbers, so that smaller differences would not show"
+    elif certificate.verdict == "broken" and step is not None:
+        rows = queries.alert_changes(source, run=run, last=step).to_pylist()
+        before = ", ".join(f"{row['what']} ({row['time']:%Y-%m-%d %H:%M:%S} UTC)" for row in rows)
+        reason += f"; {first_difference(source, run, step)}; changed last before it: {before or 'nothing recorded'}"
+    return replace(certificate, reason=reason)
+
+
+def _is_coarse(source: Source, run: str) -> bool:
+    """Return whether all log-probs of the newest sequence with raw tokens are bfloat16 numbers."""
+    for row in queries.bits_newest(source, run=run).to_pylist():
+        tokens = read_tokens(source, run, row["step"], segment=row["segment_id"], row=row["row"])
+        if tokens is not None:
+            sides = [tokens.sides[name].values_N[tokens.mask_N] for name in ("rollout", "trainer")]
+            values = np.concatenate(sides).astype(np.float32)
+            values = values[np.isfinite(values) & (values != 0)]
+            return len(values) > 0 and not (values.view(np.uint32) & _BELOW_BFLOAT16).any()
+    return False
 
 
 def first_difference(source: Source, run: str, step: int) -> str:
     """Describe the first token of a step with two different log-probs, and what follows it. Raises `QueryError`."""
     rows = queries.bits_differing(source, run=run, step=step, count=_CANDIDATES).to_pylist()
-    if not rows:
-        return "its sequences are not kept"
     records = queries.diagnosis_weights(source, runs=[run], after=[None]).to_pylist()
     known = [WeightRecord(r["version"], r["step"], r["time"], r["source"]) for r in records if r["version"] is not None]
     versions = Versions.from_records(known)
@@ -234,7 +248,9 @@ def first_difference(source: Source, run: str, step: int) -> str:
         tokens = read_tokens(source, run, step, segment=row["segment_id"], row=row["row"]) if row["raw_kept"] else None
         if tokens is not None and (found := _own_difference(tokens, row["trainer_version"], versions)) is not None:
             return _told(row, tokens, found)
-    row = rows[0]
+    row = next((row for row in rows if not row["raw_kept"]), None)
+    if row is None:  # frozen, or more candidates than are looked at
+        return "the first token was not found"
     return f"{row['differing']:,} of {row['n']:,} tokens of {_sequence(row)}{_others(row)}; its tokens are not kept"
 
 

@@ -5,8 +5,8 @@ WHERE list_contains($runs::VARCHAR[], run) AND kind = 'trainer_config'
 GROUP BY run
 HAVING regexp_matches(arg_max(document, time), 'true_on_policy|zero_train_gen_mismatch')
 
--- bits_differing: Sequences of $step of $run with a token whose log-probs differ, in the order in which they were sampled, at most $count.
--- Grain: sequence. `sequences`, `others`: sequences of the step with a compared token, and those of them with a differing one.
+-- bits_differing: Sequences of $step of $run with a token whose log-probs differ, in the order in which they were sampled, at most $count, without
+-- those that only older weights sampled. Grain: sequence. `sequences`: of the step with a compared token; `others`: all with a differing one.
 -- Inputs: training_sequences, statistics, the rollout record each was joined with.
 SELECT t.sample_id, t.rank, t.segment_id, t.row, t.raw_kept, t.weight_version AS trainer_version, r.replica, s.n, s.n - s.n_zero_d AS differing,
        (SELECT count(*) FROM statistics AS a WHERE a.run = $run AND a.step = $step AND a.pair = 'backend' AND a.n > 0) AS sequences,
@@ -15,8 +15,16 @@ FROM training_sequences AS t
 JOIN statistics AS s ON s.run = $run AND s.step = $step AND s.pair = 'backend' AND s.segment_id = t.segment_id AND s.row = t.row
 LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
 WHERE t.run = $run AND t.step = $step AND s.n_zero_d < s.n
+    AND NOT coalesce(len(r.spans) > 0 AND len(list_filter(r.spans, lambda a: coalesce(a."version" = t.weight_version, true))) = 0, false)
 ORDER BY r.time NULLS LAST, t.segment_id, t.row
 LIMIT $count
+
+-- bits_newest: The newest sequence of $run with raw tokens of both sides. Grain: at most one row. Inputs: training_sequences.
+SELECT step, segment_id, row
+FROM training_sequences
+WHERE run = $run AND raw_kept AND rollout_source IN ('received', 'joined') AND n_expected > 0
+ORDER BY step DESC, segment_id, row
+LIMIT 1
 
 -- bits_steps: Counts of tokens for the test of bit equality, of each step of $runs (a list) that was computed until $until (null: of all).
 -- Grain: run and step. Inputs: step_summaries, abandoned_steps.

@@ -66,6 +66,7 @@ SAID = {
     "monitor/sql/app_mismatch.sql app_mismatch_tags $most": "tests/app/dashboard/test_words.py::test_slices_and_tags_beyond",
 }  # fmt: skip
 OTHERS = {
+    "monitor/sql/bits.sql bits_differing $count": "counted",  # of these the first token is named, with how many others differ
     "alerts/controller/decide.py _ENOUGH_ACKS": "window",
     "alerts/sending/outbox.py _LONGEST_ERROR": "text",
     "app/demo/policy.py 512": "window",  # older weights, from which batches are sampled

@@ -84,6 +84,16 @@ def test_equal_bits_need_a_proof_of_two_computations() -> None:
     assert verdict(steps(*[EQUAL] * 60), "s", may_agree=False) == ("zero", 0, 600)
 
 
+@pytest.mark.parametrize(("last", "coarse"), [(-4.0, True), (-4.0 + 2.0**-20, False), (0.0, True)])
+def test_a_certificate_of_bfloat16_numbers_says_so(store: Store, last: float, coarse: bool) -> None:
+    values = [-1.0, -2.5, -3.0, last]
+    engine = [sampled(name, logprobs=values) for name in ("s0", "s1")]
+    rows = [same(f"s{step}", step, trainer_logprobs=values) for step in (0, 1)]
+    found = explained(store, RUN, of(store, rollout=engine, training=rows, config=[CLAIM]))
+    assert found.verdict == "zero"
+    assert ("bfloat16" in found.reason) == coarse
+
+
 @pytest.mark.parametrize("claim", [None, "s"])
 def test_equal_tokens_of_older_weights_are_a_copy(claim: str | None) -> None:
     each = COPIES // 50
@@ -199,6 +209,15 @@ def test_the_first_token_is_named_with_what_came_before(store: Store) -> None:
     ) in told.reason
     assert "engine_config changed on e0" in told.reason
     assert "weights 1 (" in told.reason
+
+
+def test_sequences_of_older_weights_are_not_the_first(store: Store) -> None:
+    older = [trained(f"o{n}", 2, weight_version="2") for n in range(20)]
+    engine = [sampled(f"o{n}", version="1", time=at(0)) for n in range(20)] + [sampled("own", version="2", time=at(1))]
+    own = same("own", 2, weight_version="2", trainer_logprobs=[*R[:3], -4.5])
+    found = of(store, rollout=engine, training=[*older, own], config=[CLAIM], weights=VERSIONS)
+    assert found.reason.startswith("1 of 84 tokens of step 2")
+    assert "the first is token 3 of sequence own" in explained(store, RUN, found).reason
 
 
 def test_tokens_that_were_not_kept_have_no_position(home: Path) -> None:
