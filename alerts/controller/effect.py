@@ -106,9 +106,9 @@ class Effect(TypedDict):
     figures: list[Figure]
 
 
-def remedy(*, stale: bool) -> str:
-    """Return the remedy for growth that a correction does not stop. The remedy for stale tokens comes first."""
-    return f"bound the weight lag, {ADVICE}" if stale else ADVICE
+def remedy(*, stale: str) -> str:
+    """Return the remedy for growth that a correction does not stop. That for stale tokens, if any, is first."""
+    return f"{stale}, {ADVICE}" if stale else ADVICE
 
 
 def judge(
@@ -117,7 +117,7 @@ def judge(
     applied_from: int,
     window: int,
     *,
-    stale: bool = False,
+    stale: str = "",
     grown_since: int | None = None,
 ) -> Effect:
     """Judge the effect of a correction.
@@ -131,7 +131,7 @@ def judge(
         masked_from: first step of the newest uninterrupted series of corrected steps.
         applied_from: first step that the trainer corrected with the configuration in question.
         window: number of steps compared on each side.
-        stale: true if old weights explain the growth, which selects the remedy.
+        stale: remedy for stale tokens if old weights explain the growth, or "".
         grown_since: first step of the growth that triggered the correction, or None if unknown.
     """
     step = trend["step"]

@@ -258,7 +258,7 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
     return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
-def judged(store: Source, run: str, control: Control, window: int, *, stale: bool = False) -> effect.Effect:
+def judged(store: Source, run: str, control: Control, window: int, *, stale: str = "") -> effect.Effect:
     """Judge the newest correction of `run` at the present time with `effect.judge`. Raise `QueryError`."""
     applied = decide.applied(control)
     masked = applied if control.masked_from is None else control.masked_from

@@ -10,6 +10,7 @@ from typing import Any, Self
 from logprobe.alerts.controller.policy import Mode
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.judging.document import FindingDocument, alarms
+from logprobe.monitor.judging.signatures import bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,10 @@ class Situation:
         return min(vetoing, key=lambda finding: finding["layer"] != "semantic", default=None)
 
     @property
-    def stale(self) -> bool:
-        """Return whether old weights explain growth."""
-        return any(finding["cause"] == "staleness" and alarms(finding) for finding in self.findings)
+    def stale(self) -> str:
+        """Return the remedy if old weights explain growth, or ""."""
+        stale = (f["evidence"] for f in self.findings if f["cause"] == "staleness" and alarms(f))
+        return next((bounded("bound the weight lag", evidence) for evidence in stale), "")
 
 
 class Phase(StrEnum):

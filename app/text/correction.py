@@ -19,7 +19,7 @@ from logprobe.monitor.judging.document import (
     SettingDocument,
     alarms,
 )
-from logprobe.monitor.judging.signatures import SIGNATURES, UNKNOWN
+from logprobe.monitor.judging.signatures import SIGNATURES, UNKNOWN, bounded
 
 OFF: Final = Standing()
 
@@ -108,4 +108,6 @@ def remedy(finding: FindingDocument, standing: Standing = OFF) -> str:
     """Return the remedy of a finding. If a correction is on or has ended, omit the advice to switch one on."""
     cause = SIGNATURES.get(finding["cause"])
     tried = standing.on or standing.ended is not None
-    return cause.corrected if tried and cause is not None and cause.corrected else finding["fix"]
+    if tried and cause is not None and cause.corrected:
+        return bounded(cause.corrected, finding["evidence"])
+    return finding["fix"]

@@ -154,6 +154,12 @@ def remembered(document: DiagnosisDocument) -> str:
     return f"{memory['words'][0].upper()}{memory['words'][1:]}; {now}."
 
 
+def safe_lag(document: DiagnosisDocument) -> str:
+    """Return the weight lag up to which the run's tokens keep their worth, or "" if unknown."""
+    lag = document.get("lag")  # documents of earlier versions have none
+    return "" if lag is None else lag["words"]
+
+
 def share(finding: FindingDocument) -> str:
     """Return the share of today's K3 that a finding explains, or of the unmeasured tokens, or "" if unknown."""
     now = finding["share"]["now"]

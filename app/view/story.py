@@ -20,6 +20,7 @@ from logprobe.app.text.diagnosis import (
     outlook,
     pace,
     remembered,
+    safe_lag,
     standing_of,
     unmeasured,
     verdict_line,
@@ -149,6 +150,7 @@ def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tup
     yield "K3", extent(diagnosis) + (doubles and f"; doubles every {doubles}")
     yield "setup", remembered(diagnosis)
     yield "why", why["words"] if why is not None and diagnosis["growth"]["verdict"] in GROWS else ""
+    yield "safe lag", safe_lag(diagnosis)
     yield "correction", advice_words(diagnosis, standing)
 
 

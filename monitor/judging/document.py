@@ -169,6 +169,44 @@ class NotMeasuredDocument(TypedDict):
     how: str
 
 
+class LagRowDocument(TypedDict):
+    """ESS, share of tokens that masked importance sampling would drop, and K3 at a weight lag in versions."""
+
+    lag: int
+    ess: float
+    masked: float
+    k3: float
+
+
+class LagLimitDocument(TypedDict):
+    """Largest lag with enough ESS (None: none of those seen), its 95 % interval (upper end None: beyond the largest lag
+    seen), and whether it is the largest lag seen."""
+
+    lag: int | None
+    interval: list[int | None]
+    largest_seen: bool
+
+
+class LagDocument(TypedDict):
+    """Weight lag in versions up to which the run's tokens keep their worth, see `safe_lag.SafeLag`.
+
+    Attributes:
+        uncorrected: limit without a correction.
+        corrected: limit with one.
+        by_lag: curve.
+        k3_per_update: K3 that a weight update adds, or None if unknown.
+        half_learning_rate: factor of the limits at half the learning rate, and its 95 % interval, or None if unknown.
+        words: the same as text.
+    """
+
+    uncorrected: LagLimitDocument
+    corrected: LagLimitDocument
+    by_lag: list[LagRowDocument]
+    k3_per_update: float | None
+    half_learning_rate: list[float] | None
+    words: str
+
+
 class CorrectionDocument(TypedDict):
     """Advice on an importance-sampling correction, with its reason."""
 
@@ -211,6 +249,7 @@ class DiagnosisDocument(TypedDict):
         level: level of K3, or None if no token could be compared.
         growth: growth of K3 compared with the run's own past.
         why_it_grew: its growth since the run's beginning in parts, or None if unknown.
+        lag: safe weight lag, or None if unknown.
         framework: framework whose settings the findings name, or None if none was recorded.
     """
 
@@ -226,6 +265,7 @@ class DiagnosisDocument(TypedDict):
     level: LevelDocument | None
     growth: GrowthDocument
     why_it_grew: ExplainedDocument | None
+    lag: LagDocument | None
     framework: str | None
 
 

@@ -19,7 +19,7 @@ from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import GROWS, Acceptance, Confidence, Finding, Judgement, Place, digits
 from logprobe.monitor.judging.level import in_words, setup_of
-from logprobe.monitor.judging.signatures import UNKNOWN
+from logprobe.monitor.judging.signatures import UNKNOWN, bounded
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.unmeasured import not_measured
 
@@ -62,6 +62,7 @@ def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
         "level": level,
         "growth": frame.growth.document(),
         "why_it_grew": None if growth is None else growth.document(),
+        "lag": judgement.lag,
         "framework": None,
     }
 
@@ -143,11 +144,11 @@ def _remedy(finding: Finding, judgement: Judgement) -> str:
     signature = finding.signature
     vetoing = next((f for f in judgement.findings if f.vetoes), None)
     if not signature.corrected or judgement.advice == "enable":
-        return signature.remedy
+        return bounded(signature.remedy, finding.evidence)
+    left = bounded(signature.corrected, finding.evidence)
     if vetoing is None:
-        return signature.corrected
+        return left
     first = "find what is wrong" if vetoing.cause == UNKNOWN else f"fix {vetoing.cause}"
-    left = signature.corrected
     return f"First {first}, and no correction until then. Then: {left[0].lower()}{left[1:]}"
 
 

@@ -34,6 +34,7 @@ from logprobe.monitor.judging.level import bits_may_agree, expected, far, identi
 from logprobe.monitor.judging.measures import SIGNIFICANT, difference
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
 from logprobe.monitor.judging.records import gap_of, windows
+from logprobe.monitor.judging.safe_lag import safe_lag
 from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import siblings_of
@@ -278,7 +279,9 @@ def _lag(frame: Frame, rest: Rest) -> Finding | None:
     growth = min(max((each - each_first) / grown, 0.0), 1.0) if grown > 0 else None
     lags = [(0.0, fresh.k3)] if fresh.n >= fewest else []
     lags += [(lag, rest.now.where(rest.now.lag == lag).k3) for lag in today]
-    evidence = {"by_lag": ", ".join(f"{lag:g}: {value:.2g}" for lag, value in lags)}
+    evidence: dict[str, object] = {"by_lag": ", ".join(f"{lag:g}: {value:.2g}" for lag, value in lags)}
+    if (safe := safe_lag(frame)) is not None:
+        evidence |= {"ess_by_lag": safe.curve, "safe_lag": safe.words, "bound": safe.uncorrected.lag}
     return Finding(
         "staleness", Confidence.KNOWN, frame.growth.since_step, share, share, growth, each, evidence=evidence
     )
@@ -504,6 +507,7 @@ def _concluded(
     since = next((f.since for f in deciding if f.since is not None), None)
     if since is None and (frame.growth.verdict in GROWS or deciding):
         since = frame.growth.since_step
+    safe = None if any(f.vetoes for f in found) else safe_lag(frame)  # a fault's K3 is no effect of lag
     return Judgement(
         verdict=verdict,
         layer=layer,
@@ -514,6 +518,7 @@ def _concluded(
         reason=reason,
         level=level,
         unexplained=unexplained,
+        lag=None if safe is None else safe.document(),
     )
 
 

@@ -15,6 +15,7 @@ from logprobe.monitor.judging.document import (
     AcceptedBy,
     Advice,
     GrowthDocument,
+    LagDocument,
     Layer,
     LevelStatus,
     RememberedDocument,
@@ -335,6 +336,7 @@ class Judgement:
         reason: one word for `advice`: "veto", "weights unproven", "unknown", "growth", "lag", "nothing".
         level: level of K3.
         unexplained: share of today's K3 that no finding explains, or None if unknown.
+        lag: safe weight lag, or None if unknown.
     """
 
     verdict: Verdict
@@ -346,3 +348,4 @@ class Judgement:
     reason: str
     level: Level
     unexplained: float | None = None
+    lag: LagDocument | None = None

@@ -41,26 +41,30 @@ def with_settings(diagnosis: DiagnosisDocument, setup: Setup) -> DiagnosisDocume
     findings: list[FindingDocument] = [
         finding
         if finding["urgency"] == "informational"
-        else {**finding, "settings": settings_of(finding["cause"], setup, advised=advised)}
+        else {
+            **finding,
+            "settings": settings_of(finding["cause"], setup, advised=advised, bound=finding["evidence"].get("bound")),
+        }
         for finding in diagnosis["findings"]
     ]
     title = None if name is None else table().get(name, {}).get("title", name)
     return {**diagnosis, "framework": title, "findings": findings}
 
 
-def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> list[SettingDocument]:
+def settings_of(cause: str, setup: Setup, *, advised: bool = False, bound: int | None = None) -> list[SettingDocument]:
     """Return the framework's settings that remove a cause, or else vLLM's arguments as the framework passes them.
 
     Args:
         cause: cause of the finding.
         setup: setup of engine and trainer.
         advised: true if a correction is advised.
+        bound: largest safe weight lag in versions, or None if unknown.
     """
     name = framework_of(setup)
     if name is None:
         return []
     declared = table().get(name, {})
-    own = list(_Framework(name, setup).settings(cause, advised=advised))
+    own = list(_Framework(name, setup, bound=bound).settings(cause, advised=advised))
     closed = declared.get("causes", {}).get(cause) == [] or not any(_ENGINE_SIGN in engine for engine in setup.engines)
     if own or closed:
         return own
@@ -85,11 +89,13 @@ def particulars(setting: SettingDocument) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Framework:
-    """One framework's settings in a run. `through`: framework that passes vLLM its arguments."""
+    """One framework's settings in a run. `through`: framework that passes vLLM its arguments. `bound`: see
+    `settings_of`."""
 
     name: str
     setup: Setup
     through: Mapping[str, Any] | None = None
+    bound: int | None = None
 
     def settings(self, cause: str, *, advised: bool) -> Iterator[SettingDocument]:
         """Yield the settings that remove `cause`, except those already set. Include a correction only if advised."""
@@ -98,6 +104,9 @@ class _Framework:
             setting = self._setting(entry, now, self._suggested(entry, now))
             fine = [*([setting["suggested"]] if setting["known"] else []), *entry.get("fine", ())]
             done = now is not None and all(any(_same(value, good) for good in fine) for value in now)
+            done |= bool(entry.get("lag") and now) and all(
+                _is_number(value) and value <= fine[0] for value in now or ()
+            )
             if not done and (advised or not setting["corrects"]):
                 yield setting
 
@@ -124,6 +133,8 @@ class _Framework:
         if "times" in entry:
             value = now[0] if now and len(now) == 1 else None
             return float(f"{value * entry['times']:.3g}") if _is_number(value) else None
+        if entry.get("lag") and self.bound is not None:
+            return max(self.bound, entry["to"])
         return entry.get("to")
 
     def _setting(self, entry: Mapping[str, Any], now: tuple[Any, ...] | None, to: Any) -> SettingDocument:

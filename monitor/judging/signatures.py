@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from logprobe.monitor.judging.document import Layer
 from logprobe.monitor.settings.yaml_text import packaged
@@ -77,6 +78,23 @@ def _table() -> dict[str, Signature]:
 
 SIGNATURES: Final[Mapping[str, Signature]] = MappingProxyType(_table())
 ORDER: Final = tuple(SIGNATURES)
+
+
+def versions_of(lag: int) -> str:
+    """Return a number of weight versions as text."""
+    return f"{lag} version{'' if lag == 1 else 's'}"
+
+
+def bounded(remedy: str, evidence: Mapping[str, Any]) -> str:
+    """Return a remedy with the bound on the lag, if the evidence has one.
+
+    >>> bounded("Bound the lag (fewer batches).", {"bound": 7})
+    'Bound the lag to 7 versions (fewer batches).'
+    """
+    bound = evidence.get("bound")
+    return (
+        remedy if bound is None else re.sub("(ound the (weight )?lag)", rf"\1 to {versions_of(bound)}", remedy, count=1)
+    )
 
 
 def kind_of(cause: str) -> Kind | None:

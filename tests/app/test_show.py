@@ -15,7 +15,7 @@ from logprobe.app.cli import main
 
 KEYS = [
     "run", "verdict", "since_step", "doubling_steps", "layer", "findings", "not_measured", "correction", "unexplained", "level",
-    "growth", "why_it_grew", "framework",
+    "growth", "why_it_grew", "lag", "framework",
 ]  # fmt: skip
 
 
@@ -51,6 +51,20 @@ def test_growth_is_dated_to_where_the_recording_began_it(
     assert growth["verdict"] == document["verdict"]
     assert growth["baseline"] < growth["baseline"] * growth["ratio"]
     assert growth["reasons"]
+
+
+def test_the_safe_lag_is_shown_and_is_the_bound_of_the_remedy(
+    capsys: pytest.CaptureFixture[str], recorded_runs: Path
+) -> None:
+    document = diagnosed(capsys, recorded_runs, "late-growth")
+    bound = document["lag"]["uncorrected"]["lag"]
+    assert bound in {2, 3}
+    assert document["lag"]["corrected"]["lag"] > bound
+    stale = next(finding for finding in document["findings"] if finding["cause"] == "staleness")
+    assert stale["fix"].startswith(f"Bound the lag to {bound} versions (")
+    assert f"Safe lag: {bound} versions" in stale["explanation"]
+    words = " ".join(ask(capsys, "show", "late-growth", "--home", str(recorded_runs), code=None).split())
+    assert f"safe lag {bound} versions (95 % interval" in words
 
 
 def test_the_semantic_layer_comes_first(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:

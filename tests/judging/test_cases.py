@@ -8,7 +8,9 @@ A file names a world (or a family of the zoo), its parameters, and what must fol
 - `where`: columns and values of the place; null: no place;
 - `since`: first and last step allowed;
 - `never`: causes that are not named (possible is allowed);
-- `k3`: null if it must not be stated.
+- `k3`: null if it must not be stated;
+- `lag`: smallest and largest limit allowed, by key of the document; null if there must be none;
+- `fix`: words of the remedy of the first finding.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Confidence, Judgement
 from logprobe.monitor.judging.proofs import NAMES
-from logprobe.monitor.judging.signatures import SIGNATURES, UNKNOWN
+from logprobe.monitor.judging.signatures import SIGNATURES, UNKNOWN, bounded
 from logprobe.monitor.judging.thresholds import THRESHOLDS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 SETS = {of.name: of for of in (FIT, SEEN, SEEN_SLOW, RESTLESS, CALM)}
-KEYS = {"verdict", "layer", "advice", "reason", "cause", "confidence", "where", "since", "never", "k3"}
+KEYS = {"verdict", "layer", "advice", "reason", "cause", "confidence", "where", "since", "never", "k3", "lag", "fix"}
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -98,10 +100,29 @@ def differences(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
         wrong["never"] = named & set(expect["never"])
     if "k3" in expect and judgement.level.k3 != expect["k3"]:
         wrong["k3"] = judgement.level.k3
+    wrong |= _of_lag(judgement, expect)
+    if "fix" in expect and (first is None or expect["fix"] not in bounded(first.signature.remedy, first.evidence)):
+        wrong["fix"] = None if first is None else dict(first.evidence)
     if wrong:
         wrong["all"] = [(f.cause, f.confidence.name, f.urgency, f.share, dict(f.evidence)) for f in judgement.findings]
         wrong["as judged"] = (judgement.verdict, judgement.layer, judgement.advice, judgement.reason, judgement.level)
     return wrong
+
+
+def _of_lag(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
+    wanted, found = expect.get("lag"), judgement.lag
+    if "lag" not in expect or (wanted is None and found is None):
+        return {}
+    held = found is not None and wanted is not None and all(
+        first <= (found[key]["lag"] or 0) <= last and _holds(found[key]["interval"], found[key]["lag"])
+        for key, (first, last) in wanted.items()
+    )  # fmt: skip
+    return {} if held else {"lag": found}
+
+
+def _holds(interval: list[int | None], lag: int | None) -> bool:
+    low, high = interval
+    return low is not None and low <= (lag or 0) and (high is None or (lag or 0) <= high)
 
 
 def _several(value: Any) -> list[Any]:

@@ -44,6 +44,7 @@ class World:
     unrest: float = 0.05
     lags: tuple[int, ...] = (0,)
     lag_noise: float = 0.0
+    lag_power: float = 1.0
     drift: dict[str, float] = field(default_factory=dict)
     by_column: dict[str, dict[Any, float]] = field(default_factory=dict)
     temperature: float = 1.0
@@ -88,7 +89,7 @@ class Drawn(Reduced):
                 scale[self.groups[column] == value] *= factor
         if w.heavy:
             scale = scale * np.exp(w.heavy * rng.standard_normal(self.shape) - w.heavy**2)
-        scale = np.sqrt(scale**2 + (w.lag_noise**2 * self.lag)[:, None] + self._drift()[:, None])
+        scale = np.sqrt(scale**2 + (w.lag_noise**2 * self.lag**w.lag_power)[:, None] + self._drift()[:, None])
         self.base = base
         self.trained = base + scale[..., None] * self._shared(rng.standard_normal(base.shape))
         temperature = w.temperature

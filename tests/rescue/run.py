@@ -8,7 +8,8 @@ python -m rescue.run --healthy 5 --steps 3000                    # healthy armed
 
 From step `ONSET` on something is wrong with the engine (`FAILURES`), at first that batches are one version older every `EVERY` steps, as
 when sampling falls behind training. The arms differ in what multiplies the loss: nothing, masked or truncated importance
-weights from the first step, or what the service tells the trainer. The armed arm is paced like training, waits for nothing, and has healthy live runs and ended runs beside it in the same home.
+weights from the first step, or what the service tells the trainer. In the arm `bounded` nothing multiplies the loss: a person reads the
+judgement that first names staleness, and bounds the lag as its remedy says, `PERSON` steps later. The armed arm is paced like training, waits for nothing, and has healthy live runs and ended runs beside it in the same home.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from rescue.policy import Batch, Fault, Training
+from rescue.policy import ANSWERS, Batch, Fault, Training
+from run_columns import Columns
 
 from logprobe.alerts.controller.policy import DEFAULT_CORRECTION
 from logprobe.collectors.correction import CorrectionConfig, correct
@@ -42,7 +44,11 @@ from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.gather import SAMPLE_TOKENS
+from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judged import judged_runs
+from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.reader import Reader, connect
 
 ONSET: Final = 230
@@ -51,8 +57,9 @@ STEPS: Final = 520
 PACE: Final = 0.35  # seconds of a step, at least
 ENDED: Final = 3
 ENDED_STEPS: Final = 300
-ARMS: Final = ("none", "mis", "tis", "armed")
+ARMS: Final = ("none", "bounded", "mis", "tis", "armed")
 PERSON: Final = 30  # steps from a diagnosis to an engine that was repaired
+LOOKS: Final = 5  # steps between two looks of a person at the judgement
 REPAIRABLE: Final = frozenset({"temperature_mismatch"})
 RUN: Final = "rescued"
 NEIGHBOURS: Final = ("neighbour-0", "neighbour-1")
@@ -143,6 +150,47 @@ def unmonitored(arm: str, seed: int, steps: int, failure: Failure) -> Outcome:
     for step in range(steps):
         learn(outcome, training, failure(step), _ALWAYS.get(arm))
     return outcome
+
+
+def bounded(seed: int, steps: int, failure: Failure) -> Outcome:
+    """An uncorrected arm whose lag a person bounds by hand."""
+    outcome, training = Outcome("bounded", seed), Training(seed)
+    batches: list[Batch] = []
+    for step in range(steps):
+        fault, read = failure(step), next(iter(outcome.judgements), None)
+        if read is not None and step >= read["trained"] + PERSON:
+            fault = fault._replace(lag=min(fault.lag, read["bound"]))
+        batches.append(learn(outcome, training, fault, None)[0])
+        if read is None and step >= ONSET and step % LOOKS == 0:
+            judgement = judge(frame_of(batches))
+            stale = [f for f in judgement.findings if f.cause == "staleness" and f.urgency == "act"]
+            if stale and judgement.lag is not None:
+                outcome.judgements.append(
+                    {"trained": step, "bound": judgement.lag["uncorrected"]["lag"], **judgement.lag}
+                )
+    return outcome
+
+
+def frame_of(batches: list[Batch]) -> Frame:
+    """What the judge reads of some steps; at most as many raw tokens as it reads of a run."""
+    step = np.repeat(np.arange(len(batches)), len(batches[0].answers))
+    lag = np.repeat([batch.lag for batch in batches], len(batches[0].answers))
+    joined = {
+        name: np.concatenate([getattr(b, name).numpy() for b in batches]) for name in ("answers", "rollout", "trainer")
+    }
+    columns = Columns(
+        step=step,
+        token=joined["answers"],
+        r=joined["rollout"],
+        t=joined["trainer"],
+        mask=np.ones(joined["answers"].shape, bool),
+        group=np.arange(len(step)) // ANSWERS,
+        version=np.broadcast_to((step - lag)[:, None], joined["answers"].shape).astype(float),
+        trainer_version=step.astype(float),
+    )
+    share = min(1.0, SAMPLE_TOKENS / joined["answers"].size)
+    kept = np.repeat(np.random.default_rng(0).random(len(step) // ANSWERS) < share, ANSWERS)
+    return columns.frame(setup=Setup((_ENGINE,), None, {"dtype": "bfloat16"}), kept=kept)
 
 
 def repaired(failure: Failure, outcome: Outcome) -> Failure:
@@ -399,6 +447,8 @@ def _run_arms(arguments: argparse.Namespace) -> None:
             outcomes.append(
                 armed(seed, arguments.steps, arguments.pace, failure)
                 if arm == "armed"
+                else bounded(seed, arguments.steps, failure)
+                if arm == "bounded"
                 else unmonitored(arm, seed, arguments.steps, failure)
             )
             made = outcomes[-1]

@@ -128,6 +128,7 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
         "level",
         "growth",
         "why_it_grew",
+        "lag",
         "framework",
     ]
     assert list(document["findings"][0]) == [

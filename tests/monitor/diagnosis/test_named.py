@@ -18,11 +18,20 @@ ENGINE = {"logprobs_mode": "raw_logprobs", "kv_cache_dtype": "fp8", "quantizatio
 
 
 def named(
-    cause: str, *, advised: bool = False, engine: Any = ENGINE, sampling: Any = None, **trainer: Any
+    cause: str,
+    *,
+    advised: bool = False,
+    bound: int | None = None,
+    engine: Any = ENGINE,
+    sampling: Any = None,
+    **trainer: Any,
 ) -> list[tuple[Any, ...]]:
     trainer = {key.replace("__", "."): value for key, value in trainer.items()}
     setup = Setup(() if engine is None else (engine,), sampling and {"a": sampling}, trainer or None)
-    return [(s["framework"], s["copy"], s["now"], s["words"]) for s in settings_of(cause, setup, advised=advised)]
+    return [
+        (s["framework"], s["copy"], s["now"], s["words"])
+        for s in settings_of(cause, setup, advised=advised, bound=bound)
+    ]
 
 
 def test_every_cause_of_the_table_exists() -> None:
@@ -54,6 +63,21 @@ def test_its_own_setting_with_the_value_that_was_recorded() -> None:
 
 def test_a_setting_that_stands_already_is_no_remedy() -> None:
     assert named("temperature_mismatch", framework="trl", temperature=1.0, engine=None) == []
+
+
+LIMIT = "trainer.fully_async.max_staleness_steps"
+
+
+@pytest.mark.parametrize(
+    ("now", "bound", "value"),
+    [(None, None, 1), (None, 7, 7), (None, 0, 1), (8, 7, 7), (7, 7, None), (3, 7, None), (3, None, 1), (1, None, None)],
+)
+def test_a_limit_on_the_lag_is_the_safe_one_where_that_is_known(
+    now: int | None, bound: int | None, value: int | None
+) -> None:
+    recorded = {} if now is None else {LIMIT.replace(".", "__"): now}
+    found = named("staleness", framework="skyrl", engine=None, bound=bound, **recorded)
+    assert [copy for _, copy, _, _ in found] == ([] if value is None else [f"{LIMIT}={value}"])
 
 
 def test_what_is_not_recorded_is_not_known() -> None:
