@@ -832,6 +832,20 @@ def diagnosis_routes(
     source: Source, /, *, each: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[DiagnosisRoutes]: ...
 
+class DiagnosisSampled(TypedDict):
+    time: Any  # DOUBLE
+    n_tokens: Any  # INTEGER
+    entropy: Any  # DOUBLE
+    prompt: Any  # VARCHAR
+    first: Any  # BIGINT
+    last: Any  # BIGINT
+    trained_at: Any  # DOUBLE
+    reward: Any  # DOUBLE
+    until: Any  # DOUBLE
+    missing: Any  # BIGINT
+
+def diagnosis_sampled(source: Source, /, *, most: Any, run: Any) -> Rows[DiagnosisSampled]: ...
+
 class DiagnosisSlices(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT

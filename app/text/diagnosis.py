@@ -160,6 +160,12 @@ def safe_lag(document: DiagnosisDocument) -> str:
     return "" if lag is None else lag["words"]
 
 
+def discarded(document: DiagnosisDocument) -> str:
+    """Return the effect of discarding sampled requests, or "" if unknown."""
+    found = document.get("discarded")  # documents of earlier versions have none
+    return "" if found is None else found["words"]
+
+
 def share(finding: FindingDocument) -> str:
     """Return the share of today's K3 that a finding explains, or of the unmeasured tokens, or "" if unknown."""
     now = finding["share"]["now"]

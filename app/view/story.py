@@ -15,6 +15,7 @@ from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, advice_words, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import (
     LAYERS,
+    discarded,
     evidence_name,
     extent,
     outlook,
@@ -151,6 +152,7 @@ def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tup
     yield "setup", remembered(diagnosis)
     yield "why", why["words"] if why is not None and diagnosis["growth"]["verdict"] in GROWS else ""
     yield "safe lag", safe_lag(diagnosis)
+    yield "discarded", discarded(diagnosis)
     yield "correction", advice_words(diagnosis, standing)
 
 

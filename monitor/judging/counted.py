@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from logprobe.collectors.kernel.arithmetic import is_sentinel
+from logprobe.monitor.judging.discarding import late_answers
 from logprobe.monitor.judging.frame import Bools, Frame, Steps
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.measures import Floats
@@ -56,7 +57,8 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
         )
     if facts.conflict:
         found.append(_conflict(frame, facts))
-    return [*found, *_weights(frame), *_notes(frame), *_equal_answers(frame), *_routes(frame)]
+    dropped = [] if frame.sampled is None else late_answers(frame.sampled)
+    return [*found, *_weights(frame), *_notes(frame), *_equal_answers(frame), *_routes(frame), *dropped]
 
 
 def _positive_trainer(frame: Frame) -> Floats:

@@ -207,6 +207,43 @@ class LagDocument(TypedDict):
     words: str
 
 
+class SidesDocument(TypedDict):
+    """Mean over sampled and over trained requests, and the 95 % interval of their difference."""
+
+    sampled: float
+    trained: float
+    difference_interval: list[float]
+
+
+class LateDocument(TypedDict):
+    """Lag in versions beyond which answers are dropped, and the share of those that are."""
+
+    versions: int
+    share: float
+
+
+class DiscardedDocument(TypedDict):
+    """Sampled requests that were never trained, see `discarding.Discarding`.
+
+    Attributes:
+        requests: number of requests that had the time to be trained.
+        share: share of them that were not.
+        length: sampled tokens.
+        entropy: mean −r in nats, or None if unknown.
+        reward: reward, or None unless that of discarded requests is recorded, too.
+        late: limit on the lag of finished answers, or None if none was found.
+        words: the same as text.
+    """
+
+    requests: int
+    share: float
+    length: SidesDocument
+    entropy: SidesDocument | None
+    reward: SidesDocument | None
+    late: LateDocument | None
+    words: str
+
+
 class CorrectionDocument(TypedDict):
     """Advice on an importance-sampling correction, with its reason."""
 
@@ -250,6 +287,7 @@ class DiagnosisDocument(TypedDict):
         growth: growth of K3 compared with the run's own past.
         why_it_grew: its growth since the run's beginning in parts, or None if unknown.
         lag: safe weight lag, or None if unknown.
+        discarded: effect of discarding requests, or None if unknown.
         framework: framework whose settings the findings name, or None if none was recorded.
     """
 
@@ -266,6 +304,7 @@ class DiagnosisDocument(TypedDict):
     growth: GrowthDocument
     why_it_grew: ExplainedDocument | None
     lag: LagDocument | None
+    discarded: DiscardedDocument | None
     framework: str | None
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from logprobe.monitor.judging.decomposition import Decomposition, between
+from logprobe.monitor.judging.discarding import discarding
 from logprobe.monitor.judging.document import (
     CorrectionDocument,
     DiagnosisDocument,
@@ -49,6 +50,7 @@ def diagnosed(frame: Frame, accepted: Sequence[Acceptance] = ()) -> DiagnosisDoc
 def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
     """Return the document of a judgement of a frame."""
     growth, level = decomposed(frame), _level(judgement, frame)
+    lost = None if frame.sampled is None else discarding(frame.sampled)
     return {
         "run": frame.run,
         "verdict": judgement.verdict,
@@ -63,6 +65,7 @@ def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
         "growth": frame.growth.document(),
         "why_it_grew": None if growth is None else growth.document(),
         "lag": judgement.lag,
+        "discarded": None if lost is None else lost.document(),
         "framework": None,
     }
 

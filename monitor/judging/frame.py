@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.monitor.judging.discarding import Sampled
 from logprobe.monitor.judging.judgement import Growth, Remembered
 from logprobe.monitor.judging.measures import Floats, Mean, among, from_sums, k3_of
 from logprobe.monitor.judging.records import Gap, Joins, Series, Weights, gap_of, windows
@@ -368,6 +369,7 @@ class Frame:
         remembered: K3 of known-good runs of this setup, or of a similar one, or None without any.
         setups: first step and name of each engine setup, empty if there was only one.
         history: sums of all steps up to the last one, or None if `series` begins with the run.
+        sampled: requests of the engines, trained or not, or None if they were not read.
     """
 
     series: Series
@@ -388,6 +390,7 @@ class Frame:
     settings: Mapping[str, str] = field(default_factory=dict)
     remembered: Remembered | None = None
     history: Series | None = None
+    sampled: Sampled | None = None
 
     @cached_property
     def tokens(self) -> Tokens | None:

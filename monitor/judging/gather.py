@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.slices import Steps
+from logprobe.monitor.judging.discarding import Sampled
 from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata, strata_of_steps
 from logprobe.monitor.judging.growth import Change, Tracker
 from logprobe.monitor.judging.judgement import Growth
@@ -36,12 +37,14 @@ from logprobe.monitor.judging.weight_readings import Readings, from_rows
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.lag import WeightRecord as Label
 from logprobe.monitor.queries import Source
+from logprobe.monitor.ragged import floats
 
 SAMPLE_TOKENS: Final = 200_000  # a share of 0.1 % is then known to 7 % of itself
 _READ_TOKENS: Final = 2_000_000  # raw tokens of the sampled steps, which are decoded to find the sample
 _FEWEST_STEPS: Final = 8  # however many tokens they have: what differs from step to step must be seen
 _ROUTED_STEPS: Final = 4  # the newest ones: replay works or does not
 _ROUTED_SEQUENCES: Final = 16  # of each rank in a step
+_SAMPLED: Final = 20_000  # requests
 _STRATA_STEPS: Final = 400  # that are looked at one by one, besides the beginning and today
 _COUNTED: Final = (
     *("sequences", "tokens", "received", "seen", "missing", "missing_tokens", "unaligned", "other_ids", "routed"),
@@ -85,7 +88,8 @@ def with_tokens(source: Source, frame: Frame) -> Frame:
     )
     recorded, places, replicas = _sample(source, frame.run, frame.series, versions)
     replay = _replay(source, frame.run, frame.series) if frame.joins.routed else Replay()
-    return replace(frame, recorded=recorded, places=places, replicas=replicas, replay=replay)
+    sampled = _sampled(source, frame.run) if frame.joins.seen_by_engine else None
+    return replace(frame, recorded=recorded, places=places, replicas=replicas, replay=replay, sampled=sampled)
 
 
 def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
@@ -338,6 +342,22 @@ def _replay(source: Source, run: str, series: Series) -> Replay:
     """Return the routes of some sequences of the newest steps."""
     steps = series.step[-_ROUTED_STEPS:].tolist()
     return routes_from_rows(queries.diagnosis_routes(source, run=run, steps=steps, each=_ROUTED_SEQUENCES).to_pylist())
+
+
+def _sampled(source: Source, run: str) -> Sampled | None:
+    """Return the newest requests of the engines, or None without any."""
+    table = queries.diagnosis_sampled(source, run=run, most=_SAMPLED)
+    if not table.num_rows:
+        return None
+    numbers = ("time", "entropy", "reward", "first", "last", "trained_at")
+    prompts: dict[str | int, int] = {}
+    return Sampled(
+        **{name: floats(table[name].cast(pa.float64())) for name in numbers},
+        tokens=floats(table["n_tokens"].cast(pa.float64())),
+        prompt=np.array([prompts.setdefault(p or at, at) for at, p in enumerate(table["prompt"].to_pylist())], np.intp),
+        until=table["until"][0].as_py(),
+        missing=table["missing"][0].as_py(),
+    )
 
 
 def _plan(series: Series) -> tuple[list[int], int]:

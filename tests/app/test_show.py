@@ -15,7 +15,7 @@ from logprobe.app.cli import main
 
 KEYS = [
     "run", "verdict", "since_step", "doubling_steps", "layer", "findings", "not_measured", "correction", "unexplained", "level",
-    "growth", "why_it_grew", "lag", "framework",
+    "growth", "why_it_grew", "lag", "discarded", "framework",
 ]  # fmt: skip
 
 

@@ -8,12 +8,13 @@ Dimensions: ``S`` sequences, ``L`` places, ``V`` tokens of the vocabulary, ``N``
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from diagnosis_simulation import log_softmax
 from judging.second.reduced import Reduced
+from sampled_requests import Requests
 
 from logprobe.monitor.judging.frame import Frame
 
@@ -29,6 +30,7 @@ class World:
         by_column: column → value → factor of the noise, of healthy runs whose noise differs.
         unrest: standard deviation of log noise from step to step.
         recorded: what there is to read, see `Reduced`.
+        requests: requests of the engine and what drops them, see `Requests`.
     """
 
     seed: int = 0
@@ -53,6 +55,7 @@ class World:
     trainer: dict[str, Any] | None = None
     sampling: dict[str, Any] | None = None
     recorded: dict[str, Any] = field(default_factory=dict)
+    requests: dict[str, Any] | None = None
     faults: tuple[dict[str, Any], ...] = ()
 
     def frame(self) -> Frame:
@@ -60,7 +63,8 @@ class World:
         drawn = Drawn(self)
         for fault in self.faults:
             drawn.apply(**fault)
-        return drawn.frame()
+        frame = drawn.frame()
+        return frame if self.requests is None else replace(frame, sampled=Requests(**self.requests).sampled())
 
 
 class Drawn(Reduced):

@@ -32,5 +32,5 @@ def diagnosis(verdict: str = "healthy", **parts: Any) -> Any:
         "run": "r", "verdict": verdict, "since_step": None, "doubling_steps": None, "layer": "none",
         "findings": findings, "not_measured": [], "correction": {"advice": "not_needed", "why": ""},
         "unexplained": None, "level": None if of_level is None else level(**of_level),
-        "growth": Growth("no_data").document(), "why_it_grew": None, "lag": None, "framework": None, **parts,
+        "growth": Growth("no_data").document(), "why_it_grew": None, "lag": None, "discarded": None, "framework": None, **parts,
     }  # fmt: skip

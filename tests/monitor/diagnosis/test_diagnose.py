@@ -129,6 +129,7 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
         "growth",
         "why_it_grew",
         "lag",
+        "discarded",
         "framework",
     ]
     assert list(document["findings"][0]) == [

@@ -1,0 +1,239 @@
+"""What discarding does: sampled requests that were never trained, against those that were.
+
+Asynchronous trainers drop answers that come too late, filters drop groups, and masks drop truncated answers. A request
+counts as discarded once it has waited twice as long as any trained one has. Before that it may still be trained.
+
+Late answers are long ones, so dropping them shortens what is trained. It is named if answers whose weights were too
+old when they were done are dropped whatever their length: a filter on the length drops long ones whatever their age.
+Requests that were sampled for another purpose, such as an evaluation, are discarded, but not late.
+
+Dimensions: ``_S`` requests.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.monitor.judging.document import DiscardedDocument, SidesDocument
+from logprobe.monitor.judging.judgement import Confidence, Finding, digits
+from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, clustered, difference
+from logprobe.monitor.judging.once import once
+from logprobe.monitor.judging.thresholds import number
+
+Bools = NDArray[np.bool_]
+
+_PATIENCE: Final = 2.0  # times the longest wait of a trained request
+_MISSING: Final = 0.1  # of the discarded: as many trained sequences without a rollout record may be among them
+_KNOWN: Final = 0.95  # of the requests must have a value on both sides
+_BINS: Final = 20  # of like length
+_NORMAL: Final = 1.96
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Requests of the engines in the order in which they were done, as arrays [S].
+
+    Attributes:
+        time: when it was done, in seconds.
+        tokens: number of sampled tokens.
+        prompt: code of the prompt.
+        entropy: mean −r, NaN if unknown.
+        reward: reward, NaN where no trainer recorded it.
+        first: weight version that sampled its first token, NaN if unknown.
+        last: weight version that sampled its last token, NaN if unknown.
+        trained_at: when it was first trained, NaN if it was not.
+        until: time up to which training is recorded.
+        missing: trained sequences that may belong to any of these requests.
+    """
+
+    time: Floats
+    tokens: Floats
+    prompt: NDArray[np.intp]
+    entropy: Floats
+    reward: Floats
+    first: Floats
+    last: Floats
+    trained_at: Floats
+    until: float
+    missing: int
+
+    @property
+    def settled(self) -> Bools:
+        """Mask of the requests that would be trained by now [S]."""
+        longest = float(np.max(self.trained_at - self.time, initial=0.0, where=np.isfinite(self.trained_at)))
+        settled: Bools = self.time <= self.until - _PATIENCE * longest
+        return settled
+
+    @property
+    def late(self) -> Floats:
+        """Versions that the weights of a request were behind when it was done [S], NaN if unknown."""
+        return np.fmax.accumulate(self.last) - self.first if len(self.last) else self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Means over sampled and over trained requests, and the half width of the interval of their difference."""
+
+    sampled: float
+    trained: float
+    half: float
+
+    @property
+    def lacking(self) -> float:
+        """Excess of the sampled requests."""
+        return self.sampled - self.trained
+
+    def document(self) -> SidesDocument:
+        """Return the JSON form."""
+        ends = [digits(self.lacking - self.half), digits(self.lacking + self.half)]
+        return {"sampled": digits(self.sampled), "trained": digits(self.trained), "difference_interval": ends}
+
+
+@dataclass(frozen=True, slots=True)
+class Discarding:
+    """What was discarded.
+
+    Attributes:
+        requests: number of requests that had the time to be trained.
+        share: share of them that were not.
+        length: tokens.
+        entropy: mean −r, or None if unknown.
+        reward: reward, or None unless trainers recorded that of discarded requests, too.
+        z: distance of the lengths of discarded requests from those of trained ones, by ranks, in standard errors.
+        late: limit on the lag beyond which requests are dropped, and the share dropped there, or None if it is none.
+    """
+
+    requests: int
+    share: float
+    length: Sides
+    entropy: Sides | None
+    reward: Sides | None
+    z: float
+    late: tuple[int, float] | None
+
+    @property
+    def words(self) -> str:
+        """The same as text."""
+        rows = (("tokens", self.length), ("nats of entropy", self.entropy), ("reward", self.reward))
+        told = [
+            f"{side.trained:.3g} {name} trained, {side.sampled:.3g} sampled (95 % interval of the difference "
+            f"{side.lacking - side.half:.2g} to {side.lacking + side.half:.2g})"
+            for name, side in rows
+            if side is not None
+        ]
+        return f"{self.share:.1%} of {self.requests:,} sampled requests were never trained; mean {'; '.join(told)}"
+
+    def document(self) -> DiscardedDocument:
+        """Return the JSON form."""
+        return {
+            "requests": self.requests,
+            "share": digits(self.share),
+            "length": self.length.document(),
+            "entropy": None if self.entropy is None else self.entropy.document(),
+            "reward": None if self.reward is None else self.reward.document(),
+            "late": None if self.late is None else {"versions": self.late[0], "share": digits(self.late[1])},
+            "words": self.words,
+        }
+
+
+@once
+def discarding(sampled: Sampled) -> Discarding | None:
+    """Compare discarded with trained requests, or return None if there are too few, or records are missing."""
+    at = sampled.settled
+    gone = ~np.isfinite(sampled.trained_at[at])
+    if min(gone.sum(), (~gone).sum()) < number("discarded") or sampled.missing > _MISSING * gone.sum():
+        return None
+    tokens, prompt = sampled.tokens[at], sampled.prompt[at]
+    length = _sides(tokens, gone, prompt)
+    rank = _ranks(tokens)
+    if length is None:
+        return None
+    return Discarding(
+        requests=len(gone),
+        share=float(gone.mean()),
+        length=length,
+        entropy=_sides(sampled.entropy[at], gone, prompt),
+        reward=_sides(sampled.reward[at], gone, prompt),
+        z=difference(clustered(rank[gone], prompt[gone]), clustered(rank[~gone], prompt[~gone])),
+        late=_late(sampled.late[at], tokens, gone),
+    )
+
+
+def late_answers(sampled: Sampled) -> list[Finding]:
+    """Name late answers that are dropped, if that shortens what is trained."""
+    found = discarding(sampled)
+    if found is None or found.late is None or found.z <= SIGNIFICANT or found.length.lacking <= found.length.half:
+        return []
+    evidence = {
+        "share": found.share,
+        "limit": found.late[0],
+        "dropped": found.late[1],
+        "sampled": found.length.sampled,
+        "trained": found.length.trained,
+        "shorter": found.length.lacking,
+        "low": found.length.lacking - found.length.half,
+        "high": found.length.lacking + found.length.half,
+    }
+    return [Finding("late_answers_dropped", Confidence.KNOWN, evidence=evidence)]
+
+
+def _sides(values_S: Floats, gone_S: Bools, prompt_S: NDArray[np.intp]) -> Sides | None:
+    known = np.isfinite(values_S)
+    sides = [known & gone_S, known & ~gone_S]
+    if min(known[gone_S].mean(), known[~gone_S].mean()) < _KNOWN:
+        return None
+    lost, kept = (clustered(values_S[side], prompt_S[side]) for side in sides)
+    share = float(gone_S.mean())
+    return Sides(
+        sampled=share * lost.value + (1 - share) * kept.value,
+        trained=kept.value,
+        half=_NORMAL * share * _error(lost, kept),
+    )
+
+
+def _error(one: Mean, other: Mean) -> float:
+    return math.hypot(one.error, other.error)
+
+
+def _ranks(values_S: Floats) -> Floats:
+    """Return the mean rank of each value [S], equal for equal ones."""
+    _, index, counts = np.unique(values_S, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[index.ravel()]
+    return ranks
+
+
+def _late(late_S: Floats, tokens_S: Floats, gone_S: Bools) -> tuple[int, float] | None:
+    """Return the limit beyond which requests are dropped whatever their length, and the share dropped there."""
+    known = np.isfinite(late_S)
+    late, tokens, gone = late_S[known], tokens_S[known], gone_S[known]
+    best = None
+    for limit in np.unique(late)[:-1].tolist():
+        beyond = late > limit
+        lost, rest = float(gone[beyond].mean()), float(gone[~beyond].mean())
+        enough = beyond.sum() >= number("discarded") and lost >= number("dropped_late")
+        if enough and lost - rest > number("dropped_more") and (best is None or lost - rest > best[2]):
+            best = (int(limit), lost, lost - rest)
+    if best is None or _of_like_length(late > best[0], tokens, gone) <= SIGNIFICANT:
+        return None
+    return best[:2]
+
+
+def _of_like_length(late_S: Bools, tokens_S: Floats, gone_S: Bools) -> float:
+    """Return by how much late requests are dropped more often than others of like length, in standard errors.
+
+    This is the test of Mantel and Haenszel over bins of length.
+    """
+    edges = np.unique(np.quantile(tokens_S, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    of_bin = np.searchsorted(edges, tokens_S, side="left")
+    n, late, gone, both = (
+        np.bincount(of_bin, weights, len(edges) + 1)
+        for weights in (np.ones(len(of_bin)), late_S, gone_S, late_S & gone_S)
+    )
+    n = np.maximum(n, 2)
+    variance = late * (n - late) * gone * (n - gone) / (n * n * (n - 1))
+    return float((both - late * gone / n).sum() / math.sqrt(variance.sum())) if variance.sum() > 0 else 0.0
