@@ -157,7 +157,7 @@ WEIGHTS: Final = pa.schema(
         ("layout", pa.string()),  # fingerprint of the `config` record that lists the tensors
         ("tensor_hashes", pa.list_(pa.uint32())),  # in the order of the layout
         ("worker", pa.string()),  # of an engine of several processes: which; null: its only one
-        # Of a reading: "load" | "label" | "resume" | "check" | "use"; of an engine's update: the calls that loaded.
+        # Of a reading: "load" | "label" | "resume" | "check" | "use" | "checksum"; of an engine's update: what loaded.
         ("reason", pa.string()),
     ]
 )

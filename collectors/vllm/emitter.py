@@ -32,7 +32,7 @@ from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal,
 from logprobe.collectors.vllm.prompts import PromptSample, prompt_share
 from logprobe.collectors.vllm.unwritten import Unwritten
 from logprobe.collectors.vllm.weights.exchange import Exchange
-from logprobe.collectors.vllm.weights.fingerprints import Fingerprints, Sight, micros
+from logprobe.collectors.vllm.weights.fingerprints import Checksums, Fingerprints, Sight, micros
 from logprobe.collectors.vllm.weights.updates import Update, UpdateObserver
 
 TICK_SECONDS: Final = 0.1
@@ -61,6 +61,7 @@ class Observed:
     prefix: str = ""  # of sample ids
     engine_config_id: str | None = None
     caches_prefixes: bool | None = None
+    checksums: deque[Checksums] = field(default_factory=deque)  # that the engine's user asked for
 
     @property
     def adapters(self) -> Adapters:
@@ -305,6 +306,10 @@ class Emitter:
 
     def _write_fingerprints(self, *, everything: bool = False) -> None:
         with Guard(self._health, "vllm_plugin.fingerprints", cost=False):
+            while self._observed.checksums:
+                self._fingerprints.write_checksums(
+                    self._observed.checksums.popleft(), self._recorder, self._observed.replica
+                )
             self._fingerprints.write(self._recorder, self._observed.replica, everything=everything)
 
     def _write_update(self, update: Update) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from logprobe.collectors.health import Guard
 from logprobe.collectors.vllm.emitter import Observed
-from logprobe.collectors.vllm.weights.loads import may_change_weights
+from logprobe.collectors.vllm.weights.loads import CHECKSUMS, may_change_weights
 from logprobe.collectors.vllm.weights.updates import count_tensors, method_name
 
 Hook = Callable[..., Any]
@@ -216,9 +216,13 @@ def _collective_rpc(original: Hook) -> Hook:
     def collective_rpc(engine: Any, method: Any, *args: Any, **kwargs: Any) -> Any:
         watch = _watch(engine)
         passed = kwargs.get("kwargs", args[2] if len(args) > 2 else None)  # noqa: PLR2004 - (timeout, args, kwargs)
-        if watch is None or not may_change_weights(method, passed):
-            return original(engine, method, *args, **kwargs)
         started = time.monotonic()
+        if watch is None or not may_change_weights(method, passed):
+            result = original(engine, method, *args, **kwargs)
+            if watch is not None and method == CHECKSUMS:
+                with watch.guard("vllm_plugin.checksums"):
+                    watch.observed.checksums.append((started, time.monotonic(), result))
+            return result
         try:
             return original(engine, method, *args, **kwargs)
         finally:  # after a failed load the weights are unknown as well

@@ -140,6 +140,22 @@ def test_a_mark_of_the_time_of_the_change_is_its_announcement(engine: Engine) ->
     assert engine.versions() == ["4", "5"]
 
 
+def test_checksums_of_the_engine_are_readings_of_their_own(engine: Engine) -> None:
+    engine.mark(0, "4")
+    engine.answer(1, 11)
+    for at, digest, replica in ((2, "0a" * 32, "dp0"), (3, "0b" * 32, "dp1")):
+        ranks = [{f"{replica}:pp0:pcp0:tp{rank}:w": digest} for rank in (0, 1)]
+        engine.found.write_checksums((engine.now + at, engine.now + at + 0.1, ranks), engine.recorder, replica)
+    rows = engine.stored("SELECT worker, version, reason, tensor_hashes FROM fingerprints ORDER BY applied_at, worker")
+    assert rows == [
+        (None, "4", "check", [11]),
+        *[(f"checksums-{rank}", "4", "checksum", [0x0A0A0A0A]) for rank in (0, 1)],
+        *[(f"checksums-{rank}", "4", "checksum", [0x0B0B0B0B]) for rank in (0, 1)],
+    ]
+    layouts = engine.stored("SELECT worker, count(DISTINCT layout) FROM fingerprints GROUP BY 1 ORDER BY 1 NULLS FIRST")
+    assert layouts == [(None, 1), ("checksums-0", 1), ("checksums-1", 1)], "replicas are compared"
+
+
 def test_checks_that_say_nothing_new_are_recorded_once_a_minute(engine: Engine) -> None:
     engine.mark(0, "4")
     for at in (1, 11, 21, 60, 61, 62):

@@ -298,10 +298,13 @@ def fingerprints(models: Path) -> Any:
     llm = engine_of(models)
     states = [state_of(models / name) for name in ("old", "new")]
     third = {name: weight * 1.01 for name, weight in states[1].items()}
+    has_checksums = hasattr(llm.llm_engine.model_executor.driver_worker.worker, "compute_weight_checksums")
     recorder = Recorder(component="trainer")
 
     def train(step: int, name: str) -> None:
         rows = sample_until_read(llm)
+        if has_checksums:
+            llm.collective_rpc("compute_weight_checksums")
         recorder.training(
             step=step,
             sample_ids=[row["sample_id"] for row in rows],
@@ -323,7 +326,7 @@ def fingerprints(models: Path) -> Any:
     done = [recorder.close(), flushed()]
     [attachment] = attached()
     attachment.close()
-    return {"flushed": done, "tensors": len(states[0])}
+    return {"flushed": done, "tensors": len(states[0]), "checksums": has_checksums}
 
 
 def attached() -> list[Any]:

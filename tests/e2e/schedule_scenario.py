@@ -25,7 +25,8 @@ SAME = 1e-3  # an fp32 engine and torch differ by 1e-6; two checkpoints by 0.05 
 def schedule(models: Path, tokens: int = 26_000) -> Any:
     """Random events until enough tokens were sampled; → what was told to the callers, and which checkpoint each version names."""
 
-    llm = engine_of(models, max_num_seqs=32, enable_lora=True, max_loras=2, max_lora_rank=8)
+    more = {"weight_transfer_config": {"backend": transfer_of_files()}} if has_versions() else {}
+    llm = engine_of(models, max_num_seqs=32, enable_lora=True, max_loras=2, max_lora_rank=8, **more)
     play = Play(llm, models, random.Random(20))
     events = [play.generate] * 4 + [
         play.interrupt,
@@ -33,6 +34,7 @@ def schedule(models: Path, tokens: int = 26_000) -> Any:
         play.load_marked,
         play.load_unmarked,
         play.load_labelled,
+        *([play.load_by_protocol] if has_versions() else []),
         play.load_while_running,
         play.load_while_running,
         play.use_adapter,
@@ -76,6 +78,62 @@ def identities(models: Path, seed: int = 1, tokens: int = 4_000) -> Any:
     [attachment] = attach._LIVE
     attachment.close()
     return {"events": play.events, "counts": play.judge()}
+
+
+def has_versions() -> bool:
+    """Whether this vLLM's update of weights takes a version: 0.28 and later."""
+    from inspect import signature
+
+    from vllm import LLM
+
+    finish = getattr(LLM, "finish_weight_update", None)
+    return finish is not None and "weight_version" in signature(finish).parameters
+
+
+def transfer_of_files() -> str:
+    """Register a transfer of weights that reads half a checkpoint at a time, where others use NCCL. Return its name."""
+    from dataclasses import dataclass
+
+    from safetensors.torch import load_file
+    from vllm.distributed.weight_transfer.base import WeightTransferEngine
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+    @dataclass
+    class Nothing:
+        pass
+
+    @dataclass
+    class Half:
+        path: str
+        part: int
+
+    class Files(WeightTransferEngine):
+        init_info_cls, update_info_cls = Nothing, Half
+
+        def init_transfer_engine(self, init_info: Nothing) -> None:
+            pass
+
+        def start_weight_update(self) -> None:
+            initialize_layerwise_reload(self.model)
+
+        def update_weights(self, update_info: dict[str, Any]) -> None:
+            self.receive_weights(self.parse_update_info(update_info))  # on a CPU there is nothing to wait for
+
+        def receive_weights(self, update_info: Half) -> None:
+            tensors = sorted(load_file(update_info.path).items())
+            half = len(tensors) // 2
+            self.model.load_weights(iter(tensors[half:] if update_info.part else tensors[:half]))
+
+        def finish_weight_update(self) -> None:
+            finalize_layerwise_reload(self.model, self.model_config)
+
+        def shutdown(self) -> None:
+            pass
+
+    if "files" not in WeightTransferEngineFactory._registry:
+        WeightTransferEngineFactory.register_engine("files", Files)
+    return "files"
 
 
 class Play:
@@ -196,7 +254,7 @@ class Play:
         self.add(9, 40, lora_request=self.random.choice([None, request]))
         for _ in range(self.random.randrange(1, 30)):
             self.driver.step()
-        self.random.choice([self.load_marked, self.load_unmarked, self.load_labelled])()
+        self.random.choice(self.loads())()
         self.driver.finish()
 
     def load(self, how: str) -> None:
@@ -229,6 +287,26 @@ class Play:
         self.load("labelled")
         self.core.set_weight_version(self.version())
         self.unsaid.pop("base", None)
+
+    def loads(self) -> list[Callable[[], None]]:
+        protocol = [self.load_by_protocol] if has_versions() else []
+        return [self.load_marked, self.load_unmarked, self.load_labelled, *protocol]
+
+    def load_by_protocol(self) -> None:
+        """vLLM's four phases, whose last names the version; or, where it names none, nobody knows."""
+        self.checkpoint = self.random.choice(CHECKPOINTS)
+        named = self.random.random() < 0.8
+        self.count("load by protocol" if named else "load by protocol, no version")
+        self.llm.init_weight_transfer_engine({"init_info": {}})
+        self.llm.start_weight_update()
+        for part in (0, 1):
+            path = str(self.models / self.checkpoint / "model.safetensors")
+            self.llm.update_weights({"update_info": {"path": path, "part": part}})
+        self.llm.finish_weight_update(*([self.version()] if named else []))
+        self.unsaid.pop("base", None)
+        if not named:
+            self.unsaid["base"] = "loaded, and nobody named it"
+        assert self.llm.reset_prefix_cache(reset_running_requests=True)
 
     def judge(self) -> dict[str, Any]:
         """Recorded log-probs against those recomputed under the checkpoint that the version in the store names."""

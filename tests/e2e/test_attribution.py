@@ -182,7 +182,11 @@ def test_an_engine_is_checked_to_have_the_trainers_weights(engines: EngineHost, 
     assert logprobe("up", "--once", "--home", home).returncode == 0
     with Store.open(Home(home), read_only=True) as store:
         readings = gather(store, RUN).readings
-    engine = {row.version: row.tensors for row in readings.rows if row.source == "worker"}
+    engine = {row.version: row.tensors for row in readings.rows if row.source == "worker" and row.worker is None}
+    whole = [(row.version, row.fingerprint) for row in readings.rows if row.worker == "checksums"]
+    if told["checksums"]:  # before weights are overwritten nobody knows for how long they have been those of 2
+        assert [version for version, _ in whole] == ["0", "1", None]
+        assert whole[0][1] != whole[1][1] == whole[2][1], "vLLM's own checksums: nothing was loaded for 2"
     trainer = {row.version: row.tensors for row in readings.rows if row.source == "trainer"}
     assert len(engine["0"]) == told["tensors"], "every tensor of the checkpoint, fused ones apart"
     assert {name: trainer["0"][name] for name in engine["0"]} == engine["0"]

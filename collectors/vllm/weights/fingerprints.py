@@ -7,8 +7,9 @@ and the record reports this.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -26,6 +27,10 @@ from logprobe.collectors.vllm.weights.exchange import Answer, Exchange, Told
 _LOOK_SECONDS: Final = 0.5
 _SAY_AGAIN_SECONDS: Final = 60.0  # what has not changed; a mark may have named it otherwise
 _CLOCKS_DIFFER: Final = 1.0  # seconds, between machines
+_OF_REPLICA: Final = re.compile(r"^dp\d+:")
+
+
+Checksums = tuple[float, float, Sequence[Mapping[str, str]]]  # begin, end, and each worker's digests by tensor
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,17 @@ class Fingerprints:
                     fingerprint=run.content,
                     reason="use",
                 )
+
+    def write_checksums(self, told: Checksums, recorder: Recorder, replica: str | None) -> None:
+        """Write the engine's own checksums of whole tensors, comparable between its versions and replicas."""
+        began, ended, workers = told
+        for rank, digests in enumerate(workers):
+            # vLLM puts the ranks before a name; the data-parallel one is that of a replica.
+            names = [_OF_REPLICA.sub("", name) for name in digests]
+            hashes = np.array([int(digest[:8], 16) for digest in digests.values()], np.uint32)
+            fingerprint = Fingerprint(tuple(f"{name} sha256" for name in names), hashes)
+            name = "checksums" if len(workers) == 1 else f"checksums-{rank}"
+            self._write(Reading(name, "checksum", began, ended, fingerprint), None, recorder, replica)
 
     def end(self) -> None:
         """Remove the engine's folder."""

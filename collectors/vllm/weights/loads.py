@@ -14,6 +14,7 @@ from typing import Any, Final
 from logprobe.collectors.environment import option
 
 READ_WEIGHTS: Final = "logprobe_read_weights"  # our own, on each worker
+CHECKSUMS: Final = "compute_weight_checksums"  # vLLM's own: SHA-256 of every whole tensor, of each worker
 _OF_EVERY_STEP: Final = (
     "execute_model",
     "sample_tokens",
@@ -28,7 +29,7 @@ _OF_THE_START: Final = (
     "update_max_model_len", "get_cache_block_size_bytes", "init_weight_transfer_engine", "update_environment_variables",
 )  # fmt: skip
 _THAT_LOOK: Final = (
-    "get_model_inspection", "compute_weight_checksums", "get_weight_version", "set_weight_version", "vocab_size",
+    "get_model_inspection", CHECKSUMS, "get_weight_version", "set_weight_version", "vocab_size",
     "list_loras", "get_encoder_timing_stats", "get_compilation_match_table", "save_sharded_state",
     "save_tensorized_model", "profile", "annotate_profile", "synchronize_device", READ_WEIGHTS,
 )  # fmt: skip
