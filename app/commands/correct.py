@@ -60,7 +60,8 @@ def _switch(home: Home, arguments: Arguments) -> int:
 
 def _text(state: CorrectionState, preview: Foreseen) -> str:
     lines = [tables.paragraph(text, first=f"{name:<20} ") for name, text in facts(state) if text]
-    return "\n".join([*lines, *_actions(state), "", "what it would do to recent steps", foreseen(preview)])
+    previewed = [f"{name:<17} {harmless(value)}" for name, value in foreseen(preview)]
+    return "\n".join([*lines, *_actions(state), "", "what it would do to recent steps", *previewed, ""])
 
 
 def _actions(state: CorrectionState) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from logprobe.alerts.controller import refusals
 from logprobe.alerts.controller.effect import WORDS, Figure
@@ -16,14 +16,23 @@ from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import judgement
 from logprobe.app.surface.arguments import require_run
 from logprobe.app.text.diagnosis import evidence_name
-from logprobe.app.text.numbers import number
+from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader, Reader, open_reader
+
+_PHASES: Final = {
+    "idle": "never switched on",
+    "suggested": "not switched on",
+    "issued": "the directive was issued, and the trainer has not acknowledged it",
+    "applied": "acknowledged by the trainer",
+    "withdrawn": "was on, and is off",
+}
+_OF_CORRECTION: Final = frozenset({"masked", "weight_ess"})  # that there is none of without one
+_WITHIN_ONE: Final = frozenset({"masked", "ess", "weight_ess"})
 
 
 class Refused(TypedDict):
@@ -106,11 +115,11 @@ def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
     }
 
 
-def foreseen(document: Foreseen) -> str:
-    """Return the document of `foresee` as text."""
+def foreseen(document: Foreseen) -> list[tuple[str, str]]:
+    """Return the document of `foresee` as names and texts."""
     preview: Mapping[str, Any] = document["preview"] or {}
     shares = ("masked_tokens", "masked_sequences", "masked_advantage", "weight_ess")
-    facts = [
+    return [
         ("run", f"{document['run']}, step {document['step']}"),
         ("correction", str(CorrectionConfig.from_dict(document["config"]))),
         ("previewed on", "steps {} to {}, {} tokens".format(*preview["steps"], preview["tokens"]) if preview else "–"),
@@ -118,7 +127,6 @@ def foreseen(document: Foreseen) -> str:
         *((("instead", str(CorrectionConfig.from_dict(document["instead"]))),) if document["instead"] else ()),
         ("refusal", "none" if document["refusal"] is None else "{reason}: {words}".format(**document["refusal"])),
     ]
-    return "".join(f"{name:<17} {harmless(value)}\n" for name, value in facts)
 
 
 def _share(value: float | None) -> str:
@@ -177,22 +185,58 @@ def _effect(
     return {"judgement": "too_early", "words": message, "step": None}, so_far["figures"]
 
 
-def words(state: CorrectionState) -> Iterator[tuple[str, str]]:
-    """Yield state and effect of the correction as names and texts."""
+def standing(state: CorrectionState) -> list[tuple[str, str]]:
+    """Return mode, phase, first step and configuration as names and texts."""
     stated = {name: value for name, value in state["config"].items() if value is not None and value is not False}
     stopped = "; the kill switch is set, so no correction applies" if state["stopped"] else ""
     first = "" if state["from_step"] is None else f", from step {state['from_step']:,}"
-    yield "controller", f"{state['mode']}, {state['phase']}{first}{stopped}"
-    yield "method", ", ".join(f"{name}={value}" for name, value in stated.items())
+    phase = f"{state['phase']}{first}: {_PHASES.get(state['phase'], 'see the audit')}"
+    config = ", ".join(f"{name}={value}" for name, value in stated.items())
+    return [("controller", f"{state['mode']}, {phase}{stopped}"), ("method", config)]
+
+
+def words(state: CorrectionState) -> Iterator[tuple[str, str]]:
+    """Yield state and effect of the correction as names and texts."""
+    yield from standing(state)
     yield "waiting", state["waiting"] or ""
     yield "policy", state["problem"] or ""
-    yield "effect", state["effect"]["words"] if state["effect"] else ""
+    yield "effect", effect_words(state)
     for figure in state["figures"]:
-        yield evidence_name(figure["name"]), _change(figure)
+        before, after, change = changed(figure)
+        yield evidence_name(figure["name"]), f"{before} before, {after} after; change: {change}"
+
+
+def effect_words(state: CorrectionState) -> str:
+    """Return the effect of the correction with the step of its judgement, or "" without a correction."""
+    effect = state["effect"]
+    if effect is None:
+        return ""
+    as_of = "" if effect["step"] is None else f", as of step {effect['step']:,}"
+    return f"{effect['words']}{as_of}"
+
+
+def changed(figure: Figure) -> tuple[str, str, str]:
+    """Return a quantity before and after the switch, and its change, each with its interval."""
+    unit, new = figure["unit"], figure["name"] in _OF_CORRECTION and figure["before"] is None
+    before = "no correction" if new else _estimate(figure["name"], figure["before"], unit)
+    return before, _estimate(figure["name"], figure["after"], unit), "–" if new else _change(figure)
+
+
+def _estimate(name: str, estimate: Mapping[str, Any] | None, unit: str) -> str:
+    if estimate is None:
+        return "–"
+    ends = [estimate["low"], estimate["high"]]
+    if name in _WITHIN_ONE:  # an interval of a share ends where shares do
+        ends = [min(max(end, 0.0), 1.0) for end in ends]
+    return f"{quantity(estimate['value'], unit)} ({number(ends[0])} to {number(ends[1])})"
 
 
 def _change(figure: Figure) -> str:
-    """Describe one quantity before and after the switch, and state whether it changed."""
-    sides = [number(None if side is None else side["value"]) for side in (figure["before"], figure["after"])]
-    verdict = "" if figure["change"] is None else ", changed" if figure["sure"] else ", no significant change"
-    return f"{sides[0]} before, {sides[1]} after{verdict}"
+    change = figure["change"]
+    if change is None:
+        return "– (one side is not measured)"
+    value, low, high = (
+        f"×{number(end)}" if figure["factor"] else f"{'+' if end > 0 else ''}{number(end)}"
+        for end in (change["value"], change["low"], change["high"])
+    )
+    return f"{value} ({low} to {high})" if figure["sure"] else f"{value} ({low} to {high}): no significant change"

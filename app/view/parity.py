@@ -14,27 +14,31 @@ Unknown values are null:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from logprobe.app.surface.arguments import require_run
 from logprobe.app.text import tables
-from logprobe.collectors.plain_text import harmless
+from logprobe.app.view import story
+from logprobe.app.view.story import Points, Section, Table
 from logprobe.monitor import queries
-from logprobe.monitor.judging.parity import Parity, Setting, compare
+from logprobe.monitor.judging.parity import Check, Parity, compare
 from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.reader import Reader, open_reader
 
 NOT_AT_PARITY: Final = 2
 
-_SHIPPED: Final = "the built-in recipe"
+SHIPPED: Final = "the built-in recipe"
 _RECIPE: Final = (".yaml", ".yml")
 _SENTENCES: Final = {
     "at_parity": "{run} is at parity with {reference}",
     "not_at_parity": "{run} is NOT at parity with {reference}",
     "unknown": "cannot determine whether {run} is at parity with {reference}",
 }
+_VERDICTS: Final = {"not_at_parity": "NOT MET", "unknown": "unknown", "at_parity": "met"}  # in the order of a table
+_HEAD: Final = ("requirement", "found", "required", "verdict", "why and fix")
+MOST: Final = 4  # settings of a check that are shown
 
 
 def show(home: str, run: str, reference: str | None, *, as_json: bool) -> int:
@@ -52,7 +56,7 @@ def _compare(reader: Reader, name: str, reference: str | None) -> Parity:
     runs = queries.app_runs(reader)["run"].to_pylist()
     require_run(name, runs)
     if reference is None:
-        return compare(reader, name, name=_SHIPPED)
+        return compare(reader, name, name=SHIPPED)
     if reference not in runs and reference.endswith(_RECIPE):
         return compare(reader, name, recipe=parity_recipe.read(Path(reference)), name=reference)
     require_run(reference, runs)
@@ -60,41 +64,38 @@ def _compare(reader: Reader, name: str, reference: str | None) -> Parity:
 
 
 def text(parity: Parity) -> str:
-    """Return the comparison as text: verdict, reasons with remedies, then the checks."""
-    sentence = _SENTENCES[parity.verdict].format(run=parity.run, reference=parity.reference)
-    lines = [harmless(sentence), *(f"  - {harmless(reason)}" for reason in parity.reasons)]
-    remedies = [check for check in parity.checks if check.verdict == "not_at_parity"]
-    if remedies:
-        lines += ["", "what to do", *(f"  - {check.fix}: {check.why}" for check in remedies)]
-    lines += ["", _checks(parity), "", _settings([item for check in parity.checks for item in check.settings], parity)]
+    """Return the comparison as text."""
+    return story.terminal(sentence(parity), sections(parity))
+
+
+def sentence(parity: Parity) -> str:
+    """Return the verdict of the comparison."""
+    return _SENTENCES[parity.verdict].format(run=parity.run, reference=parity.reference)
+
+
+def sections(parity: Parity) -> Iterator[Section]:
+    """Yield reasons, requirements (violated ones first), metrics over steps, and other differing settings."""
+    if parity.reasons:
+        yield Section("", [Points(parity.reasons)])
+    order = list(_VERDICTS)
+    checks = sorted(parity.checks, key=lambda check: order.index(check.verdict))
+    yield Section("requirements", [Table(_HEAD, list(map(row, checks)))])
     if parity.trajectories:
         rows = [[item.label, item.verdict, item.leaves_step, item.reason] for item in parity.trajectories]
-        lines += ["", tables.fitted(["metric", "verdict", "step", "how"], rows)]
+        yield Section("metrics over steps", [Table(["metric", "verdict", "step", "how"], rows)])
     if parity.differences:
-        lines += ["", "other differing settings", _settings(parity.differences, parity)]
-    return "\n".join(lines) + "\n"
+        rows = [[item.fact, item.words, item.reference_words] for item in parity.differences]
+        yield Section("other differing settings", [Table(["setting", parity.run, parity.reference], rows)])
 
 
-def _checks(parity: Parity) -> str:
-    marks = {"at_parity": "ok", "not_at_parity": "NOT MET", "unknown": "unknown"}
-    return tables.fitted(
-        ["check", "layer", ""],
-        [
-            [check.name, (check.layer or "").replace("_", " "), marks[check.verdict]]
-            for check in parity.checks
-            if check.layer or check.verdict != "at_parity"
-        ],
-    )
-
-
-def _settings(settings: Iterable[Setting], parity: Parity) -> str:
-    """Return every setting once, in the order given, as a table."""
-    compared = any(check.reference is not None for check in parity.checks)
-    rows = {item.fact: _row(item, compared=compared) for item in settings}
-    head = ["setting", parity.run, *([parity.reference, ""] if compared else []), "who set it"]
-    return tables.fitted(head, list(rows.values()))
-
-
-def _row(item: Setting, *, compared: bool) -> Sequence[Any]:
-    differ = "differs" if item.words != item.reference_words else ""
-    return [item.fact, item.words, *([item.reference_words, differ] if compared else []), item.provenance or ""]
+def row(check: Check) -> list[str]:
+    """Return a requirement with the recorded values: name, value and source."""
+    found = [
+        f"`{item.fact}` {item.words}{f' ({item.provenance})' if item.provenance else ''}"
+        for item in check.settings[:MOST]
+    ]
+    more = len(check.settings) - MOST
+    found += [f"{more} more"] if more > 0 else []
+    layer = f" ({check.layer.replace('_', ' ')})" if check.layer else ""
+    advice = "" if check.verdict == "at_parity" else f"{check.why}; {check.fix}"
+    return [f"{check.name}{layer}", "; ".join(found), check.expected, _VERDICTS[check.verdict], advice]

@@ -49,7 +49,7 @@ SAID = {
     "alerts/sending/channels/slack_message.py _MOST_CHANGES": "tests/contracts/test_limits.py::test_a_slack_message",
     "app/text/scores.py _SHOWN": "tests/contracts/test_limits.py::test_sequences_that_a_score_names",
     "app/dashboard/pages/alerts.py RECENT": "tests/app/dashboard/test_words.py",  # "the last 30 transitions"
-    "app/dashboard/pages/diagnosis.py MOST": "tests/app/dashboard/test_words.py::test_what_is_not_met_comes_first",
+    "app/view/parity.py MOST": "tests/app/dashboard/test_words.py::test_what_is_not_met_comes_first",
     "app/dashboard/pages/mismatch.py MOST_TAGS": "tests/app/dashboard/test_words.py::test_slices_and_tags_beyond",
     "app/proof_setup.py _NAMED": "tests/contracts/test_limits.py::test_weight_versions_in_an_error",
     "app/view/story.py _SHOWN": "tests/app/test_report_command.py::test_a_terminal_shows_the_newest",
@@ -70,17 +70,13 @@ OTHERS = {
     "alerts/controller/decide.py _ENOUGH_ACKS": "window",
     "alerts/sending/outbox.py _LONGEST_ERROR": "text",
     "app/demo/policy.py 512": "window",  # older weights, from which batches are sampled
-    "app/view/html.py _MOST": "sample",  # the caption says of how many; --json has all
     "app/view/tokens.py _WORST": "sample",  # the table of the worst tokens, below the strip of all
     "app/dashboard/figures.py MOST_LINES": "window",  # hairlines; each event has its symbol
     "app/dashboard/figures.py MOST_SYMBOLS": "window",
     "app/dashboard/pages/tokens.py WORST": "sample",  # of the strip, which has all
     "app/dashboard/pages/tokens.py _NAME": "text",
-    "app/dashboard/pages/weights.py STEPS": "window",  # named in the heading
-    "app/dashboard/pages/weights.py _NEWEST": "window",
     "app/dashboard/reading/other_places.py MOST": "sample",  # the worst are looked at more closely, all are listed
     "app/dashboard/reading/tokens.py _RECENT": "window",
-    "app/dashboard/ui.py UNFOLDED": "page",  # the others follow, folded
     "collectors/directives.py _LONGEST_REASON": "text",
     "collectors/recorder/reduction.py _HASH_BYTES": "text",
     "collectors/shipping/autostart.py _TAIL": "text",
@@ -123,7 +119,6 @@ OTHERS = {
 # said once more; "least": from so many on something can be told; "said", "counted", "oldest", "text": as above.
 GUARDS = {
     "app/text/scores.py _SHOWN": "said",
-    "app/dashboard/access/tries.py _ADDRESSES": "oldest",  # the pause of all together is kept apart
     "app/dashboard/pages/mismatch.py MOST_TAGS": "said",
     "app/proof_setup.py _NAMED": "said",
     "app/view/changes.py _MOST": "said",

@@ -16,9 +16,7 @@ from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
-from logprobe.app.text.numbers import number, quantity
-from logprobe.app.view.correction import CorrectionState, foresee, state_of
-from logprobe.collectors.correction import CorrectionConfig
+from logprobe.app.view.correction import CorrectionState, changed, effect_words, foresee, foreseen, standing, state_of
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.ragged import floats
@@ -29,23 +27,8 @@ _ROWS: Final = (
     ("weight_ess", "ESS of the weights", "", False),
     ("reward", "reward", "", False),
 )
-_PHASES: Final = {
-    "idle": "never switched on",
-    "suggested": "not switched on",
-    "issued": "the directive was issued, and the trainer has not acknowledged it",
-    "applied": "acknowledged by the trainer",
-    "withdrawn": "was on, and is off",
-}
-_OF_CORRECTION: Final = frozenset({"masked", "weight_ess"})  # that there is none of without one
-_WITHIN_ONE: Final = frozenset({"masked", "ess", "weight_ess"})
 _BY_ITSELF: Final = {"acknowledged": "the trainer", "stopped": "someone", "released": "someone"}
 _EFFECT_TONES: Final = {"helped": "info", "harmed": "critical"}
-_SHARES: Final = {
-    "masked_tokens": "tokens masked",
-    "masked_sequences": "sequences masked in full",
-    "masked_advantage": "share of |advantage| masked",
-    "weight_ess": "ESS of the weights",
-}
 _LAST_STEP: Final = 2**62
 
 
@@ -57,9 +40,9 @@ def draw(run: Run) -> None:
     )
     ui.title("Correction", "masked importance sampling, as set for the trainer")
     with st.container():  # however many there are: what is typed below keeps its place
-        for words, tone in notices(document):
-            ui.write(words, tone)
-    ui.facts(state(document))
+        for said, tone in notices(document):
+            ui.write(said, tone)
+    ui.facts(standing(document))
     _switches(run.name, document)
     _preview(run.name)
     with ui.guarded("trend"):
@@ -83,17 +66,6 @@ def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "The kill switch is set: no correction applies until it is released.", "critical"
     if document["waiting"]:
         yield f"No correction: {document['waiting'].rstrip('.')}.", "warning"
-
-
-def state(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return mode, phase, first step and configuration."""
-    first = document["from_step"]
-    return [
-        ("mode", document["mode"]),
-        ("phase", f"{document['phase']}: {_PHASES.get(document['phase'], 'see the audit')}"),
-        ("from step", "–" if first is None else f"{first:,}"),
-        ("correction", str(CorrectionConfig.from_dict(document["config"]))),
-    ]
 
 
 # --- What one can do ---
@@ -148,21 +120,10 @@ def _switches(run: str, document: Mapping[str, Any]) -> None:
 
 
 def _preview(run: str) -> None:
-    foreseen = st.session_state.get(f"preview {run}")
-    if foreseen is None:
-        return
-    ui.title("Preview", f"as of step {foreseen['step']:,}")
-    preview, refusal, instead = foreseen["preview"], foreseen["refusal"], foreseen["instead"]
-    if preview is None:
-        ui.write("No recorded tokens with both log-probs to preview it on.")
-    else:
-        first, last = preview["steps"]
-        shares = [(words, "–" if preview[name] is None else f"{preview[name]:.1%}") for name, words in _SHARES.items()]
-        ui.facts([("tried on", f"steps {first:,} to {last:,}, {preview['tokens']:,} tokens"), *shares])
-    if refusal is not None:
-        ui.write(f"It would be refused: {refusal['words']}", "warning")
-    if instead is not None:
-        ui.write(f"Switched on instead: {CorrectionConfig.from_dict(instead)}")
+    document = st.session_state.get(f"preview {run}")
+    if document is not None:
+        ui.title("Preview", "on the recorded tokens of recent steps")
+        ui.facts(foreseen(document))
 
 
 # --- What came of it ---
@@ -212,7 +173,7 @@ def trend_chart(
     )
 
 
-def _effect(document: Mapping[str, Any]) -> None:
+def _effect(document: CorrectionState) -> None:
     """Draw the effect in a word, with the supporting numbers."""
     effect, window, since, run = document["effect"], document["effect_steps"], document["from_step"], document["run"]
     if effect is None:
@@ -221,9 +182,9 @@ def _effect(document: Mapping[str, Any]) -> None:
         return
     note = f"up to {window} uncorrected steps before the growth (before the switch if its onset is unknown) and as many corrected ones; means of ten block medians and their 97 % intervals"
     ui.title("Effect", note)
-    as_of = "" if effect["step"] is None else f", as of step {effect['step']:,}"
-    ui.write(f"{effect['words'][:1].upper()}{effect['words'][1:]}{as_of}", _EFFECT_TONES.get(effect["judgement"], ""))
-    lines = [changed(figure) for figure in document["figures"]]
+    said = effect_words(document)
+    ui.write(f"{said[:1].upper()}{said[1:]}", _EFFECT_TONES.get(effect["judgement"], ""))
+    lines = [Line([figure["words"], *changed(figure)]) for figure in document["figures"]]
     ui.table(
         "effect",
         ("metric", "before", "after", "change"),
@@ -232,35 +193,6 @@ def _effect(document: Mapping[str, Any]) -> None:
     )
     steps = f"{max(0, since - window)}:{since + window}"
     ui.links([ui.link("Chart of these steps", "", {"run": run, "steps": steps})])
-
-
-def changed(figure: Mapping[str, Any]) -> Line:
-    """Return a metric before and after the switch, and whether the change exceeds noise."""
-    unit, new = figure["unit"], figure["name"] in _OF_CORRECTION and figure["before"] is None
-    before = "no correction" if new else _estimate(figure["name"], figure["before"], unit)
-    return Line(
-        [figure["words"], before, _estimate(figure["name"], figure["after"], unit), "–" if new else _change(figure)]
-    )
-
-
-def _estimate(name: str, estimate: Mapping[str, Any] | None, unit: str) -> str:
-    if estimate is None:
-        return "–"
-    ends = [estimate["low"], estimate["high"]]
-    if name in _WITHIN_ONE:  # an interval of a share ends where shares do
-        ends = [min(max(end, 0.0), 1.0) for end in ends]
-    return f"{quantity(estimate['value'], unit)} ({number(ends[0])} to {number(ends[1])})"
-
-
-def _change(figure: Mapping[str, Any]) -> str:
-    change = figure["change"]
-    if change is None:
-        return "– (one side is not measured)"
-    ends = [change[name] for name in ("value", "low", "high")]
-    value, low, high = (
-        f"×{number(end)}" if figure["factor"] else f"{'+' if end > 0 else ''}{number(end)}" for end in ends
-    )
-    return f"{value} ({low} to {high})" if figure["sure"] else f"{value} ({low} to {high}): no significant change"
 
 
 _HEAD: Final = ("action", "when", "step", "who", "why")

@@ -21,6 +21,7 @@ from logprobe.app.dashboard.verdict import LatestDiagnosis, verdict_of
 from logprobe.app.runs import Run
 from logprobe.app.text.diagnosis import HEAD, arm_cells, headline
 from logprobe.app.text.numbers import number
+from logprobe.app.view import parity
 from logprobe.app.view.story import findings, not_measured
 from logprobe.monitor import queries
 from logprobe.monitor.judging import culprit
@@ -28,12 +29,10 @@ from logprobe.monitor.judging.accepted import Expectation, expectation, explaine
 from logprobe.monitor.judging.culprit import Picture
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.judgement import MARGIN
-from logprobe.monitor.judging.parity import Check, Parity
-from logprobe.monitor.judging.parity import compare as parity_of
+from logprobe.monitor.judging.parity import compare
 from logprobe.monitor.judging.proven import latest
 
-RECIPE: Final = "the built-in recipe"  # what a run is held against
-MOST: Final = 4  # settings of a check that are shown
+_PARITY_TONES: Final = {"at_parity": "good", "not_at_parity": "bad", "unknown": "unsure"}
 _DASHES: Final = ("solid", "dash", "dot", "dashdot")
 _PACE: Final = 10.0  # times what a comparison took
 
@@ -211,43 +210,8 @@ def _acceptance(entry: Mapping[str, Any], finding: FindingDocument | None, docum
 
 def _parity(run: Run) -> None:
     ui.title("Parity", "the run's settings against those that engine and trainer need to agree")
-    read = partial(parity_of, data.reader(), run.name, name=RECIPE)
-    parity = data.kept(("parity", run.name), data.version_of(run), read, pace=_PACE)
-    words, tone = parity_words(parity)
-    ui.write(words, tone)
+    read = partial(compare, data.reader(), run.name, name=parity.SHIPPED)
+    found = data.kept(("parity", run.name), data.version_of(run), read, pace=_PACE)
+    ui.write(f"{parity.sentence(found)}.", _PARITY_TONES[found.verdict])
     ui.links([ui.link("Compare with another run", "compare", {"run": run.name})])
-    head = ("requirement", "found", "required", "verdict", "why and fix")
-    ui.table("parity", head, list(map(check_line, in_order(parity.checks))))
-
-
-def parity_words(parity: Parity) -> tuple[str, str]:
-    """Return the outcome of the parity check and its tone."""
-    return {
-        "at_parity": (f"At parity with {parity.reference}: every requirement is met.", "good"),
-        "not_at_parity": (f"Not at parity with {parity.reference}.", "bad"),
-        "unknown": (
-            f"It cannot be determined whether it is at parity with {parity.reference}: some facts were not recorded.",
-            "unsure",
-        ),
-    }[parity.verdict]
-
-
-def in_order(checks: Sequence[Check]) -> list[Check]:
-    """Return violated requirements, then unknown ones."""
-    return sorted(checks, key=lambda check: ["not_at_parity", "unknown", "at_parity"].index(check.verdict))
-
-
-def check_line(check: Check) -> Line:
-    """Return a requirement with the recorded values: name, value and source."""
-    tone, verdict = {"at_parity": ("", "met"), "not_at_parity": ("bad", "not met"), "unknown": ("unsure", "unknown")}[
-        check.verdict
-    ]
-    found = [
-        f"`{item.fact}` {item.words}{f' ({item.provenance})' if item.provenance else ''}"
-        for item in check.settings[:MOST]
-    ]
-    more = len(check.settings) - MOST
-    found += [f"{more} more"] if more > 0 else []
-    layer = f" ({check.layer.replace('_', ' ')})" if check.layer else ""
-    advice = "" if check.verdict == "at_parity" else f"{check.why}; {check.fix}"
-    return Line([f"{check.name}{layer}", "; ".join(found), check.expected, verdict, advice], tone)
+    tell(parity.sections(found))

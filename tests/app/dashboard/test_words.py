@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from logprobe.app.dashboard.access.settings import Permission
-from logprobe.app.dashboard.pages import alerts, compare, correction, diagnosis, mismatch, runs, tokens, weights
+from logprobe.app.dashboard.pages import alerts, compare, correction, mismatch, runs, tokens, weights
 from logprobe.app.dashboard.pages import data as page
 from logprobe.app.dashboard.reading import query, token_text
 from logprobe.app.dashboard.reading.mismatch import MOST_TAGS, Seen, Sliced
@@ -25,6 +25,8 @@ from logprobe.app.dashboard.reading.tokens import StepList, StepTokens
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import link
+from logprobe.app.view import parity
+from logprobe.app.view.correction import changed
 from logprobe.app.view.story import Facts, Item, Points, Section, Table
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
@@ -146,7 +148,7 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
         {"name": "masked", "before": None},
         {"after": None},
     ]
-    assert [correction.changed(usual | case).cells[1:] for case in cases] == [
+    assert [list(changed(usual | case)) for case in cases] == [
         ["0.5 (0.4 to 1)", "0.5 (0.4 to 1)", "−0.1 (−0.2 to +0.05): no significant change"],
         ["0.5 (0.4 to 1)", "0.5 (0.4 to 1)", "×3 (×2 to ×4.5)"],
         ["no correction", "0.5 (0.4 to 1)", "–"],
@@ -159,19 +161,22 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
 
 def check(name: str, outcome: str, reference: str | None = None) -> Check:
     settings = tuple(
-        Setting(f"engine.{at}", True, at, "unset: default of vLLM 1", True, 9) for at in range(diagnosis.MOST + 2)
+        Setting(f"engine.{at}", True, at, "unset: default of vLLM 1", True, 9) for at in range(parity.MOST + 2)
     )
     return Check(name, "semantic", "engine.0 = 1", outcome, reference, "because", "do this", settings)
 
 
 def test_what_is_not_met_comes_first_with_its_fix_then_what_is_not_known() -> None:
     checks = (check("fine", "met"), check("open", "unknown"), check("broken", "violated"))
-    lines = [diagnosis.check_line(each) for each in diagnosis.in_order(checks)]
-    assert [(line.cells[0], line.cells[3], line.cells[4]) for line in lines] == [
-        ("broken (semantic)", "not met", "because; do this"), ("open (semantic)", "unknown", "because; do this"), ("fine (semantic)", "met", ""),
+    found = Parity("r", "the recipe", "unknown", ("so",), checks, (), ())
+    reasons, requirements = parity.sections(found)
+    (table,) = requirements.parts
+    assert [(row[0], row[3], row[4]) for row in table.rows] == [
+        ("broken (semantic)", "NOT MET", "because; do this"), ("open (semantic)", "unknown", "because; do this"), ("fine (semantic)", "met", ""),
     ]  # fmt: skip
-    assert lines[0].cells[1].endswith("; 2 more")
-    assert diagnosis.parity_words(Parity("r", "the recipe", "unknown", (), checks, (), ()))[1] == "unsure"
+    assert table.rows[0][1].endswith("; 2 more")
+    assert reasons.parts == [Points(("so",))]
+    assert parity.sentence(found) == "cannot determine whether r is at parity with the recipe"
 
 
 # --- Mismatch ---
