@@ -183,27 +183,6 @@ class AlertTold(TypedDict):
 
 def alert_told(source: Source, /, *, runs: Any) -> Rows[AlertTold]: ...
 
-class AppDataKept(TypedDict):
-    run: Any  # VARCHAR
-    sequences: Any  # BIGINT
-    with_raw: Any  # BIGINT
-    reduced: Any  # BIGINT
-    steps: Any  # BIGINT
-    steps_with_raw: Any  # BIGINT
-    first_step: Any  # BIGINT
-    last_step: Any  # BIGINT
-    files: Any  # BIGINT
-    bytes: Any  # BIGINT
-    training_bytes: Any  # BIGINT
-    rollout_bytes: Any  # BIGINT
-    oldest_at: Any  # TIMESTAMP WITH TIME ZONE
-    newest_at: Any  # TIMESTAMP WITH TIME ZONE
-    frozen: Any  # BIGINT
-    last_frozen: Any  # BIGINT
-    summed: Any  # BIGINT
-
-def app_data_kept(source: Source, /) -> Rows[AppDataKept]: ...
-
 class AppDataQuarantine(TypedDict):
     path: Any  # VARCHAR
     origin: Any  # VARCHAR
@@ -218,19 +197,10 @@ def app_data_quarantine(source: Source, /, *, limit: Any) -> Rows[AppDataQuarant
 
 class AppDataRuns(TypedDict):
     run: Any  # VARCHAR
-    first_step: Any  # BIGINT
-    last_step: Any  # BIGINT
-    steps: Any  # BIGINT
     sequences: Any  # BIGINT
-    tokens: Any  # BIGINT
-    rollouts: Any  # BIGINT
-    segments: Any  # BIGINT
-    first_time: Any  # TIMESTAMP WITH TIME ZONE
-    last_time: Any  # TIMESTAMP WITH TIME ZONE
-    last_ingested_at: Any  # TIMESTAMP WITH TIME ZONE
-    raw_files: Any  # BIGINT
+    with_raw: Any  # BIGINT
     raw_bytes: Any  # BIGINT
-    imported: Any  # BOOLEAN
+    last_time: Any  # TIMESTAMP WITH TIME ZONE
     lost_sequences: Any  # BIGINT
     lost_tokens: Any  # BIGINT
     quarantined: Any  # BIGINT
@@ -244,12 +214,6 @@ class AppDataSchema(TypedDict):
     type: Any  # VARCHAR
 
 def app_data_schema(source: Source, /) -> Rows[AppDataSchema]: ...
-
-class AppDataStore(TypedDict):
-    database_size: Any  # VARCHAR
-    wal_size: Any  # VARCHAR
-
-def app_data_store(source: Source, /) -> Rows[AppDataStore]: ...
 
 class AppEvents(TypedDict):
     kind: Any  # VARCHAR

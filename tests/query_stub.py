@@ -26,8 +26,7 @@ FILE: Final = SQL.parent / "queries.pyi"
 _PARTS: Final = (
     "macro_",
     "view_",
-    "example_",
-)  # of views and macros, and examples for people: nobody reads them by name
+)  # of views and macros: nobody reads them by name
 _HEAD: Final = """\
 # What each stored statement takes and gives. Written by ``python tests/query_stub.py`` from the SQL; do not edit.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import re
@@ -139,13 +138,6 @@ def write_csv(table: pa.Table, out: TextIO) -> None:
     for row in rows_of(table):
         cells = ["" if value is None else _csv(plain(value)) for value in row]
         writer.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in cells])
-
-
-def csv_text(table: pa.Table) -> str:
-    """Return the text that `write_csv` writes."""
-    out = io.StringIO()
-    write_csv(table, out)
-    return out.getvalue()
 
 
 def _csv(value: Any) -> Any:

@@ -10,6 +10,3 @@ SELECT c.table_name AS name, v.view_name IS NOT NULL AS is_view, c.column_name A
 FROM duckdb_columns() AS c LEFT JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
 WHERE NOT c.internal
 ORDER BY is_view DESC, name, c.column_index
-
--- app_data_store: How large the store's file is. Grain: one row; sizes as text. Parameters: none.
-SELECT database_size, wal_size FROM pragma_database_size()

@@ -28,21 +28,17 @@ _MERGE_SECONDS: Final = 5.0  # of processor time at a time
 class RetentionPolicy:
     """Limits of raw tokens, None for no limit. The oldest tokens are removed first.
 
-    `max_bytes` limits the data directory, `max_run_bytes` each run, and `max_age` the time since ingest.
+    `max_bytes` limits the data directory, and `max_age` the time since ingest.
     """
 
     max_bytes: int | None = int(KEEP_GIB * GIB)
-    max_run_bytes: int | None = None
     max_age: timedelta | None = None
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for a negative limit."""
-        limits = {"max_bytes": self.max_bytes, "max_run_bytes": self.max_run_bytes}
-        negative = [name for name, limit in limits.items() if limit is not None and limit < 0]
-        if negative or (self.max_age is not None and self.max_age < timedelta(0)):
-            raise ConfigurationError(
-                f"retention limits are negative: {', '.join(negative) or 'max_age'}; use 0 or more"
-            )
+        for name, limit, least in (("max_bytes", self.max_bytes, 0), ("max_age", self.max_age, timedelta(0))):
+            if limit is not None and limit < least:
+                raise ConfigurationError(f"retention limit {name} is negative; use 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,6 @@ class RetentionReport:
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     max_bytes: int | None = None
-    max_run_bytes: int | None = None
     max_age_seconds: float | None = None
 
 
@@ -108,7 +103,6 @@ class Retention:
         age = self.policy.max_age
         report = RetentionReport(
             max_bytes=self.policy.max_bytes,
-            max_run_bytes=self.policy.max_run_bytes,
             max_age_seconds=None if age is None else age.total_seconds(),
         )
         merged = self._store.archive.merge()
@@ -153,10 +147,6 @@ def expired(files: Iterable[Kept], policy: RetentionPolicy, now: datetime) -> li
     if policy.max_age is not None:
         oldest = now - policy.max_age
         gone, left = [f for f in left if f.created_at < oldest], [f for f in left if f.created_at >= oldest]
-    if policy.max_run_bytes is not None:
-        by_run = {run: [f for f in left if f.run == run] for run in {f.run for f in left}}
-        excess = {f.path for own in by_run.values() for f in over(own, policy.max_run_bytes)}
-        gone, left = gone + [f for f in left if f.path in excess], [f for f in left if f.path not in excess]
     if policy.max_bytes is not None:
         gone += over(left, policy.max_bytes)
     return gone

@@ -41,8 +41,6 @@ def kept(path: str, *, run: str = "run", kind: str = "training", size: int = 10,
         (RetentionPolicy(max_bytes=0), "abcd"),
         (RetentionPolicy(max_bytes=None, max_age=1.5 * DAY), "ab"),
         (RetentionPolicy(max_bytes=None, max_age=10 * DAY), ""),
-        (RetentionPolicy(max_bytes=None, max_run_bytes=10), "ab"),
-        (RetentionPolicy(max_bytes=10, max_run_bytes=10), "abc"),
         (RetentionPolicy(max_bytes=10, max_age=1.5 * DAY), "abc"),
     ],
 )
@@ -51,7 +49,7 @@ def test_the_oldest_go_first_until_every_limit_is_kept(policy: RetentionPolicy, 
     assert sorted(file.path for file in expired(files, policy, at(3 * 86400))) == list(gone)
 
 
-@pytest.mark.parametrize("limit", [{"max_bytes": -1}, {"max_run_bytes": -1}, {"max_age": -DAY}])
+@pytest.mark.parametrize("limit", [{"max_bytes": -1}, {"max_age": -DAY}])
 def test_a_policy_that_makes_no_sense_is_refused(limit: dict):
     with pytest.raises(ConfigurationError, match="negative"):
         RetentionPolicy(**limit)

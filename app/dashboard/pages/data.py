@@ -16,7 +16,7 @@ from logprobe.app import doctor
 from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.data import Look
-from logprobe.app.dashboard.reading.query import ROWS, RunningQuery, csv_of, examples, frame_of, lines_of_schema
+from logprobe.app.dashboard.reading.query import ROWS, RunningQuery, frame_of, lines_of_schema
 from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
@@ -38,7 +38,6 @@ FILES: Final = 100  # of the quarantine, the newest
 _PACE: Final = 1.0
 _LOW: Final = 20  # rows that are shown without scrolling
 _QUICK: Final = 0.4  # seconds within which most queries end; longer ones are looked after by the page
-_FILLED_IN: Final = "example that was filled in"
 _OUTCOMES: Final = {
     "returned": "moved back to the spool",
     "dropped": "deleted",
@@ -48,12 +47,10 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True)
 class Stored:
-    """Content of the store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine` and `…_store`."""
+    """Content of the store: rows of the queries `app_data_runs` and `app_data_quarantine`."""
 
     runs: Sequence[Row]
-    kept: Sequence[Row]
     quarantine: Sequence[Row]
-    store: Row
 
 
 def draw(look: Look, run: Run | None) -> None:
@@ -61,7 +58,7 @@ def draw(look: Look, run: Run | None) -> None:
     view = ui.choice("view", ("records", "SQL"), "of the data")
     if view == "SQL":
         with ui.guarded("SQL box"):
-            _sql(None if run is None else run.name)
+            _sql()
         return
     with ui.guarded("account of the data directory"):
         runs = look.runs or {}
@@ -72,10 +69,10 @@ def draw(look: Look, run: Run | None) -> None:
             None,
             lambda: "; ".join(each.text.partition(": ")[2] or each.text for each in doctor.place(data.home())),
         )
-        ui.facts(ingest_facts(look.status, stored, room))
+        ui.facts(ingest_facts(look.status, room))
         ui.title("Runs", "newest first; times are UTC")
         if stored.runs:
-            _table("runs", runs_of(stored, runs))
+            _table("runs", runs_of(stored))
         else:
             st.caption("Nothing has been recorded here yet; see the Overview to get started.")
         if run is not None:
@@ -93,9 +90,7 @@ def draw(look: Look, run: Run | None) -> None:
 def _stored() -> Stored:
     return Stored(
         runs=queries.app_data_runs(data.reader()).to_pylist(),
-        kept=queries.app_data_kept(data.reader()).to_pylist(),
         quarantine=queries.app_data_quarantine(data.reader(), limit=FILES).to_pylist(),
-        store=queries.app_data_store(data.reader()).to_pylist()[0],
     )
 
 
@@ -109,15 +104,14 @@ def _table(name: str, rows: pl.DataFrame) -> None:
 # --- The home ---
 
 
-def ingest_facts(status: Row, stored: Stored, room: str) -> list[tuple[str, str]]:
-    """Return the backlog of the store. `status`: status of the service. `room`: free space on the disk."""
+def ingest_facts(status: Row, room: str) -> list[tuple[str, str]]:
+    """Return backlog and place of the service, by its status. `room`: free space on the disk."""
     service = (
         "not running" if not status.get("running") else f"process {status['pid']}, since {when(status['started'])}"
     )
     return [
         ("waiting in spool", waiting(status.get("backlog"))),
         ("service", service),
-        ("store", f"{stored.store['database_size']}, and {stored.store['wal_size']} not merged yet"),
         ("data directory", f"{status.get('home', '–')}: {room}"),
     ]
 
@@ -134,32 +128,21 @@ def waiting(backlog: Row | None) -> str:
     return f"{backlog['segments']:,} files, {data_size(backlog['bytes'])}, the oldest {oldest} old{unseen}"
 
 
-def runs_of(stored: Stored, known: Mapping[str, Run]) -> pl.DataFrame:
-    """Return a row per run: stored and lost records, and the number of sequences with raw tokens."""
-    kept = {row["run"]: row for row in stored.kept}
-    rows = []
-    for each in stored.runs:
-        run, raw = known.get(each["run"]), kept.get(each["run"], {})
-        state = "no data" if run is None else f"{run.liveness.state.value.replace('_', ' ')}: {run.liveness.reason}"
-        rows.append(
-            {
-                "run": harmless(each["run"]) + (", imported" if each["imported"] else ""),
-                "state": state,
-                "lost tokens": each["lost_tokens"],
-                "lost sequences": each["lost_sequences"],
-                "quarantined files": each["quarantined"],
-                "steps": each["steps"],
-                "first step": each["first_step"],
-                "last step": each["last_step"],
-                "tokens": each["tokens"],
-                "sequences": each["sequences"],
-                "of these with raw tokens": raw.get("with_raw"),
-                "raw bytes": each["raw_bytes"],
-                "rollouts": each["rollouts"],
-                "first record": when(each["first_time"]),
-                "last record": when(each["last_time"]),
-            }
-        )
+def runs_of(stored: Stored) -> pl.DataFrame:
+    """Return a row per run: lost and stored records, and the number of sequences with raw tokens."""
+    rows = [
+        {
+            "run": harmless(each["run"]),
+            "lost tokens": each["lost_tokens"],
+            "lost sequences": each["lost_sequences"],
+            "quarantined files": each["quarantined"],
+            "sequences": each["sequences"],
+            "of these with raw tokens": each["with_raw"],
+            "raw bytes": each["raw_bytes"],
+            "last record": when(each["last_time"]),
+        }
+        for each in stored.runs
+    ]
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -242,7 +225,6 @@ def limits(done: Row) -> str:
         return "unknown: the service has not checked yet"
     stated = [
         f"{data_size(done['max_bytes'])} in all" if done["max_bytes"] is not None else "",
-        f"{data_size(done['max_run_bytes'])} for each run" if done["max_run_bytes"] is not None else "",
         f"no older than {duration(done['max_age_seconds'])}" if done["max_age_seconds"] is not None else "",
     ]
     return ", ".join(filter(None, stated)) + "; oldest removed first" if any(stated) else "none: everything is kept"
@@ -284,24 +266,9 @@ def _run(run: Run) -> None:
 # --- SQL ---
 
 
-def _sql(run: str | None) -> None:
+def _sql() -> None:
     """Draw the form for one read-only statement. A statement from a link runs only after the user presses Run."""
-    ui.title("SQL", f"one read-only statement over all runs; at most {ROWS:,} rows are shown")
-    known = dict(examples(run))
-    chosen = st.selectbox(
-        "example",
-        list(known),
-        index=None,
-        key="example",
-        placeholder="an example",
-        width=330,
-        label_visibility="collapsed",
-    )
-    # Not in a callback: that may run when only the bar is drawn again, and what it sets for a field is forgotten then.
-    if chosen != st.session_state.get(_FILLED_IN):
-        st.session_state[_FILLED_IN] = chosen
-        if chosen is not None:
-            st.session_state["sql"] = known[chosen]
+    ui.title("SQL", f"one read-only statement over all runs; at most {ROWS:,} rows are shown, `logprobe sql` gives all")
     query: RunningQuery | None = st.session_state.get("query")
     with st.form("sql form", border=False):
         sql = st.text_area(
@@ -380,8 +347,3 @@ def _answer(query: RunningQuery) -> None:
         key="answer",
         height="content" if len(frame) <= _LOW else 560,
     )
-    text = ui.made("answer as CSV", query.label, lambda: csv_of(table))
-    if text is None:
-        st.caption("Too large to download here: use `logprobe sql … --csv`.")
-    else:
-        st.download_button("CSV", text, "answer.csv", "text/csv", on_click="ignore", type="tertiary")

@@ -1,4 +1,4 @@
-"""The SQL form of the Data page: a query in a separate thread, its rows as text, examples, and the schema."""
+"""The SQL form of the Data page: a query in a separate thread, its rows as text, and the schema."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logprobe.app.text.tables import cell, csv_text
+from logprobe.app.text.tables import cell
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
-from logprobe.monitor.store.sql_files import statement
 
 ROWS: Final = 1000
-_WIDEST: Final = 240  # characters of a cell on the page; the CSV has all of it
+_WIDEST: Final = 240  # characters of a cell on the page
 _LIST_ITEMS: Final = 8
-_CSV_BYTES: Final = 4 << 20
-_EXAMPLES: Final = ("steps", "sequences", "versions", "metrics", "events", "runs")
 
 
 class RunningQuery:
@@ -75,13 +72,6 @@ class RunningQuery:
             self._ended.set()
 
 
-def examples(run: str | None) -> list[tuple[str, str]]:
-    """Return titles and statements about `run`, from ``monitor/sql/example.sql``."""
-    quoted = "'" + (run or "my-run").replace("'", "''") + "'"
-    parts = [statement(f"example_{name}").strip().partition("\n") for name in _EXAMPLES]
-    return [(header.removeprefix("-- ").partition(".")[0], sql.replace("$run", quoted)) for header, _, sql in parts]
-
-
 def lines_of_schema(rows: Sequence[queries.AppDataSchema]) -> list[list[str]]:
     """Return rows of `app_data_schema` by view or table: its name, and its columns with their types."""
     by_name: dict[str, list[str]] = {}
@@ -130,8 +120,3 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
 def _listed(items: Sequence[object], length: int) -> str:
     shown = ", ".join(cell(item) for item in items)
     return f"[{shown}]" if length <= len(items) else f"[{shown}, … {length:,} in all]"
-
-
-def csv_of(table: pa.Table) -> str | None:
-    """Return all rows as CSV with all digits, or None if the text is too large for a page."""
-    return None if table.nbytes > _CSV_BYTES else csv_text(table)
