@@ -67,7 +67,7 @@ START: Final[Entries] = {
             option("--once", "ingest what waits, and exit"),
             option("--port PORT", "dashboard port (0: any free one)", parse=port, default=8501),
             option(
-                "--address --host ADDRESS",
+                "--address ADDRESS",
                 "address to bind; other machines may read, and act with the token that is in the data directory",
                 default="127.0.0.1",
             ),

@@ -110,7 +110,7 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
     ingest_recorded(home, "v1-initial", before_step=12)
     _record_markup(home)
     (home / "logprobe.yaml").write_text(ALERTS)
-    with dashboard("up", "--home", str(home), "--port", "0", "--host", "0.0.0.0", "--read-only") as url:
+    with dashboard("up", "--home", str(home), "--port", "0", "--address", "0.0.0.0", "--read-only") as url:
         yield url, home
 
 
