@@ -117,15 +117,6 @@ def test_dropped_tokens(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert words in status
 
 
-def test_a_second_record_of_one_sample_id(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [sampled("0/0"), sampled("0/0", token_ids=[9, 8, 7, 6])]
-    SpoolWriter(home, RUN, "engine").write("rollout", records("rollout", *rows))
-    doctor, status = said(home, capsys)
-    words = "1 sample ids have several rollout records of different tokens; each is joined by its tokens"
-    assert f"note: {RUN}: {words}" in doctor
-    assert words in status
-
-
 RANK = """
 import os, signal, sys
 import numpy as np

@@ -31,28 +31,6 @@ def diagnosed(capsys: pytest.CaptureFixture[str], home: Path, run: str, *words: 
     return document
 
 
-@pytest.mark.parametrize("run", ["v0-reference", "v1-fixed"])
-def test_a_healthy_run_has_no_findings(capsys: pytest.CaptureFixture[str], recorded_runs: Path, run: str) -> None:
-    document = diagnosed(capsys, recorded_runs, run)
-    assert (document["verdict"], document["layer"], document["findings"]) == ("healthy", "none", [])
-    assert document["correction"]["advice"] == "not_needed"
-
-
-def test_growth_is_dated_to_where_the_recording_began_it(
-    capsys: pytest.CaptureFixture[str], recorded_runs: Path, repository: Path
-) -> None:
-    document = diagnosed(capsys, recorded_runs, "late-growth")
-    manifest = json.loads((repository / "sample_data" / "late-growth" / "RUN.json").read_text())
-    assert document["verdict"] in {"growing", "critical"}
-    assert document["layer"] == manifest["layer"]
-    assert abs(document["since_step"] - manifest["onset_step"]) <= 60
-    assert document["correction"]["advice"] == "enable"
-    growth = document["growth"]
-    assert growth["verdict"] == document["verdict"]
-    assert growth["baseline"] < growth["baseline"] * growth["ratio"]
-    assert growth["reasons"]
-
-
 def test_the_safe_lag_is_shown_and_is_the_bound_of_the_remedy(
     capsys: pytest.CaptureFixture[str], recorded_runs: Path
 ) -> None:
@@ -65,14 +43,6 @@ def test_the_safe_lag_is_shown_and_is_the_bound_of_the_remedy(
     assert f"Safe lag: {bound} versions" in stale["explanation"]
     words = " ".join(ask(capsys, "show", "late-growth", "--home", str(recorded_runs), code=None).split())
     assert f"safe lag {bound} versions (95 % interval" in words
-
-
-def test_the_semantic_layer_comes_first(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
-    document = diagnosed(capsys, recorded_runs, "v1-initial")
-    assert (document["verdict"], document["layer"]) == ("critical", "semantic")
-    found = [(finding["cause"], finding["layer"]) for finding in document["findings"]]
-    assert found[0] == ("raw_logprobs", "semantic")
-    assert document["correction"]["advice"] == "do_not_enable"
 
 
 def test_people_read_the_verdict_first_and_the_remedy_next(

@@ -159,7 +159,7 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
         page.goto("about:blank")  # the page before asks for nothing any more
         page.goto(f"{address}/{of.path}?run={quote(HOSTILE, safe='')}")
         expect(page.get_by_role("combobox", name="run", exact=True)).to_have_value(MARKED)
-        page.wait_for_timeout(2500)  # whatever the page fetches next
+        page.wait_for_timeout(1000)  # whatever the page fetches next
         if of.path == "alerts":
             expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile")
         _is_text(page)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 from live_worlds import WORLDS, History
 from mirror import UNPLACED, Mirror, arrived, rows, started
 
@@ -20,9 +19,8 @@ KILLS = 6
 MOST_STATEMENTS = 60  # before which it is killed
 
 
-@pytest.mark.parametrize("name", ["attempts", "marks"])
-def test_kill_nine_changes_no_value(name: str, home: Path) -> None:
-    history = History(WORLDS[name], 5).make()
+def test_kill_nine_changes_no_value(home: Path) -> None:
+    history = History(WORLDS["attempts"], 5).make()
     Home(home).create()
     rng, killed = np.random.default_rng(7), 0
     for _ in history.bring(home, "run", rng.permutation(len(history.segments)).tolist()):

@@ -40,7 +40,7 @@ def in_pieces(history: History, seed: int, *, restarts: float, leaves: float) ->
 def test_what_is_read_back_is_as_if_it_had_stayed(name: str) -> None:
     history = History(WORLDS[name], list(WORLDS).index(name)).make()
     whole = at_once(history)
-    for seed, (restarts, leaves) in enumerate(((0.0, 0.0), (0.5, 0.0), (0.1, 0.6))):
+    for seed, (restarts, leaves) in enumerate(((0.0, 0.0), (0.3, 0.5))):
         again = in_pieces(history, seed, restarts=restarts, leaves=leaves)
         assert differences(whole, again) == [], (restarts, leaves)
 
@@ -58,7 +58,7 @@ def test_everything_is_read_back_somewhere() -> None:
     }
     used: Counter[str] = Counter()
     for seed in range(1, 12):
-        world = World(attempts=2, decided=0.8, marks=5, renamed=seed % 3 == 1, odd_tokens=0.05)
+        world = World(samples=5, attempts=2, decided=0.8, marks=5, renamed=seed % 3 == 1, odd_tokens=0.05)
         used += in_pieces(History(world, seed).make(), seed, restarts=0.6, leaves=0.4).read_back
         if wanted <= used.keys():
             return

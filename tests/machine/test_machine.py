@@ -217,6 +217,7 @@ def test_a_kill_in_any_turn_of_a_history_changes_nothing(seed: int, place: Path)
     go_through(name, place, bucket=bucket, doom=doom)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_fault_of_before_is_found(name: str, place: Path) -> None:
     fault = PLANTED[name]

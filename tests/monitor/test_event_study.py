@@ -106,7 +106,7 @@ def test_sequences_without_a_switch_are_the_comparison_and_unknown_weights_are_n
     assert (found[None]["sequences"], found[None]["tokens"]) == (1, 2)
 
 
-@pytest.mark.parametrize("bad", [math.nan, -math.inf, -9999.0, 1.0, 0.5])
+@pytest.mark.parametrize("bad", [math.nan, 0.5])
 def test_a_broken_token_is_counted_and_not_averaged(store: Store, bad: float) -> None:
     feed(
         store,

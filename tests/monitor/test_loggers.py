@@ -161,15 +161,29 @@ def test_a_file_of_the_same_second_is_read_first(recorded, tmp_path):
     assert min(folder.iterdir()) == earlier
 
 
-def test_wandb_offline_in_the_files_that_it_syncs(recorded, expected, tmp_path):
+def test_wandb_offline_in_the_files_that_it_syncs(judged, expected, tmp_path):
+    """Every step once though a push was killed, and verdict, cause and link as summary, tag and alert, as W&B itself reads them."""
     arguments = ("--to", "wandb", "--project", "p", "--offline", "--dir", str(tmp_path))
-    killed(recorded, "_Wandb", *arguments)
-    push_command(recorded, *arguments)
-    logged = [record.history for record in wandb_records(tmp_path) if record.HasField("history")]
+    killed(judged, "_Wandb", *arguments)
+    push_command(judged, *arguments, "--page", "http://monitor:8501/")
+    records = wandb_records(tmp_path)
+    logged = [record.history for record in records if record.HasField("history")]
     found = [{item.nested_key[0] or item.key: json.loads(item.value_json) for item in row.item} for row in logged]
     assert [row["_step"] for row in found] == STEPS
     numbers = [{name: value for name, value in row.items() if name.startswith(PREFIX)} for row in found]
     assert numbers == [pytest.approx(expected[step]) for step in STEPS]
+    summary = {
+        item.key: json.loads(item.value_json) for record in records for item in record.summary.update if item.key
+    }
+    told = {name.removeprefix("logprobe/"): value for name, value in summary.items() if name.count("/") == 1}
+    assert (told["severity"], told["verdict"]) == ("critical", "critical")
+    assert told["cause"]
+    assert told["cause"] in told["words"]
+    assert told["link"] == f"http://monitor:8501/?run={RUN}"
+    assert {tag for record in records for tag in record.run.tags} == {"logprobe:critical"}
+    (alert,) = [record.alert for record in records if record.HasField("alert")]
+    assert (alert.title, alert.level) == (f"{RUN}: critical", "ERROR")
+    assert alert.text == f"{told['words']}\n{told['link']}"
 
 
 def test_a_damaged_file_of_wandb_costs_one_block_and_a_torn_end_one_record(tmp_path):
@@ -208,17 +222,24 @@ def in_pieces(records, room):
     return written
 
 
-def test_trackio_in_its_database(recorded, expected, tmp_path, monkeypatch):
+def test_trackio_in_its_database(judged, expected, tmp_path, monkeypatch):
+    """A push that goes on repeats neither steps nor the alert."""
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    arguments = ("--to", "trackio", "--project", "p")
-    push_command(recorded, *arguments)
-    assert "it has them already" in push_command(recorded, *arguments).stdout
+    arguments = ("--to", "trackio", "--project", "p", "--page", "http://monitor:8501")
+    push_command(judged, *arguments)
+    assert "it has them already" in push_command(judged, *arguments).stdout
     with sqlite3.connect(tmp_path / "p.db") as database:
         rows = database.execute("SELECT step, metrics FROM metrics ORDER BY step").fetchall()
     database.close()
     assert [step for step, _ in rows] == STEPS
     assert [json.loads(text) for _, text in rows] == [pytest.approx(expected[step]) for step in STEPS]
+    read = "import json, trackio; print(json.dumps(trackio.SQLiteStorage.get_alerts('p'), default=str))"
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
+    (alert,) = json.loads(done.stdout.splitlines()[-1])
+    assert alert["title"].startswith(f"{RUN}: critical, ")
+    assert alert["level"] == "error"
+    assert alert["text"].endswith(f"\nhttp://monitor:8501/?run={RUN}")
 
 
 def test_a_missing_package_and_a_missing_setting_say_what_to_do(recorded, tmp_path):
@@ -322,44 +343,11 @@ def judged(recorded):
     return recorded
 
 
-def test_wandb_has_verdict_cause_and_link_as_summary_tag_and_alert(judged, tmp_path):
-    """Read as W&B itself reads what it syncs."""
-    arguments = ("--to", "wandb", "--project", "p", "--offline", "--dir", str(tmp_path))
-    push_command(judged, *arguments, "--page", "http://monitor:8501/")
-    records = wandb_records(tmp_path)
-    summary = {
-        item.key: json.loads(item.value_json) for record in records for item in record.summary.update if item.key
-    }
-    told = {name.removeprefix("logprobe/"): value for name, value in summary.items() if name.count("/") == 1}
-    assert (told["severity"], told["verdict"]) == ("critical", "critical")
-    assert told["cause"]
-    assert told["cause"] in told["words"]
-    assert told["link"] == f"http://monitor:8501/?run={RUN}"
-    assert {tag for record in records for tag in record.run.tags} == {"logprobe:critical"}
-    (alert,) = [record.alert for record in records if record.HasField("alert")]
-    assert (alert.title, alert.level) == (f"{RUN}: critical", "ERROR")
-    assert alert.text == f"{told['words']}\n{told['link']}"
-
-
 def wandb_records(folder):
     from wandb.proto.wandb_internal_pb2 import Record
 
     files = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
     return [Record.FromString(content) for path in files for content in loggers._wandb_records(path)]
-
-
-def test_trackio_has_an_alert_once(judged, tmp_path, monkeypatch):
-    """As trackio reads it; a push that goes on does not repeat it."""
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for _ in range(2):
-        push_command(judged, "--to", "trackio", "--project", "p", "--page", "http://monitor:8501")
-    read = "import json, trackio; print(json.dumps(trackio.SQLiteStorage.get_alerts('p'), default=str))"
-    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
-    (alert,) = json.loads(done.stdout.splitlines()[-1])
-    assert alert["title"].startswith(f"{RUN}: critical, ")
-    assert alert["level"] == "error"
-    assert alert["text"].endswith(f"\nhttp://monitor:8501/?run={RUN}")
 
 
 @pytest.mark.parametrize(

@@ -88,34 +88,29 @@ def test_other_pairs(store: Store) -> None:
     assert (row["sample_id"], row["log_ratio_mean"]) == ("a", -0.5)
 
 
-@pytest.mark.parametrize(
-    ("r", "t", "kind"),
-    [
-        (-1.0, math.nan, "nonfinite"),
-        (-math.inf, -1.0, "nonfinite"),
-        (-9999.0, -1.0, "sentinel"),
-        (-1.0, 1.0, "sentinel"),
-        (0.25, -1.0, "positive"),
-        (0.0, -8.0, "zero"),
-        (0.0, -0.5, None),
-        (5e-7, -0.5, None),
-        (-9983.0, -0.5, None),
-    ],
-)
-def test_tokens_are_broken_by_the_rules_of_the_statistics(store: Store, r: float, t: float, kind: str | None) -> None:
+BROKEN: list[tuple[float, float, str | None]] = [
+    (-1.0, math.nan, "nonfinite"), (-math.inf, -1.0, "nonfinite"), (-9999.0, -1.0, "sentinel"), (-1.0, 1.0, "sentinel"),
+    (0.25, -1.0, "positive"), (0.0, -8.0, "zero"), (0.0, -0.5, None), (5e-7, -0.5, None), (-9983.0, -0.5, None),
+]  # fmt: skip
+
+
+def test_tokens_are_broken_by_the_rules_of_the_statistics(store: Store) -> None:
+    """Log-probs of engine and trainer, and what both are called."""
     feed(
         store,
-        rollout=[sampled("a", n=2, logprobs=[-0.5, r])],
-        training=[trained("a", n=2, received=False, trainer_logprobs=[-0.5, t])],
+        rollout=[sampled(str(row), n=2, logprobs=[-0.5, r]) for row, (r, _, _) in enumerate(BROKEN)],
+        training=[
+            trained(str(row), n=2, received=False, trainer_logprobs=[-0.5, t]) for row, (_, t, _) in enumerate(BROKEN)
+        ],
     )
-    by_token = store.query("SELECT broken FROM tokens ORDER BY position")["broken"].to_pylist()
-    assert by_token == [None, kind]
-    (row,) = store.query(
+    by_token = store.query("SELECT broken FROM tokens ORDER BY sample_id, position")["broken"].to_pylist()
+    assert by_token == [each for _, _, kind in BROKEN for each in (None, kind)]
+    counted = store.query(
         "SELECT n_nonfinite_behaviour + n_nonfinite_policy AS nonfinite, n_sentinel_behaviour + "
         "n_sentinel_policy AS sentinel, n_positive_behaviour + n_positive_policy AS positive, "
-        "n_zero_behaviour AS zero FROM sequences"
+        "n_zero_behaviour AS zero FROM sequences ORDER BY sample_id"
     ).to_pylist()
-    assert row == {name: int(name == kind) for name in row}
+    assert counted == [{name: int(name == kind) for name in counted[0]} for _, _, kind in BROKEN]
 
 
 def test_masked_and_missing_tokens_are_not_ranked(store: Store) -> None:

@@ -1,9 +1,6 @@
 """Source files as the frameworks write them: public layouts, small numbers."""
 
 import json
-import signal
-import subprocess
-import sys
 
 import numpy as np
 
@@ -74,24 +71,3 @@ def k3(rollout=ROLLOUT, trainer=TRAINER):
     """K3 over the tokens under the mask, by its formula."""
     d = np.array(trainer[2:]) - np.array(rollout[2:])
     return float(np.mean(np.exp(d) - d - 1))
-
-
-_KILLED = """
-import os, signal, sys
-from logprobe.app.cli import main
-from logprobe.collectors.spool.segments import SpoolWriter
-write, left = SpoolWriter.write, [int(sys.argv[1])]
-def counted(self, kind, table):
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left[0] -= 1
-    return write(self, kind, table)
-SpoolWriter.write = counted
-main(["import", sys.argv[2], "--run", "r", "--home", sys.argv[3]])
-"""
-
-
-def import_until_killed(home, path, segments):
-    """A ``logprobe import`` of run r whose process dies, as by kill -9, when it has written `segments`."""
-    command = [sys.executable, "-c", _KILLED, str(segments), str(path), str(home)]
-    assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL

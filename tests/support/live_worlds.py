@@ -24,7 +24,7 @@ class World:
     """What may happen in a run. Each is a probability, or a number."""
 
     steps: int = 4
-    samples: int = 5  # of a step
+    samples: int = 4  # of a step
     received: float = 0.4
     unsampled: float = 0.1  # no rollout record
     masked: float = 0.4
@@ -50,7 +50,7 @@ WORLDS = {
     "missing": World(received=0.0),
     "labels": World(labels=True, marks=0),
     "renamed": World(renamed=True, parts=0, masked=0.2, odd_tokens=0.05),
-    "attempts": World(attempts=3, parts=0),
+    "attempts": World(attempts=3, parts=0, decided=0.8, marks=5),
     "again": World(again=0.3),
     "marks": World(decided=1.0, marks=8, odd_tokens=0),
     "stated": World(stated=0.8),

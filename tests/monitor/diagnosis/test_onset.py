@@ -52,14 +52,14 @@ def detected(seen: list[Point], *verdicts: str) -> Point | None:
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_run_raises_no_alarm(name: str) -> None:
-    for seed in range(20):
+    for seed in range(8):
         verdicts = {point.verdict for point in points(series(HEALTHY[name], seed))}
         assert verdicts == {"calibrating", "healthy"}, seed
 
 
 @pytest.mark.parametrize("trend", [Trend(), Trend(memory=0.5, spread=0.3), Trend(spread=0.4, tail=3)])
 def test_growth_is_found_in_time_and_dated_to_its_onset(trend: Trend) -> None:
-    seen = [points(series(replace(trend, onset=600, doubling=60), seed)) for seed in range(20)]
+    seen = [points(series(replace(trend, onset=600, doubling=60), seed)) for seed in range(10)]
     growing = [detected(run, "growing", "critical") for run in seen]
     critical = [detected(run, "critical") for run in seen]
     assert all(point is not None and point.step > 600 for point in growing)
@@ -272,14 +272,14 @@ def changes_of(found: list[Point]) -> int:
 @pytest.mark.parametrize(("memory", "spread"), [(0.0, 0.2), (0.5, 0.3), (0.9, 0.2)])
 def test_entropy_that_falls_over_3000_steps_is_no_growth(memory: float, spread: float, band: float | None) -> None:
     """From 5e-5 to 1.7e-4, as where a policy sharpens in bf16; the baseline follows."""
-    for seed in range(4):
+    for seed in range(2):
         falling = Trend(level=5e-5, memory=memory, spread=spread, drift=float(np.log(3.4)))
         assert {point.verdict for point in points(series(falling, seed, 3000), band=band)} <= {"calibrating", "healthy"}
 
 
-@pytest.mark.parametrize("at", [230, 400, 700])
+@pytest.mark.parametrize("at", [230, 700])
 def test_a_curriculum_that_moves_k3_within_the_band_is_no_growth(at: int) -> None:
-    for seed in range(4):
+    for seed in range(2):
         values = series(Trend(level=6e-5, memory=0.5, spread=0.2), seed, 1000)
         values[at:] *= 4.3
         assert not [point for point in points(values, band=BF16) if point.verdict == "critical"]

@@ -162,8 +162,9 @@ class _Meanwhile:
         return getattr(self._reader, name)
 
 
-@pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize(("name", "what"), [("export_tokens", "t.parquet"), ("export_training", "b.logprobe")])
+@pytest.mark.parametrize(
+    ("name", "what", "again"), [("export_tokens", "t.parquet", False), ("export_training", "b.logprobe", True)]
+)
 def test_a_run_that_is_deleted_meanwhile_is_not_exported_in_part(tmp_path, name, what, again, monkeypatch):
     monkeypatch.setattr(bundle, "_SEGMENTS", 1)
     home = tmp_path / "home"

@@ -14,7 +14,6 @@ from importing_files import (
     TOKENS,
     TRAINER,
     generic_row,
-    import_until_killed,
     k3,
     nemo_row,
     open_instruct_row,
@@ -191,22 +190,12 @@ def test_each_kind_of_file_once_however_often_it_is_imported_and_killed(tmp_path
     k3s = {row["step"]: row["value"] for row in metrics if row["metric"] == "backend.k3_kl"}
     assert k3s == {1: pytest.approx(k3(), rel=1e-5), 2: pytest.approx(k3(), rel=1e-5)} or kind == "open-instruct"
     assert summed == [{"step": 1, "sequences": 300}, {"step": 2, "sequences": 300}]
-    for writes in {1, 2, len(segments) - 1} if kind == "slime" else {len(segments) // 2}:
+    for writes in {"slime": {1, 2, len(segments) - 1}, "jsonl": {1}, "bundle": {len(segments) // 2}}.get(kind, ()):
         with Store.open(Home(tmp_path / f"killed-{writes}")) as store:
             bring(store, folder, writes)
             assert len(content(store)[0]) == writes, queries.quarantine_list(store, run=None).to_pylist()
             bring(store, folder)
             assert content(store) == expected
-
-
-def test_a_real_kill(tmp_path, capsys):
-    path, home = tmp_path / "in.jsonl", tmp_path / "home"
-    write_lines(path, [generic_row(1 + i // 200, str(i)) for i in range(600)])
-    import_until_killed(home, path, 2)
-    os.utime(path, (1, 1))  # a copy
-    assert import_(home, path, capsys)["known"] == 256
-    check_tokens(home, (1, 2, 3), 200)
-    assert import_(home, path, capsys)["rows"] == {}
 
 
 def test_a_grown_file_adds_what_is_new_and_a_changed_one_is_refused(tmp_path, capsys):
@@ -244,32 +233,12 @@ def test_a_training_that_resumed_and_wrote_a_step_again_is_never_mixed_with_its_
     assert backend_k3(tmp_path / "at once") == pytest.approx({1: k3(), 2: k3(), 3: 0.0}, rel=1e-5)
 
 
-def test_nemo_rl(tmp_path, capsys):
-    for step in (1, 10, 2):
-        write_lines(tmp_path / f"logs/exp_001/train_data_step{step}.jsonl", [nemo_row(i) for i in range(2)])
-    import_(tmp_path / "home", tmp_path / "logs", capsys)
-    check_tokens(tmp_path / "home", (1, 2, 10), 2)
-    assert rows(tmp_path / "home", "SELECT DISTINCT n_total, n_expected, reward FROM training_sequences") == [
-        {"n_total": 5, "n_expected": 3, "reward": 1.0}
-    ]
-
-
 def test_nemo_rl_with_dynamic_sampling_has_the_rewards_of_what_is_trained_on(tmp_path, capsys):
     """`rewards` are of all samples that were drawn, and of others than those of these lines."""
     line = nemo_row(0) | {"rewards": [0.0], "filtered_rewards": [0.25]}
     write_lines(tmp_path / "train_data_step1.jsonl", [line])
     import_(tmp_path / "home", tmp_path, capsys)
     assert rows(tmp_path / "home", "SELECT reward FROM training_sequences") == [{"reward": 0.25}]
-
-
-def test_slime_joins_its_two_dumps(tmp_path, capsys):
-    torch.save(slime_rollout(3, 2), tmp_path / "rollout_3.pt")
-    torch.save(slime_training(3, 2, torch), tmp_path / "train_3_0.pt")
-    import_(tmp_path / "home", tmp_path / "rollout_3.pt", capsys, str(tmp_path / "train_3_0.pt"))
-    check_tokens(tmp_path / "home", (3,), 2)
-    assert rows(tmp_path / "home", "SELECT DISTINCT rollout_source FROM training_sequences") == [
-        {"rollout_source": "joined"}
-    ]
 
 
 def test_slimes_second_format(tmp_path, capsys):
@@ -342,16 +311,14 @@ WITHOUT = {
 }
 
 
-@pytest.mark.parametrize("name", WITHOUT)
-def test_a_file_without_log_probs_is_refused_in_one_sentence(tmp_path, capsys, name):
-    content, there = WITHOUT[name]
-    (tmp_path / name).write_text(content, encoding="latin-1")
-    said = import_(tmp_path / "home", tmp_path / name, capsys)
-    assert said.startswith(f"logprobe: {tmp_path / name} holds no log-probs of tokens (")
-    assert there in said
-    assert said.endswith(
-        "; import the framework's token files (docs/import-export.md), or record the run (docs/recording.md)\n"
-    )
+def test_a_file_without_log_probs_is_refused_in_one_sentence(tmp_path, capsys):
+    remedy = "; import the framework's token files (docs/import-export.md), or record the run (docs/recording.md)\n"
+    for name, (content, there) in WITHOUT.items():
+        (tmp_path / name).write_text(content, encoding="latin-1")
+        said = import_(tmp_path / "home", tmp_path / name, capsys)
+        assert said.startswith(f"logprobe: {tmp_path / name} holds no log-probs of tokens (")
+        assert there in said
+        assert said.endswith(remedy)
     assert rows(tmp_path / "home", "SELECT * FROM segments") == []
 
 
