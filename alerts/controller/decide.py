@@ -482,7 +482,7 @@ def _would_mask(trial: Trial, situation: Situation, policy: Policy) -> str:
         for earlier in situation.trials[: situation.trials.index(trial)]
         if (against := objection(earlier, policy))
     ]
-    return f"it would mask {trial.preview.masked_tokens:.1%} of the tokens{''.join(passed_over)}"
+    return f"{trial.preview.words}{''.join(passed_over)}"
 
 
 def _details(situation: Situation, trial: Trial) -> dict[str, object]:

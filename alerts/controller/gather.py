@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from logprobe.alerts.controller import decide, effect, refusals
 from logprobe.alerts.controller.policy import Policy
@@ -24,8 +25,10 @@ from logprobe.alerts.controller.situation import (
     Trial,
 )
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
+from logprobe.collectors.correction.report import quotient
 from logprobe.collectors.directives import Directives
 from logprobe.monitor import queries
+from logprobe.monitor.judging.measures import k3_of
 from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
@@ -182,11 +185,13 @@ class _Columns:
 
 def _preview(steps: Mapping[int, _Columns], config: CorrectionConfig) -> Preview | None:
     corrected = ((number, _corrected(columns, config)) for number, columns in steps.items())
-    reports = {number: report for number, report in corrected if report is not None}
-    tokens = int(sum(report["tokens"] or 0.0 for report in reports.values()))
+    reports = {number: made for number, made in corrected if made is not None}
+    tokens = int(sum(report["tokens"] or 0.0 for report, _ in reports.values()))
     if not tokens:
         return None
-    merged = Report.merge(*reports.values())
+    merged = Report.merge(*(report for report, _ in reports.values()))
+    kept = np.sum([sums for _, sums in reports.values()], 0)
+    k3, kept_k3, length, kept_length = (quotient(kept[at], kept[at + 1]) for at in range(0, len(kept), 2))
     return Preview(
         steps=(min(reports), max(reports)),
         tokens=tokens,
@@ -194,11 +199,17 @@ def _preview(steps: Mapping[int, _Columns], config: CorrectionConfig) -> Preview
         masked_sequences=merged["masked_seq_frac"] or 0.0,
         masked_advantage=merged["masked_advantage_frac"],
         weight_ess=merged["ess_after"],
+        ess=merged["ess_before"],
+        k3=k3,
+        kept_k3=kept_k3,
+        length=length,
+        kept_length=kept_length,
     )
 
 
-def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
-    """Return the trainer's expected report for one step's tokens, or None if an advantage that it needs is unknown.
+def _corrected(columns: _Columns, config: CorrectionConfig) -> tuple[Report, NDArray[np.float64]] | None:
+    """Return the trainer's expected report for one step's tokens and `_kept` of them, or None if an advantage that it
+    needs is unknown.
 
     Sequences of similar length are batched to limit padding, with a bounded number of tokens per batch. The normalizer
     of weights changes neither masks nor effective sample size.
@@ -206,14 +217,30 @@ def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
     if config.needs_advantages and not columns.complete:
         return None
     plain = config.replace(normalize=False)
-    parts = []
+    parts, kept = [], []
     for chosen in _batches([len(values) for values in columns.mask]):
         given = [[column[index] for index in chosen] for column in (columns.rollout, columns.trainer, columns.mask)]
         advantages = [columns.advantage[index] for index in chosen] if columns.complete else None
-        report = correct(plain, *given, advantages=advantages).report
+        _, mask, report = correct(plain, *given, advantages=advantages)
         report.start()  # until its sums are taken it holds the whole batch
         parts.append(report)
-    return Report.merge(*parts)
+        kept.append(_kept(*given, mask))
+    return Report.merge(*parts), np.sum(kept, 0)
+
+
+def _kept(rollout: list[Any], trainer: list[Any], mask: list[Any], kept: list[Any]) -> NDArray[np.float64]:
+    """Return numerators and denominators of K3, K3 of the kept tokens, mean length, and mean length by kept shares."""
+    sums = np.zeros(8)
+    for r, t, before, after in zip(rollout, trainer, mask, kept, strict=True):
+        inside, left = np.asarray(before) > 0, np.asarray(after) > 0
+        k3 = k3_of(np.asarray(t, np.float64) - np.asarray(r, np.float64))
+        sound = inside & np.isfinite(k3)
+        share = left.sum() / max(inside.sum(), 1)
+        sums += (
+            *(k3[sound].sum(), sound.sum(), k3[sound & left].sum(), (sound & left).sum()),
+            *(inside.sum(), inside.any(), left.sum(), share),
+        )
+    return sums
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -15,14 +15,31 @@ from logprobe.monitor.judging.signatures import bounded
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Preview of a correction on recorded tokens. Shares are between 0 and 1, or None if not measurable."""
+    """Preview of a correction on recorded tokens. Numbers are None if not measurable."""
 
     steps: tuple[int, int]  # first and last step looked at
     tokens: int
-    masked_tokens: float
+    masked_tokens: float  # shares between 0 and 1
     masked_sequences: float
     masked_advantage: float | None
     weight_ess: float | None
+    ess: float | None = None  # of the ratios before the correction
+    k3: float | None = None
+    kept_k3: float | None = None  # of the tokens that the correction keeps
+    length: float | None = None  # mean tokens of a sequence
+    kept_length: float | None = None  # the same, each sequence weighted by its share of kept tokens
+
+    @property
+    def words(self) -> str:
+        """What it masks, and what that does to K3, ESS and lengths, in words."""
+        changes = (
+            ("K3", self.k3, self.kept_k3),
+            ("ESS", self.ess, self.weight_ess),
+            ("mean length", self.length, self.kept_length),
+        )
+        told = [f"{name} {was:.3g} → {now:.3g}" for name, was, now in changes if was is not None and now is not None]
+        does = f" ({', '.join(told)})" if told else ""
+        return f"it would mask {self.masked_tokens:.1%} of the tokens{does}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,12 +118,14 @@ def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
 def foreseen(document: Foreseen) -> list[tuple[str, str]]:
     """Return the document of `foresee` as names and texts."""
     preview: Mapping[str, Any] = document["preview"] or {}
-    shares = ("masked_tokens", "masked_sequences", "masked_advantage", "weight_ess")
+    shares = ("masked_tokens", "masked_sequences", "masked_advantage", "ess", "weight_ess")
+    beside = ("k3", "kept_k3", "length", "kept_length")
     return [
         ("run", f"{document['run']}, step {document['step']}"),
         ("correction", str(CorrectionConfig.from_dict(document["config"]))),
         ("previewed on", "steps {} to {}, {} tokens".format(*preview["steps"], preview["tokens"]) if preview else "–"),
         *((name.replace("_", " "), _share(preview.get(name))) for name in shares),
+        *((evidence_name(name), "–" if preview.get(name) is None else number(preview[name])) for name in beside),
         *((("instead", str(CorrectionConfig.from_dict(document["instead"]))),) if document["instead"] else ()),
         ("refusal", "none" if document["refusal"] is None else "{reason}: {words}".format(**document["refusal"])),
     ]

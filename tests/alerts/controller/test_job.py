@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -423,8 +423,9 @@ def test_previews_in_batches_are_previews(store: Store, trainer: Trainer, monkey
     monkeypatch.setattr(gather, "_MOST_CELLS", 120)
     (parts,) = (trial.preview for trial in gather.trials(store, RUN, 14, [config]))
     assert whole is not None
-    assert whole == replace(parts, weight_ess=whole.weight_ess)
-    assert whole.weight_ess == pytest.approx(parts.weight_ess)
+    assert asdict(whole) == {
+        name: value if name == "steps" else pytest.approx(value) for name, value in asdict(parts).items()
+    }
     assert 0 < whole.masked_sequences < 1
 
 
