@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import gc
 import gzip
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.resources import files
-from pathlib import Path
 from typing import Final
 
-import streamlit
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,9 +30,6 @@ _PLACES: Final = {
     PLOTLY: _FOLDER.joinpath("vendor", PLOTLY),
     **{name: _FOLDER.joinpath("browser", name) for name in ("plot.js", "strip.js", "heart.js")},
 }
-_STREAMLIT: Final = Path(streamlit.__file__).parent / "static"
-_LATE: Final = ("BidiComponent", "Html")  # of Streamlit: what shows our parts, loaded when there is one
-_CHUNK: Final = re.compile(r'(?:from|import)"\./([^"]+\.js)"')
 
 
 @asynccontextmanager
@@ -118,20 +112,5 @@ class Hints:
 @cache
 def link() -> str:
     """Return the value of the header. Plotly.js is listed as a module, so that browsers parse it before its import."""
-    own = [f"{base_url()}/{name}" for name in (PLOTLY, "plot.js", "heart.js")]
-    late = [f"{prefix()}/static/js/{name}" for name in late_chunks()]
-    return ", ".join(f'<{file}>; rel="modulepreload"' for file in (*own, *late))
-
-
-def late_chunks() -> list[str]:
-    """Return Streamlit's late files (`_LATE`) with those of their imports that Streamlit's page does not name."""
-    page, folder = _STREAMLIT / "index.html", _STREAMLIT / "static" / "js"
-    named = page.read_text(encoding="utf-8") if page.is_file() else ""
-    chunks: set[str] = set()
-    left = [file.name for name in _LATE for file in folder.glob(f"{name}.*.js")]
-    while left:
-        name = left.pop()
-        if name not in named and name not in chunks and (folder / name).is_file():
-            chunks.add(name)
-            left += _CHUNK.findall((folder / name).read_text(encoding="utf-8"))
-    return sorted(chunks)
+    files = (f"{base_url()}/{name}" for name in (PLOTLY, "plot.js", "heart.js"))
+    return ", ".join(f'<{file}>; rel="modulepreload"' for file in files)

@@ -160,7 +160,6 @@ def _care(alert: Row, run: str) -> None:
     words = f"Silence `{alert['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
     fixed = {"rule": alert["rule"], "run": run}
     acting.act("Silence", words, lambda given: _silence({**given, **fixed}), key="silence", fields=(_FOR, BY, REASON))
-    ui.links([ui.link("Diagnosis", "diagnosis", {"run": run})])
 
 
 def can_be_acknowledged(alert: Row) -> bool:

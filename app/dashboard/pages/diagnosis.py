@@ -213,5 +213,4 @@ def _parity(run: Run) -> None:
     read = partial(compare, data.reader(), run.name, name=parity.SHIPPED)
     found = data.kept(("parity", run.name), data.version_of(run), read, pace=_PACE)
     ui.write(f"{parity.sentence(found)}.", _PARITY_TONES[found.verdict])
-    ui.links([ui.link("Compare with another run", "compare", {"run": run.name})])
     tell(parity.sections(found))

@@ -37,20 +37,11 @@ def draw(run: Run) -> None:
         )[run.name]
         if equal.verdict in {"zero", "broken"}:  # others claim nothing
             st.caption(ui.unmarked(f"Bit equality: {equal.words}"))
-    onward(run, found)
     with ui.guarded("tiles"):
         st.html(tiles(run, frame, OVERVIEW, found))
     with ui.guarded("chart"):
         ui.zoom()
         ui.steps_chart("steps chart", run, frame, OVERVIEW, diagnosis=found, said=sentence(shown))
-
-
-def onward(run: Run, found: LatestDiagnosis | None) -> None:
-    """Draw links to the pages that explain the verdict, and to the effect of an active correction."""
-    corrected = found is not None and found.standing.on
-    effect = "Effect of the correction" if corrected else "Correction"
-    pages = {"diagnosis": "Diagnosis", "tokens": "Tokens", "alerts": "Alerts", "correction": effect}
-    ui.links([ui.link(name, path, {"run": run.name}) for path, name in pages.items()])
 
 
 def tiles(run: Run, frame: pl.DataFrame, panels: Sequence[Panel], found: LatestDiagnosis | None) -> Markup:

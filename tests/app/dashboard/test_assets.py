@@ -7,18 +7,16 @@ import re
 import subprocess
 import sys
 from importlib.resources import files
-from pathlib import Path
 
 import plotly.offline
 import pytest
-import streamlit
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from logprobe.app.dashboard.assets import PLOTLY, Hints, base_url, late_chunks, link, routes
+from logprobe.app.dashboard.assets import PLOTLY, Hints, base_url, routes
 
 
 @pytest.fixture(scope="module")
@@ -34,25 +32,13 @@ def client() -> TestClient:
 
 def test_a_page_names_what_it_is_drawn_by_and_all_of_it_is_served(client: TestClient) -> None:
     named = re.findall(r'<([^>]+)>; rel="modulepreload"', client.get("/").headers["link"])
-    assert {f"{base_url()}/{name}" for name in (PLOTLY, "plot.js", "heart.js")} < set(named)
+    assert {f"{base_url()}/{name}" for name in (PLOTLY, "plot.js", "heart.js")} == set(named)
     for name in (PLOTLY, "plot.js", "heart.js", "strip.js"):
         answer = client.get(f"{base_url()}/{name}")
         assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
         assert "link" not in answer.headers
     assert client.get(f"{base_url()}/../../theme.py").status_code == 404
     assert "link" not in client.get("/text").headers
-
-
-def test_a_page_names_the_parts_of_streamlit_that_it_is_shown_by() -> None:
-    static = Path(streamlit.__file__).parent / "static"
-    late = [f"/static/js/{name}" for name in late_chunks()]
-    assert {Path(each).name.partition(".")[0] for each in late} >= {"BidiComponent", "Html"}
-    assert set(late) < set(re.findall(r"<([^>]+)>", link()))
-    page = (static / "index.html").read_text()
-    for address in late:
-        assert address not in page  # it names those itself
-        for imported in re.findall(r'(?:from|import)"\./([^"]+)"', (static / address.lstrip("/")).read_text()):
-            assert f"/static/js/{imported}" in late or imported in page
 
 
 def test_plotly_is_served_compressed_and_as_it_was_published(client: TestClient) -> None:
