@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.judging.frame import Bools, Frame, Steps, Strata
+from logprobe.monitor.judging.frame import SUMS, Bools, Frame, Steps, Strata
 from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.records import Gap
@@ -40,6 +40,7 @@ class Shape:
 
 
 _LEVEL: Final = Shape("level", None, 1.0, 0.0)
+_PARTS: Final = 4  # of a window
 _ROUNDING: Final = 1e-9  # relative, of sums that are added in another order
 
 
@@ -180,35 +181,44 @@ def affected_sequences(rows: Strata) -> float:
     """Return the share of sequences with most of the mismatch, from sums alone, or 1 if they are alike.
 
     If only a share w of the sequences has it, their means of |d| vary by (1 − w)/w of the squared mean. Independent
-    tokens vary by mean d² / (mean |d|)² − 1, and mean d² is about 2·K3.
+    tokens vary by mean d² / (mean |d|)² − 1, and mean d² is about 2·K3. Sequences of neighbouring steps and one lag are
+    compared.
     """
-    size, cells = rows.abs_d.value, float(rows.c_nn.sum())
-    if not (rows.sequences.sum() >= number("fewest_sequences") and size > 0):
+    if rows.sequences.sum() < number("fewest_sequences"):
         return 1.0
-    spread = float(rows.c_aa.sum() - 2 * size * rows.c_an.sum()) + size**2 * cells
-    by_chance = (2 * rows.k3 / size**2 - 1) * rows.n / cells
-    return 1 / (1 + max(spread / (size**2 * cells) - by_chance, 0.0))
+    part = np.searchsorted(rows.steps, rows.step) * _PARTS // max(len(rows.steps), 1)
+    lags, lag = np.unique(rows.lag, return_inverse=True)
+    sums = {name: np.bincount(part * len(lags) + lag, getattr(rows, name)) for name in SUMS}
+    sums = {name: values[sums["sum_abs_d"] > 0] for name, values in sums.items()}
+    n, size = sums["tokens"], sums["sum_abs_d"] / sums["tokens"]
+    spread = sums["c_aa"] / size**2 - 2 * sums["c_an"] / size + sums["c_nn"]
+    by_chance = 2 * sums["sum_k3"] / size**2 - n
+    return 1 / (1 + max(float((spread - by_chance).sum() / sums["c_nn"].sum()), 0.0))
 
 
 def affected_tokens(before: Tokens, after: Tokens) -> float | None:
-    """Return the share of tokens that a rise of the mismatch affects, by their log-ratios, or None if unknown.
+    """Return the share of tokens that a rise of the mismatch affects at most, by log-ratios, or None if unknown.
 
-    Tokens without a rise keep their small log-ratios. The rise is added to all earlier tokens as noise of their logits,
-    which moves a log-prob by 1 − p of it. The lost part of the small log-ratios is compared with that of this model.
+    Noise of the logits moves the log-prob of a token by 1 − p of it, so d / (1 − p) does not depend on how sure the
+    policy is. Tokens without a rise keep small ones. The lost part of these is compared with that of a rise of all
+    tokens, which adds independent noise to the earlier ones.
     """
     if min(len(before), len(after)) < number("fewest"):
         return None
-    free = -np.expm1(np.minimum(before.t, 0.0))
-    more = float(np.mean(after.d**2) - np.mean(before.d**2)) / max(float(np.mean(free**2)), 1e-300)
-    if more <= 0:
+    if np.mean(after.d**2) < number("growth_ratio") * np.mean(before.d**2):
         return None
-    noise = np.random.default_rng(3).standard_normal(len(free))
-    small = float(np.quantile(np.abs(before.d), number("small_part")))
-    kept, expected = (
-        float(np.mean(np.abs(d) < small)) / number("small_part")
-        for d in (after.d, before.d + math.sqrt(more) * free * noise)
-    )
-    return (1 - kept) / (1 - expected) if expected < 1 - number("small_lost") else None
+    free_B, free_A = (np.maximum(-np.expm1(np.minimum(side.r, 0.0)), number("nearly_zero")) for side in (before, after))
+    order = np.argsort(after.step, kind="stable")  # the rise goes on meanwhile
+    parts = zip(np.array_split(after.d[order] ** 2, _PARTS), np.array_split(free_A[order] ** 2, _PARTS), strict=True)
+    more = np.array([np.mean(d2) / np.mean(free2) for d2, free2 in parts]) - np.mean(before.d**2) / np.mean(free_B**2)
+    rng, was = np.random.default_rng(3), before.d / free_B
+    added = np.sqrt(np.maximum(more, 0.0))[rng.integers(0, _PARTS, len(was))] * rng.standard_normal(len(was))
+    small = float(np.quantile(np.abs(was), number("small_part")))
+    kept, expected = (float(np.mean(np.abs(x) < small)) / number("small_part") for x in (after.d / free_A, was + added))
+    if expected > 1 - number("small_lost"):
+        return None
+    error = math.sqrt(max(kept, 1 / len(after)) / (number("small_part") * len(after)))
+    return (1 - kept + 2 * error) / (1 - expected)
 
 
 def odd_steps(table: Strata, far: float) -> Steps | None:

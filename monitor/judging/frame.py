@@ -98,7 +98,7 @@ def _is_known(value: object) -> bool:
 
 Groups = Mapping[str, Column]
 
-_SUMS: Final = ("sequences", "tokens", "sum_k3", "sum_abs_d", "c_nn", "c_aa", "c_an")
+SUMS: Final = ("sequences", "tokens", "sum_k3", "sum_abs_d", "c_nn", "c_aa", "c_an")
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ class Strata:
             step=self.step[keep_R],
             lag=self.lag[keep_R],
             groups={name: column.where(keep_R) for name, column in self.groups.items()},
-            **{name: getattr(self, name)[keep_R] for name in _SUMS},
+            **{name: getattr(self, name)[keep_R] for name in SUMS},
         )
 
     def within(self, steps: Steps) -> Strata:
@@ -150,7 +150,7 @@ class Strata:
         def column(table: Strata, name: str) -> Column:
             return table.groups.get(name) or Column(np.full(len(table.step), -1, np.intp), ())
 
-        both = {name: np.concatenate([getattr(self, name), getattr(later, name)]) for name in ("step", "lag", *_SUMS)}
+        both = {name: np.concatenate([getattr(self, name), getattr(later, name)]) for name in ("step", "lag", *SUMS)}
         names = dict.fromkeys([*self.groups, *later.groups])
         return Strata(**both, groups={name: column(self, name).and_later(column(later, name)) for name in names})
 

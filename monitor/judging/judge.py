@@ -157,9 +157,9 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
         return kept
     sure = Confidence.INFERRED if frame.versions_known else Confidence.POSSIBLE
     at = short_rise(rows) if len(rows.steps) < number("shape_steps") else None
-    if at is not None and (scaled or _few(frame, at) is None):
+    if at is not None and (scaled or _few(frame, rest, at) is None):
         return Finding(_by_records(frame), sure, at)
-    return None if scaled else _by_power(frame, rows, sure)
+    return None if scaled else _by_power(frame, rest, rows, sure)
 
 
 def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:
@@ -191,36 +191,34 @@ def _recurring(frame: Frame) -> Finding | None:
     return Finding("missed_weight_sync", Confidence.CERTAIN, evidence={"versions": len(versions)})
 
 
-def _by_power(frame: Frame, rows: Strata, sure: Confidence) -> Finding | None:
+def _by_power(frame: Frame, rest: Rest, rows: Strata, sure: Confidence) -> Finding | None:
     """Name updates that stopped arriving, if K3 of most tokens grows like a power of their number."""
     shape = shape_of(rows)
     if shape is None or shape.step is None or shape.kind != "power" or frame.older:
         return None
-    if frame.growth.verdict not in GROWS or abrupt(*logs(rows), shape.step) or _few(frame) is not None:
+    if frame.growth.verdict not in GROWS or abrupt(*logs(rows), shape.step) or _few(frame, rest) is not None:
         return None
     confidence = sure if shape.drift < -number("told") else Confidence.POSSIBLE
     evidence: dict[str, object] = {"drift": shape.drift, "ratio": shape.ratio}
     return Finding("missed_weight_sync", confidence, shape.step, evidence=evidence)
 
 
-def _few(frame: Frame, at: int | None = None) -> float | None:
+def _few(frame: Frame, rest: Rest, at: int | None = None) -> float | None:
     """Return the share of tokens that a rise since `at`, or since the beginning, affects, or None for most tokens.
 
-    Log-ratios tell the share, whatever their tails. Without them, sums tell it roughly, for noise with equal tails.
+    Log-ratios tell the share. Without them, sums tell it by sequence, and within sequences for noise with equal tails.
     """
     whole = frame.series if frame.history is None else frame.history
     first, now = windows(frame.measured) if at is None else (whole.step[whole.step < at], whole.step[whole.step >= at])
-    alike = frame.strata.alike
-    shares = [(affected_sequences(alike.within(now)), number("affected"))]
-    by_tokens = None
     if frame.tokens is not None:
         tokens = frame.tokens.alike
-        by_tokens = affected_tokens(tokens.where(np.isin(tokens.step, first)), tokens.where(np.isin(tokens.step, now)))
-    if by_tokens is not None:
-        shares.append((by_tokens, number("affected")))
-    else:
-        shares.append((affected(gap_of(whole.within(first)), gap_of(whole.within(now))), number("place_wide")))
-    return next((share for share, least in shares if share < least), None)
+        share = affected_tokens(*(tokens.where(np.isin(tokens.step, steps)) for steps in (first, now)))
+        if share is not None:
+            return share if share < number("affected") else None
+    if (share := affected_sequences(rest.all.within(now))) < number("affected_sequences"):
+        return share
+    share = affected(gap_of(whole.within(first)), gap_of(whole.within(now)))
+    return share if share < number("place_wide") else None
 
 
 def _of(rows: Strata, versions: set[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -331,7 +329,7 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     confidence = Confidence.INFERRED if proven and not jumps else Confidence.POSSIBLE
     now = frame.now.k3
     share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
-    if (few := _few(frame)) is not None:
+    if (few := _few(frame, rest)) is not None:
         evidence = {"concerned": few}
         return Finding(UNKNOWN, Confidence.INFERRED, since, share, share, part, evidence=evidence)
     return Finding("late_growth", confidence, since, share, share, part, evidence=evidence)
