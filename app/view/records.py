@@ -161,7 +161,8 @@ def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
     yield "recorded", _recorded(document)
     yield "sent", gaps.sent(document["sent"]) or "unknown: none of its collectors has reported"
     yield "measured", gaps.measured(document["measured"]) if document["measured"] else None
-    yield "bit-equal", bit_equality.Certificate(**document["bit_equality"]).words
+    equal = document["bit_equality"]
+    yield "bit-equal", bit_equality.in_words(str(equal["verdict"]), str(equal["reason"]))
     yield "kept", _kept(document["kept"])
     yield "behind", _behind(document)
     yield "quarantined", _quarantined(document)

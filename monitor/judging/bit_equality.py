@@ -72,7 +72,12 @@ class Certificate:
     @property
     def words(self) -> str:
         """Verdict and reason."""
-        return self.reason if self.verdict == "zero" else f"{self.verdict}: {self.reason}"
+        return in_words(self.verdict, self.reason)
+
+
+def in_words(verdict: str, reason: str) -> str:
+    """Return the verdict with its reason, which begins with the word zero if that is the verdict."""
+    return reason if verdict == "zero" else f"{verdict}: {reason}"
 
 
 def judge(steps: Steps, claim: str | None, may_agree: Callable[[], bool]) -> Certificate:
@@ -248,10 +253,10 @@ def first_difference(source: Source, run: str, step: int) -> str:
         tokens = read_tokens(source, run, step, segment=row["segment_id"], row=row["row"]) if row["raw_kept"] else None
         if tokens is not None and (found := _own_difference(tokens, row["trainer_version"], versions)) is not None:
             return _told(row, tokens, found)
-    row = next((row for row in rows if not row["raw_kept"]), None)
-    if row is None:  # frozen, or more candidates than are looked at
+    lost = next((row for row in rows if not row["raw_kept"]), None)
+    if lost is None:  # frozen, or more candidates than are looked at
         return "the first token was not found"
-    return f"{row['differing']:,} of {row['n']:,} tokens of {_sequence(row)}{_others(row)}; its tokens are not kept"
+    return f"{lost['differing']:,} of {lost['n']:,} tokens of {_sequence(lost)}{_others(lost)}; its tokens are not kept"
 
 
 def _own_difference(tokens: Tokens, trainer: str | None, versions: Versions) -> int | None:
