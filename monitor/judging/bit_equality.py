@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache, partial
 from typing import Final, Literal
 
 import numpy as np
@@ -208,7 +209,7 @@ def read(source: Source, runs: Sequence[str], *, until: datetime | None = None) 
         first = bisect_left(names, run)
         rows = Steps.of(table.slice(first, bisect_right(names, run) - first))
         claim = claim_of(parsed(documents[run])) if run in documents else None
-        found[run] = judge(rows, claim, lambda run=run: _may_agree(source, run))  # type: ignore[misc]
+        found[run] = judge(rows, claim, cache(partial(_may_agree, source, run)))
     return found
 
 
