@@ -178,7 +178,7 @@ def _is_fast(situation: Situation) -> bool:
 
 def _trigger(situation: Situation) -> bool:
     """Return whether a correction is considered. Faults cause a refusal later, not here."""
-    growing = situation.verdict == "growing" and (situation.stale or _is_fast(situation))
+    growing = situation.verdict == "growing" and (bool(situation.stale) or _is_fast(situation))
     return situation.verdict == "critical" or growing
 
 

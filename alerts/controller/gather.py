@@ -219,12 +219,14 @@ def _corrected(columns: _Columns, config: CorrectionConfig) -> tuple[Report, NDA
     plain = config.replace(normalize=False)
     parts, kept = [], []
     for chosen in _batches([len(values) for values in columns.mask]):
-        given = [[column[index] for index in chosen] for column in (columns.rollout, columns.trainer, columns.mask)]
+        rollout, trainer, before = (
+            [column[index] for index in chosen] for column in (columns.rollout, columns.trainer, columns.mask)
+        )
         advantages = [columns.advantage[index] for index in chosen] if columns.complete else None
-        _, mask, report = correct(plain, *given, advantages=advantages)
+        _, after, report = correct(plain, rollout, trainer, before, advantages=advantages)
         report.start()  # until its sums are taken it holds the whole batch
         parts.append(report)
-        kept.append(_kept(*given, mask))
+        kept.append(_kept(rollout, trainer, before, after))
     return Report.merge(*parts), np.sum(kept, 0)
 
 

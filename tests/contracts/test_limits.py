@@ -92,6 +92,7 @@ OTHERS = {
     "monitor/judging/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
     "monitor/importers/reading.py _SHOWN": "text",
     "monitor/judging/gather.py _ROUTED_STEPS": "sample",
+    "monitor/judging/safe_lag.py WINDOW": "window",
     "monitor/plain_text.py _LONGEST_NAME": "text",  # followed by a checksum of all
     "monitor/proof/scorers/running.py _LOG_TAIL": "text",
     "monitor/proof/scoring.py _WATCHED": "sample",
@@ -102,6 +103,10 @@ OTHERS = {
     "monitor/store/freezing.py _DAY // _GROWTH_PAUSE": "window",
     "monitor/sql/acceptances_expected.sql acceptances_expected 5": "sample",
     "monitor/sql/diagnosis_routes.sql diagnosis_routes 512": "sample",
+    "monitor/sql/diagnosis_sampled.sql diagnosis_sampled $most": "window",
+    "monitor/sql/example.sql example_events 100": "sample",
+    "monitor/sql/example.sql example_sequences 50": "sample",
+    "monitor/sql/example.sql example_steps 20": "sample",
     "monitor/sql/freeze.sql freeze_due $most": "page",
     "monitor/sql/known_levels.sql known_levels_of 100": "sample",
     "monitor/sql/known_levels.sql known_levels_setups 200": "sample",
@@ -113,7 +118,7 @@ OTHERS = {
 }  # fmt: skip
 
 # Sizes that something is compared with. "refused": the error names the limit; "batch": the rest comes with the next one; "forgotten": asked, read or
-# said once more; "least": from so many on something can be told; "said", "counted", "oldest", "text": as above.
+# said once more; "least": from so many on something can be told; "pooled": more of them share a row; "said", "counted", "oldest", "text": as above.
 GUARDS = {
     "app/text/scores.py _SHOWN": "said",
     "app/dashboard/pages/mismatch.py MOST_TAGS": "said",
@@ -131,6 +136,7 @@ GUARDS = {
     "monitor/judging/records.py _HABIT": "least",
     "monitor/judging/records.py _LONG": "least",
     "monitor/judging/replay.py _SOME": "least",
+    "monitor/judging/safe_lag.py _MOST_LAGS": "pooled",
     "monitor/judging/weight_readings.py _NAMED": "said",
     "monitor/judging/growth.py _FEWEST_BLOCKS": "least",
     "monitor/judging/growth.py _LATE_BLOCKS": "least",
