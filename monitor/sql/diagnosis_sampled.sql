@@ -15,6 +15,7 @@ WITH kept AS (
     ORDER BY time DESC, segment_id, row LIMIT $most
 ), whole AS (
     SELECT k.*, r.parts FROM kept AS k JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = k.rollout_segment AND r.row = k.rollout_row
+    WHERE k.time >= (SELECT min(time) FROM requests) - INTERVAL 1 HOUR  -- clocks of machines may differ
 ), used AS (
     SELECT rollout_segment AS segment_id, rollout_row AS row, time, n_expected, reward FROM whole WHERE parts IS NULL
     UNION ALL
