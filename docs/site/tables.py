@@ -35,8 +35,8 @@ from logprobe.monitor.exporters.loggers import TensorBoardSettings, TrackioSetti
 from logprobe.monitor.judging.document import CREDIBLE, LAYERS
 from logprobe.monitor.judging.explain import CONFIDENCES
 from logprobe.monitor.judging.judgement import Confidence
+from logprobe.monitor.judging.levels import BANDS, SETUPS
 from logprobe.monitor.judging.signatures import SIGNATURES
-from logprobe.monitor.judging.thresholds import PRIORS
 from logprobe.monitor.metrics.definition import SEQUENCE_MEAN, Metric
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.step_metrics import STEP_METRICS
@@ -78,7 +78,8 @@ def tables() -> dict[str, str]:
         "metrics-of-a-step": _metrics(STEP_METRICS),
         "confidence": _confidence(),
         **{f"causes-{layer.replace('_', '-')}": _causes(layer) for layer in (*LAYERS, "unknown")},
-        "expected-k3": _priors(),
+        "expected-k3": _bands(),
+        "recorded-k3": _recorded(),
         "limits": _limits(),
         "presets": _presets(),
         "columns": _columns(),
@@ -148,21 +149,40 @@ def _causes(layer: str) -> str:
     return _table(("cause", "what is wrong", "evidence", "remedy"), rows)
 
 
-def _priors() -> str:
+def _bands() -> str:
     models = {True: "experts", False: "dense", None: "any"}
     return _table(
-        ("engine", "trainer", "model", "8 bits or fewer", "K3 from", "to", "source"),
+        ("row", "engine", "trainer", "model", "8 bits or fewer", "K3 from", "to", "source"),
         (
             (
-                _either(p.engine),
-                _either(p.trainer),
-                models[p.experts],
-                "yes" if p.quantized else "no",
-                f"{p.low:g}",
-                f"{p.high:g}",
-                p.source,
+                band.name,
+                _either(band.engine),
+                _either(band.trainer),
+                models[band.experts],
+                "yes" if band.quantized else "no",
+                f"{band.low:g}",
+                f"{band.high:g}",
+                band.source,
             )
-            for p in PRIORS
+            for band in BANDS
+        ),
+    )
+
+
+def _recorded() -> str:
+    names = ("engine_dtype", "head", "kv_cache", "weights", "trainer_dtype", "experts", "replay")
+    return _table(
+        ("set-up", *(name.replace("_", " ") for name in names), "K3 from", "to", "runs", "tokens", "source"),
+        (
+            (
+                row.name,
+                *(row.setup.get(name) or "–" for name in names),
+                f"{row.low:g}",
+                f"{row.high:g}",
+                *("–" if count is None else f"{count:,}" for count in (row.runs, row.tokens)),
+                row.source,
+            )
+            for row in SETUPS
         ),
     )
 

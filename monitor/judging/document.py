@@ -142,8 +142,9 @@ class LevelDocument(TypedDict):
         k3: today's K3 of all tokens.
         numerics: K3 of tokens from the trainer's own weights before any growth, which is judged, or None without any.
         expected: range of `numerics`.
-        setup: engine_dtype, trainer_dtype, head, experts, kv_cache, weights; null if unknown.
+        setup: engine_dtype, trainer_dtype, head, experts, kv_cache, weights, replay; null if unknown.
         source: report behind the range.
+        bands: rows of the level table behind it, none for known-good runs.
         status: comparison of `numerics` with the range.
         first: K3 of the run's first steps, or None if it was not measured.
         remembered: K3 of known-good runs of the same setup, or of a similar one, or None.
@@ -155,6 +156,7 @@ class LevelDocument(TypedDict):
     expected: ExpectedDocument
     setup: dict[str, str | None]
     source: str
+    bands: list[str]
     status: LevelStatus
     first: float | None
     remembered: RememberedDocument | None

@@ -295,6 +295,7 @@ def _level(judgement: Judgement, frame: Frame) -> LevelDocument | None:
         "expected": {"low": level.low if shown else None, "high": level.high if shown else None},
         "setup": setup_of(frame),
         "source": level.source if shown else "",
+        "bands": list(level.bands) if shown else [],
         "status": level.status,
         "first": digits(first.k3) if first.n else None,
         "remembered": None if frame.remembered is None else frame.remembered.document(),

@@ -305,6 +305,7 @@ class Level:
         high: upper end of the range.
         status: comparison of both.
         source: report behind the range.
+        bands: rows of the level table behind the range.
         settled: true if only known-good runs of the same setup show that the level is normal.
     """
 
@@ -314,6 +315,7 @@ class Level:
     status: LevelStatus
     source: str = ""
     settled: bool = False
+    bands: tuple[str, ...] = ()
 
     @property
     def beyond(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,13 +12,15 @@ import numpy as np
 from logprobe.monitor.judging.document import LevelDocument, LevelStatus
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import GROWS, REMEMBERED_RUNS, Level, Remembered
+from logprobe.monitor.judging.levels import BANDS, SETUPS, Band, Recorded
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.records import windows
 from logprobe.monitor.judging.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
-from logprobe.monitor.judging.thresholds import PRIORS, Prior, number
+from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import on_grid
 
 Precision = Literal["full", "half", "bf16"]
+_NAMED: Final = 2  # rows in a text
 _UNKNOWN_TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))
 
 
@@ -38,12 +40,12 @@ def expected(frame: Frame) -> tuple[float, float, bool]:
     return min(row.low for row in rows), max(row.high for row in rows), nothing
 
 
-def _rows(frame: Frame) -> tuple[list[Prior], bool]:
+def _rows(frame: Frame) -> tuple[list[Band], bool]:
     """Return the rows of the level table that may match the setup, and whether the setup is fully unknown."""
     traits = _traits(frame.setup, *_heads(frame))
     if traits.experts and frame.replay.measured and frame.replay.exact:
         traits = replace(traits, experts=False)  # what is left with the same experts is what a dense model has
-    return [row for row in PRIORS if traits.fits(row)] or list(PRIORS), traits.nothing
+    return [row for row in BANDS if traits.fits(row)] or list(BANDS), traits.nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Traits:
         """Return whether no part narrows the expected range. Without a precision, all rows are equally likely."""
         return self.engine is None and self.trainer is None and not self.quantized
 
-    def fits(self, row: Prior) -> bool:
+    def fits(self, row: Band) -> bool:
         """Return whether a row of the level table may match the setup."""
         return (
             row.quantized == self.quantized
@@ -101,7 +103,14 @@ def setup_of(frame: Frame) -> dict[str, str | None]:
         "experts": None if experts is None else "yes" if experts else "no",
         "kv_cache": quantized.get("kv_cache_dtype") or cache,
         "weights": quantized.get("quantization") or ("as the dtype" if setup.engines else None),
+        "replay": None if not frame.replay.measured else "yes" if frame.replay.exact else "no",
     }
+
+
+def recorded_like(setup: Mapping[str, str | None]) -> Recorded | None:
+    """Return the recorded setup with these settings, or None without one. Only the replay of routes may be unknown."""
+    known = all(value is not None for name, value in setup.items() if name != "replay")
+    return next((row for row in SETUPS if known and row.setup == setup), None)
 
 
 def band_of(setup: Setup) -> float | None:
@@ -111,7 +120,7 @@ def band_of(setup: Setup) -> float | None:
     be dense.
     """
     traits = _traits(setup)
-    return None if traits.nothing else min((row.high for row in PRIORS if traits.fits(row)), default=None)
+    return None if traits.nothing else min((row.high for row in BANDS if traits.fits(row)), default=None)
 
 
 def far(frame: Frame) -> float:
@@ -131,7 +140,7 @@ def level_of(frame: Frame) -> Level:
     k3 = numerics(frame)
     if k3 is None and frame.gap.n >= number("fewest") and frame.gap.k3 <= high:
         k3 = frame.gap.k3  # lag only adds to it
-    level = Level(k3, low, high, _status(k3, high, nothing=nothing), source)
+    level = Level(k3, low, high, _status(k3, high, nothing=nothing), source, bands=tuple(row.name for row in rows))
     calibrating = frame.growth.verdict == "calibrating" and frame.growth.baseline is None
     return _remembered(level, frame.remembered) if calibrating and frame.remembered is not None else level
 
@@ -165,7 +174,7 @@ def _remembered(level: Level, memory: Remembered) -> Level:
         and not max(k3, number("visible_k3")) < memory.low / number("far_above")
     )
     if status in ("above", "far above") or memory.settles:
-        level = replace(level, low=memory.low, high=memory.high, source=memory.words)
+        level = replace(level, low=memory.low, high=memory.high, source=memory.words, bands=())
     return replace(level, status=status, settled=settled)
 
 
@@ -220,14 +229,29 @@ def in_words(level: LevelDocument | None) -> str:
             f"no setup recorded: {k3} is {_among(level['numerics'])}; record the configuration, or compare with a run"
         )
     low, high = (round_number(end or 0.0) for end in (level["expected"]["low"], level["expected"]["high"]))
+    told = f"{low} to {high}; {rows_named(level['bands'])}"
+    like = recorded_like(level["setup"])
+    if like is not None:
+        told += f"; recorded with these settings (“{like.name}”): {_span(like)}"
     if status == "as expected":
-        return f"K3 is what this setup has ({low} to {high})"
-    return f"K3 of {k3} is {status} what such a setup is reported to have ({low} to {high})"
+        return f"K3 is what this setup has ({told})"
+    return f"K3 of {k3} is {status} what such a setup is reported to have ({told})"
+
+
+def rows_named(names: Sequence[str]) -> str:
+    """Return the names of rows of the level table, or their number if there are many."""
+    if len(names) > _NAMED:
+        return f"{len(names)} rows of the level table fit"
+    return f"row{'s' if len(names) > 1 else ''} {' and '.join(f'“{name}”' for name in names)}"
+
+
+def _span(row: Recorded) -> str:
+    return f"{row.low:.2g}" if row.low == row.high else f"{row.low:.2g} to {row.high:.2g}"
 
 
 def _among(k3: float) -> str:
     """Return the kinds of setup that are reported to have the level."""
-    dense, most = number("dense"), max(row.high for row in PRIORS)
+    dense, most = number("dense"), max(row.high for row in BANDS)
     if k3 <= dense:
         return f"usual for dense bf16 (at most {round_number(dense)}), high for float32"
     if k3 <= most:

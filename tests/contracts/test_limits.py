@@ -27,6 +27,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.judged import JudgedAsOf
+from logprobe.monitor.judging.level import rows_named
 from logprobe.monitor.judging.weight_readings import Mismatch
 from logprobe.monitor.live.delays import SHOWN, Delays
 from logprobe.monitor.liveness import Writer
@@ -133,6 +134,7 @@ GUARDS = {
     "collectors/vllm/prompts.py _MOST_KNOWN": "forgotten",
     "monitor/judging/decomposition.py _FEWEST_STEPS": "least",
     "monitor/judging/frames.py _RUNS": "forgotten",  # and read whole once more
+    "monitor/judging/level.py _NAMED": "said",
     "monitor/judging/records.py _HABIT": "least",
     "monitor/judging/records.py _LONG": "least",
     "monitor/judging/replay.py _SOME": "least",
@@ -205,6 +207,8 @@ def test_names_in_a_sentence() -> None:
     tensors = Mismatch("1", 1, None, None, 9, ("a", "b", "c"), partial=True)
     assert tensors.tensors == "a, b, c"
     assert replace(tensors, different=("a", "b", "c", "d")).tensors == "a, b, c, …"
+    assert rows_named(["a", "b"]) == "rows “a” and “b”"
+    assert rows_named(["a", "b", "c"]) == "3 rows of the level table fit"
 
 
 def test_a_slack_message() -> None:
