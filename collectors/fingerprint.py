@@ -6,7 +6,8 @@ The fingerprint samples `VALUES` evenly spaced values of each floating-point ten
 tensor's name and shape. Names and shapes are those of the Hugging Face checkpoint. A trainer and an engine that fuses
 q, k and v therefore sample the same values. Each hash covers the values in one dtype. An engine has one hash per
 tensor, in its compute dtype. A trainer has one for each dtype to which an engine may round its weights. Only hashes
-with equal keys (name, dtype, shape) are compared.
+with equal keys (name, dtype, shape) are compared. An engine in float32 may receive weights that were rounded on the
+way. A trainer therefore has a hash of the rounded values in float32, too.
 
 Different hashes prove different weights. Equal hashes prove that the sampled values are equal.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +31,7 @@ Bits = NDArray[np.uint32]
 VALUES: Final = 64  # of a tensor
 FEWEST: Final = 8  # of a smaller one nothing is taken: scales of quantised caches are no weights
 DTYPES: Final = ("float32", "bfloat16", "float16")
+LOW_DTYPES: Final = DTYPES[1:]
 _WRAPPERS: Final = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 _LOW: Final = 0x7FFF
 _QUIET_NAN: Final = 0x7FC0
@@ -39,10 +41,15 @@ _FACTORS: Final = np.random.default_rng(20).integers(0, 1 << 63, VALUES, dtype=n
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Hashes of tensors. `keys` identify the tensors (name, dtype, shape), and `hashes` [keys] are uint32."""
+    """Hashes of tensors. `keys` identify the tensors (name, dtype, shape), and `hashes` [keys] are uint32.
+
+    `values`: sampled values of a trainer's weights [tensors, VALUES], NaN past the end of a small tensor. They are not
+    recorded. `rounding` compares them with those of the next version.
+    """
 
     keys: tuple[str, ...]
     hashes: Bits
+    values: Floats | None = field(default=None, repr=False, compare=False)
 
     @property
     def digest(self) -> str:
@@ -68,8 +75,43 @@ def fingerprint(state: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Fingerp
     pairs = state.items() if isinstance(state, Mapping) else state
     whole = {own_name(name): tensor for name, tensor in pairs if _can_be_sampled(tensor)}
     values = values_of([(tensor, *places(name, tensor.shape)) for name, tensor in whole.items()])
-    keys = tuple(key(name, dtype, whole[name].shape) for dtype in DTYPES for name in whole)
-    return Fingerprint(keys, np.concatenate([hashes(rounded(values, dtype)) for dtype in DTYPES]))
+    names = [key(name, dtype, whole[name].shape) for dtype in DTYPES for name in whole]
+    names += [on_the_way(key(name, "float32", whole[name].shape), dtype) for dtype in LOW_DTYPES for name in whole]
+    found = [hashes(rounded(values, dtype)) for dtype in DTYPES]
+    found += [hashes(rounded(widened(values, dtype), "float32")) for dtype in LOW_DTYPES]
+    counts = np.array([places(name, tensor.shape)[2] for name, tensor in whole.items()], np.int64)
+    sampled = np.where(np.arange(VALUES) < counts[:, None], values, np.float32(np.nan))
+    return Fingerprint(tuple(names), np.concatenate(found), sampled)
+
+
+def on_the_way(of: str, dtype: str) -> str:
+    """Return the key of a tensor's float32 values after they were rounded to `dtype`.
+
+    >>> on_the_way("model.norm.weight float32[64]", "bfloat16")
+    'model.norm.weight float32[64] of bfloat16'
+    """
+    return f"{of} of {dtype}"
+
+
+def rounding(now: Fingerprint, before: Fingerprint | None) -> dict[str, int]:
+    """Count the sampled elements of a trainer's weights by the effect of rounding them to an engine's dtype.
+
+    Returns:
+        "sampled": all elements; "exact DTYPE": those that DTYPE holds; and with a version `before` of the same tensors
+        "changed": those that differ from it; "changed DTYPE": those that differ from it after rounding.
+    """
+    values = now.values
+    if values is None:
+        return {}
+    known = ~np.isnan(values)
+    told = {"sampled": int(known.sum())}
+    for dtype in LOW_DTYPES:
+        told[f"exact {dtype}"] = int((widened(values, dtype) == values)[known].sum())
+    if before is not None and before.values is not None and before.keys == now.keys:
+        told["changed"] = int((values != before.values)[known].sum())
+        for dtype in LOW_DTYPES:
+            told[f"changed {dtype}"] = int((rounded(values, dtype) != rounded(before.values, dtype))[known].sum())
+    return told
 
 
 def own_name(name: str) -> str:
@@ -151,6 +193,15 @@ def rounded(values: Floats, dtype: str) -> Bits:
     short: Bits = ((bits + np.uint32(_LOW) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint32)
     short[np.isnan(values)] = _QUIET_NAN
     return short
+
+
+def widened(values: Floats, dtype: str) -> Floats:
+    """Return float32 values that were rounded to a `dtype` of 16 bits."""
+    bits = rounded(values, dtype)
+    if dtype == "float16":
+        return bits.astype(np.uint16).view(np.float16).astype(np.float32)
+    wide: Floats = (bits << np.uint32(16)).view(np.float32)
+    return wide
 
 
 def hashes(bits: Bits) -> Bits:

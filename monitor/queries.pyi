@@ -941,6 +941,7 @@ class DiagnosisWeights(TypedDict):
     cache_cleared: Any  # BOOLEAN
     tensors: Any  # BIGINT
     checksum: Any  # VARCHAR
+    elements: Any  # MAP(VARCHAR, BIGINT)
 
 def diagnosis_weights(source: Source, /, *, after: Any, runs: Any) -> Rows[DiagnosisWeights]: ...
 
@@ -1155,6 +1156,7 @@ class ExportWeightRecords(TypedDict):
     tensor_hashes: Any  # UINTEGER[]
     worker: Any  # VARCHAR
     reason: Any  # VARCHAR
+    elements: Any  # MAP(VARCHAR, BIGINT)
 
 def export_weight_records(source: Source, /, *, run: Any) -> Rows[ExportWeightRecords]: ...
 def freeze_covered(source: Any, incoming: Any = ..., /, *, run: Any, steps: Any) -> Rows[dict[str, Any]]: ...

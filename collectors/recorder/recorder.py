@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from logprobe.collectors import routes as expert_routes
-from logprobe.collectors.fingerprint import Fingerprint
+from logprobe.collectors.fingerprint import Fingerprint, rounding
 from logprobe.collectors.health import LOGGER, Guard, RecorderHealth
 from logprobe.collectors.recorder import records
 from logprobe.collectors.recorder.capture import Call, Captured, Part, StepTimes
@@ -88,6 +88,7 @@ class Recorder:
             worst_sequences=worst_sequences,
         )
         self._runtime = Runtime(self._settings)
+        self._fingerprint: Fingerprint | None = None  # of the trainer's last version
         health = self._runtime.call_queue.health
         with Guard(health, "start", cost=False) as guard:  # without a thread to spare each call tries again
             self._runtime.start()
@@ -411,9 +412,17 @@ class Recorder:
                 "tensor_hashes": None if fingerprint is None else fingerprint.hashes.tolist(),
                 "worker": worker,
                 "reason": reason,
+                "elements": self._elements(fingerprint) if adapter is None else None,
             }
             return self._small("weights", row, step=number)
         return False
+
+    def _elements(self, fingerprint: Fingerprint | None) -> dict[str, int] | None:
+        """Count what rounding does to a trainer's weights since their last fingerprint."""
+        if fingerprint is None or fingerprint.values is None:
+            return None
+        before, self._fingerprint = self._fingerprint, fingerprint
+        return rounding(fingerprint, before)
 
     def config(self, document: object, *, kind: str = "engine_config", replica: str | None = None) -> str:
         """Record a configuration document, once per content.

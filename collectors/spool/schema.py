@@ -159,6 +159,8 @@ WEIGHTS: Final = pa.schema(
         ("worker", pa.string()),  # of an engine of several processes: which; null: its only one
         # Of a reading: "load" | "label" | "resume" | "check" | "use" | "checksum"; of an engine's update: what loaded.
         ("reason", pa.string()),
+        # Of a trainer's fingerprint: sampled elements by what rounding does to them, see `fingerprint.rounding`.
+        ("elements", pa.map_(pa.string(), pa.int64())),
     ]
 )
 

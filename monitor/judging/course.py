@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.judging.frame import SUMS, Bools, Frame, Steps, Strata
 from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference
 from logprobe.monitor.judging.once import once
-from logprobe.monitor.judging.records import Gap
+from logprobe.monitor.judging.records import Gap, Rounding
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import Tokens
 
@@ -276,6 +276,19 @@ def abrupt(steps: Steps, log_G: Floats, step: int) -> bool:
     rise = float(np.median(log_G[-span:]) - np.median(log_G[:at]))
     near = float(np.median(log_G[at + 1 : at + span + 1]) - np.median(log_G[at - span : at]))
     return near > max(number("abrupt_share") * rise, math.log(2))
+
+
+def rounded_updates(frame: Frame) -> Rounding | None:
+    """Return the rounding of the trainer's weights for the engines, if it came to lose most of each update.
+
+    At first the engine's dtype held the weights exactly, as those of a checkpoint in it. Updates below its precision
+    then left them between its values.
+    """
+    dtype = frame.weights_dtype
+    found = None if dtype is None else frame.weights.rounding(dtype)
+    if found is None or not found.crossing < number("most"):
+        return None
+    return found if found.exact[1] < number("most") < found.exact[0] else None
 
 
 def without_load(frame: Frame) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from logprobe.monitor.judging.judgement import Growth, Remembered
 from logprobe.monitor.judging.measures import Floats, Mean, among, from_sums, k3_of
 from logprobe.monitor.judging.records import Gap, Joins, Series, Weights, gap_of, windows
 from logprobe.monitor.judging.replay import Replay
-from logprobe.monitor.judging.setup import Setup
+from logprobe.monitor.judging.setup import HALF_DTYPES, Setup
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import Tokens, of_one_lag
 from logprobe.monitor.judging.weight_readings import Readings
@@ -450,6 +450,14 @@ class Frame:
             recorded=None if recorded is None else recorded.where(among(recorded.step, steps)),
             history=None if self.history is None else self.history.within(steps),
         )
+
+    @property
+    def weights_dtype(self) -> str | None:
+        """Dtype of 16 bits to which the trainer's weights are rounded for the engines, or None without one."""
+        if "quantization" in self.setup.quantizations:
+            return None
+        low = self.setup.engine_low_dtype
+        return self.readings.rounded if low is None else "float16" if low in HALF_DTYPES else "bfloat16"
 
     @cached_property
     def older(self) -> bool:

@@ -21,6 +21,7 @@ from logprobe.monitor.judging.course import (
     logs,
     odd_steps,
     rise_of,
+    rounded_updates,
     short_rise,
     without_load,
 )
@@ -42,6 +43,7 @@ from logprobe.monitor.judging.tokens import siblings_of
 _URGENCIES: Final[tuple[Urgency, ...]] = ("act", "watch", "informational")
 _BY_RATIO: Final = ("miscalibrated_logprobs", "other_softmax")  # told by means that noise of one side moves
 _NEVER_ARRIVES: Final = ("missed_weight_sync", "partial_weight_sync")
+_ABOUT_SYNC: Final = {*_NEVER_ARRIVES}
 
 
 def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
@@ -98,7 +100,7 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
     known = {finding.cause for finding in (*found, *counted_found)}
     if shape is None or shape.cause != "miscalibrated_logprobs":
         missed = _sync(frame, rest, scaled=shape is not None, steady=trainer is not None) or _recurring(frame)
-        found += [] if missed is None or known & {missed.cause, "partial_weight_sync"} else [missed]
+        found += _arrived_rounded(frame, facts, None if missed is None or known & _ABOUT_SYNC else missed)
     if not any(f.named and f.signature.kind == "fault" for f in (*found, *counted_found)):
         found += _now_and_then(frame, rest)
     stale = _lag(frame, rest)
@@ -107,7 +109,7 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
     if shape is None and trainer is None and not blocked:
         grew = _growth(frame, rest, found, facts)
         found += [] if grew is None else [grew]
-    known_noise = any(f.signature.kind == "noise" for f in counted_found)
+    known_noise = any(f.signature.kind == "noise" for f in (*found, *counted_found))
     return found if known_noise else [*found, *noise(frame)]
 
 
@@ -160,6 +162,25 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
     if at is not None and (scaled or _few(frame, rest, at) is None):
         return Finding(_by_records(frame), sure, at)
     return None if scaled else _by_power(frame, rest, rows, sure)
+
+
+def _arrived_rounded(frame: Frame, facts: Facts, missed: Finding | None) -> list[Finding]:
+    """Name updates below the engine's precision where a rise within the range of the setup looks like missed updates.
+
+    Fingerprints that agree prove that the weights arrive. Without them both causes are possible.
+    """
+    by_shape = missed is not None and missed.cause == "missed_weight_sync" and missed.confidence <= Confidence.INFERRED
+    rose = by_shape or frame.now.k3 > number("grown_ratio") * frame.first.k3
+    rounding = rounded_updates(frame) if rose and (missed is None or by_shape) else None
+    if rounding is None or not frame.now.k3 <= expected(frame)[1]:
+        return [] if missed is None else [missed]
+    proven = "fingerprints_agree" in facts.true
+    evidence: dict[str, object] = {"dtype": rounding.dtype, "crossing": rounding.crossing}
+    evidence |= {"exact_first": rounding.exact[0], "exact_now": rounding.exact[1]}
+    rounded = Finding("updates_below_precision", Confidence.POSSIBLE, evidence=evidence)
+    if proven:
+        return [replace(rounded, confidence=Confidence.INFERRED, growth=1.0)]
+    return [rounded] if missed is None else [rounded, replace(missed, confidence=Confidence.POSSIBLE)]
 
 
 def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:

@@ -42,7 +42,8 @@ def expected(frame: Frame) -> tuple[float, float, bool]:
 
 def _rows(frame: Frame) -> tuple[list[Band], bool]:
     """Return the rows of the level table that may match the setup, and whether the setup is fully unknown."""
-    traits = _traits(frame.setup, *_heads(frame))
+    engine, trainer = _heads(frame)
+    traits = _traits(frame.setup, frame.readings.rounded or engine, trainer)
     if traits.experts and frame.replay.measured and frame.replay.exact:
         traits = replace(traits, experts=False)  # what is left with the same experts is what a dense model has
     return [row for row in BANDS if traits.fits(row)] or list(BANDS), traits.nothing

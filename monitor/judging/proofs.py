@@ -103,7 +103,7 @@ def _fingerprints_agree(frame: Frame) -> bool:
         for row in readings.rows
         if row.source == "worker"
         and row.version in trained
-        and any(trained[row.version].get(name) == value for name, value in row.tensors.items())
+        and any(readings.same(trained[row.version], name, value) for name, value in row.tensors.items())
     )
     whole = readings.mismatch is None and readings.divergence is None and not readings.recurring
     return whole and alike >= number("published_versions")

@@ -6,7 +6,7 @@ Numbers from per-sequence statistics are available for every run.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -185,6 +185,22 @@ class WeightRecord:
     tensors: int | None
     checksum: str | None
     time: datetime | None = None
+    elements: Sequence[tuple[str, int]] | None = None  # see `logprobe.collectors.fingerprint.rounding`
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Effect of rounding the trainer's weights to the dtype in which engines have them, in samples of their elements.
+
+    Attributes:
+        dtype: dtype of 16 bits.
+        crossing: share of the elements changed by updates that changed after rounding, too.
+        exact: shares of the elements that the dtype held at first and at last.
+    """
+
+    dtype: str
+    crossing: float
+    exact: tuple[float, float]
 
 
 _HABIT: Final = 3  # updates that say how updates are made
@@ -228,6 +244,15 @@ class Weights:
         before = self._seen[: cleared[-1] + 1] if kept else ()
         habit = sum(bool(record.cache_cleared) for record in before) > len(before) / 2
         return kept[0].step if len(kept) >= _HABIT and habit else None
+
+    def rounding(self, dtype: str) -> Rounding | None:
+        """Return the effect of rounding the trainer's weights to `dtype`, or None if no two versions were compared."""
+        told = [dict(record.elements) for record in self.records if record.source == "trainer" and record.elements]
+        changed, crossed = (sum(of.get(name, 0) for of in told) for name in ("changed", f"changed {dtype}"))
+        if not changed or not all(of.get("sampled") for of in told):
+            return None
+        first, last = (of.get(f"exact {dtype}", 0) / of["sampled"] for of in (told[0], told[-1]))
+        return Rounding(dtype, crossed / changed, (first, last))
 
     @cached_property
     def _seen(self) -> tuple[WeightRecord, ...]:

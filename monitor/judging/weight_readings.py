@@ -15,6 +15,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
+from logprobe.collectors.fingerprint import LOW_DTYPES, on_the_way
+
 Part = tuple[str | None, str | None]  # worker and layout: what may be compared
 
 _NAMED: Final = 3  # tensors in a text
@@ -213,14 +215,14 @@ class Readings:
     def _against(self, row: Reading, version: str, agreed: set[str]) -> Mismatch | None:
         truth = self._trainer[version]
         compared = [key for key in row.tensors if key in truth and key in agreed]
-        different = tuple(key for key in compared if row.tensors[key] != truth[key])
+        different = tuple(key for key in compared if not self.same(truth, key, row.tensors[key]))
         if not different:
             return None
         held = next(
             (
                 other
                 for other, theirs in reversed(self._trainer.items())
-                if other != version and all(theirs.get(key) == row.tensors[key] for key in compared)
+                if other != version and all(self.same(theirs, key, row.tensors[key]) for key in compared)
             ),
             None,
         )
@@ -228,20 +230,41 @@ class Readings:
         partial = held is None and arrived
         return Mismatch(version, row.step, row.replica, held, len(compared), different, partial=partial)
 
+    @cached_property
+    def rounded(self) -> str | None:
+        """Dtype of 16 bits to which weights are rounded on their way to engines in float32, or None without proof."""
+        for readings in self._engines.values():
+            for version, row in list(readings.items())[-_LOOKED_AT:]:
+                truth = self._trainer.get(version, {})
+                differ = [name for name, value in row.tensors.items() if truth.get(name, value) != value]
+                for dtype in LOW_DTYPES if differ else ():
+                    if all(truth.get(on_the_way(name, dtype)) == row.tensors[name] for name in differ):
+                        return dtype
+        return None
+
+    def same(self, truth: Mapping[str, int], key: str, value: int) -> bool:
+        """Return whether an engine's tensor is that of the trainer's version `truth`, exactly or as it arrives."""
+        return value in (truth.get(key), truth.get(self._arriving(key)))
+
+    def _arriving(self, key: str) -> str:
+        """Return the trainer's key of a tensor as engines receive it."""
+        return key if self.rounded is None or " float32[" not in key else on_the_way(key, self.rounded)
+
     def _agreed(self, readings: Mapping[str, Reading]) -> set[str]:
         """Return the tensors that matched the trainer's at some version and therefore have the same order on both
         sides."""
         agreed: set[str] = set()
         for version, row in readings.items():
             truth = self._trainer.get(version, {})
-            agreed.update(key for key, value in row.tensors.items() if truth.get(key) == value)
+            agreed.update(key for key, value in row.tensors.items() if self.same(truth, key, value))
         return agreed
 
     def _is_new(self, key: str, version: str) -> bool:
         """Return whether a tensor changed with a version, by the trainer's readings."""
         versions = list(self._trainer)
         at = versions.index(version)
-        return at > 0 and self._trainer[versions[at - 1]].get(key) != self._trainer[version].get(key)
+        name = self._arriving(key)
+        return at > 0 and self._trainer[versions[at - 1]].get(name) != self._trainer[version].get(name)
 
     def _against_versions(self, readings: Mapping[str, Reading], version: str) -> Mismatch | None:
         """Return a mismatch if the newest label has an earlier version's weights, although the two versions differ
@@ -258,7 +281,8 @@ class Readings:
         """Return whether two versions have different weights, by the trainer or by the same part of another replica."""
         first, second = self._trainer.get(one), self._trainer.get(other)
         if first is not None and second is not None:
-            return any(key in first and first[key] != second.get(key, first[key]) for key in row.tensors)
+            names = [self._arriving(key) for key in row.tensors]
+            return any(name in first and first[name] != second.get(name, first[name]) for name in names)
         pairs = [
             (readings[one], readings[other])
             for (replica, worker), readings in self._engines.items()

@@ -95,7 +95,7 @@ ORDER BY coalesce(r.applied_at, r.time), r.source, r.replica, r.worker
 -- Grain: one row per observation, of each run the oldest first. `loaded`: the engine was seen to load weights. Input: weight_records.
 WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($after::TIMESTAMPTZ[]) AS since)
 SELECT r.run, r.version, r.step, r.source, r.replica, coalesce(r.applied_at, r.time) AS time, r.started_at IS NOT NULL AS loaded, r.pause_mode,
-       r.cache_cleared, r.tensors, r.checksum
+       r.cache_cleared, r.tensors, r.checksum, r.elements
 FROM weight_records AS r JOIN wanted AS w ON w.run = r.run
 WHERE w.since IS NULL OR coalesce(r.applied_at, r.time) > w.since
 ORDER BY r.run, coalesce(r.applied_at, r.time), r.source

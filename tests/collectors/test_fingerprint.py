@@ -13,7 +13,7 @@ import torch
 from accelerator import Accelerator, Event
 from torch import nn
 
-from logprobe.collectors.fingerprint import Fingerprint, fingerprint, hashes, rounded
+from logprobe.collectors.fingerprint import Fingerprint, fingerprint, hashes, on_the_way, rounded, rounding
 from logprobe.collectors.recorder.torch_bridge import Block
 from logprobe.collectors.vllm.weights.exchange import Exchange
 from logprobe.collectors.vllm.weights.pieces import pieces
@@ -270,3 +270,27 @@ def test_a_thousandth_of_the_time_is_never_exceeded(tmp_path: Path, monkeypatch:
     watched.spent = 0.2
     assert not watched._affordable(now + 10)
     assert watched._affordable(now + 1000)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_engine_in_float32_that_got_rounded_weights_is_known(dtype: torch.dtype) -> None:
+    state = checkpoint()
+    trainer = by_key(fingerprint(state))
+    engine = by_key(fingerprint({name: weight.to(dtype).float() for name, weight in state.items()}))
+    name = "model.norm.weight float32[24]"
+    assert engine[name] == trainer[on_the_way(name, str(dtype).removeprefix("torch."))] != trainer[name]
+
+
+def test_rounding_counts_what_changes_and_what_still_does() -> None:
+    """By hand: 1 + k/128 are all that bfloat16 has between 1 and 2, and float16 has 8 times as many."""
+    before, after = np.ones((4, 4), np.float32), np.ones((4, 4), np.float32)
+    after.flat[:3] = 1 + 1 / 128, 1 + 1 / 512, 1 + 1 / 8192
+    first, second = fingerprint({"w": before, "few": np.ones(3, np.float32)}), fingerprint({"w": after})
+    assert rounding(first, None) == {"sampled": 16, "exact bfloat16": 16, "exact float16": 16}
+    told = rounding(second, first)
+    assert told == {
+        "sampled": 16, "exact bfloat16": 14, "exact float16": 15,
+        "changed": 3, "changed bfloat16": 1, "changed float16": 2,
+    }  # fmt: skip
+    assert "changed" not in rounding(fingerprint({"v": after}), first), "other tensors are not compared"
+    assert rounding(Fingerprint(("w float32[16]",), np.zeros(1, np.uint32)), first) == {}, "an engine's has no values"

@@ -161,6 +161,9 @@ def trajectories(models: Path) -> Any:
     }
 
 
+VERSIONS = 20
+
+
 class Trained:
     """A trajectory as its trainer builds it."""
 
@@ -327,6 +330,58 @@ def fingerprints(models: Path) -> Any:
     [attachment] = attached()
     attachment.close()
     return {"flushed": done, "tensors": len(states[0]), "checksums": has_checksums}
+
+
+@plain_matrices
+def rounded(models: Path, engine_low: int, missed_since: int) -> Any:
+    """A trainer in float32 whose small updates an engine gets in bfloat16, on the way or as its dtype; from a version on none arrives."""
+    import torch
+    from transformers import Qwen3ForCausalLM
+    from vllm import SamplingParams
+
+    from logprobe.collectors import Recorder, weights
+
+    policy = Qwen3ForCausalLM.from_pretrained(models / "old", dtype=torch.bfloat16).float().eval()
+    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-5)
+    folder = models / f"rounded-{engine_low}-{missed_since}"
+
+    def send() -> Path:
+        state = {name: weight.bfloat16().float() for name, weight in policy.state_dict().items()}
+        policy.save_pretrained(folder, state_dict=policy.state_dict() if engine_low else state)
+        return folder
+
+    send()
+    llm = engine_of(
+        models, model=str(folder), tokenizer=str(models / "old"), dtype="bfloat16" if engine_low else "float32"
+    )
+    params = SamplingParams(temperature=1.0, max_tokens=20, logprobs=0, ignore_eos=True)
+    torch.manual_seed(0)
+    with Recorder(component="trainer") as recorder:
+        recorder.config({"dtype": "float32", "temperature": 1.0}, kind="trainer_config")
+        for version in range(VERSIONS):
+            if version and version < missed_since:
+                llm.collective_rpc("reload_weights", kwargs={"weights_path": str(send())})
+                llm.reset_prefix_cache()
+            weights.mark(version, step=version, fingerprint=weights.fingerprint(policy.state_dict()))
+            if version < 3 or version >= VERSIONS - 2:  # readings cost time
+                sample_until_read(llm)
+            rows = [row for output in llm.generate(prompts_of(16), params, use_tqdm=False) for row in described(output)]
+            tokens = torch.tensor([row["prompt_token_ids"] + row["token_ids"] for row in rows])
+            scores = torch.log_softmax(policy(tokens).logits[:, -21:-1], -1).gather(2, tokens[:, -20:, None])[..., 0]
+            recorder.training(
+                step=version,
+                sample_ids=[row["sample_id"] for row in rows],
+                token_ids=[row["token_ids"] for row in rows],
+                trainer_logprobs=scores.tolist(),
+                weight_version=version,
+            )
+            optimizer.zero_grad()
+            (scores * (tokens[:, -20:] % 2 - 0.5)).mean().backward()  # odd tokens are better
+            optimizer.step()
+    done = flushed()
+    [attachment] = attached()
+    attachment.close()
+    return {"flushed": done}
 
 
 def attached() -> list[Any]:

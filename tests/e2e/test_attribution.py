@@ -15,6 +15,8 @@ from processes import JUDGED, logprobe
 from logprobe.app.text.gaps import SILENT_SECONDS, sudden_end
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.judge import judge
+from logprobe.monitor.judging.judgement import Confidence
 from logprobe.monitor.store.store import Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]  # several processes that import torch, beside others
@@ -24,13 +26,13 @@ RUN = "a run"
 SCRIPT = "attribution_scenarios"
 
 
-def named(home: Path) -> dict[str, str]:
+def place_of(home: Path) -> dict[str, str]:
     return {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": RUN}
 
 
 def apart(scenario: str, models: Path, home: Path) -> Any:
     """What a scenario returned whose engines are processes of their own."""
-    return run_scenario(scenario, models, script=SCRIPT, VLLM_ENABLE_V1_MULTIPROCESSING="1", **named(home))
+    return run_scenario(scenario, models, script=SCRIPT, VLLM_ENABLE_V1_MULTIPROCESSING="1", **place_of(home))
 
 
 def versions(home: Path) -> dict[str, list[str | None]]:
@@ -47,7 +49,7 @@ def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
 
 def test_after_a_load_nobody_marked_versions_are_unknown(engines: EngineHost, models: Path, home: Path) -> None:
     harmless = {"LOGPROBE_RECORD": "harmless=get_model:get_nothing"}
-    told = engines.run("loads", models, script=SCRIPT, **named(home), **harmless)
+    told = engines.run("loads", models, script=SCRIPT, **place_of(home), **harmless)
     assert told["flushed"]
     seen = versions(home)
     wrong = {}
@@ -69,7 +71,7 @@ def test_after_a_load_nobody_marked_versions_are_unknown(engines: EngineHost, mo
 def trajectories(engines: EngineHost, models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """Three trained sequences of two or three requests each, with an update between them, through the whole pipeline."""
     home = tmp_path_factory.mktemp("trajectories") / "home"
-    told = engines.run("trajectories", models, script=SCRIPT, **named(home))
+    told = engines.run("trajectories", models, script=SCRIPT, **place_of(home))
     assert told["flushed"]
     assert logprobe("up", "--once", "--home", home).returncode == 0
     return home, told
@@ -132,7 +134,7 @@ def test_what_a_killed_engine_cost_was_said_before(models: Path, home: Path) -> 
 
 @pytest.mark.parametrize("tokens", [9_000, pytest.param(26_000, marks=pytest.mark.long)])
 def test_versions_are_right_or_unknown(engines: EngineHost, models: Path, home: Path, tokens: int) -> None:
-    told = engines.run("schedule", models, tokens, script="schedule_scenario", **named(home))
+    told = engines.run("schedule", models, tokens, script="schedule_scenario", **place_of(home))
     counts = told["wrong"]
     assert told["flushed"]
     assert counts["wrong"] == 0
@@ -149,7 +151,7 @@ def test_versions_are_right_or_unknown(engines: EngineHost, models: Path, home: 
 
 @pytest.mark.long
 def test_what_nobody_announces_is_right_or_unknown(engines: EngineHost, models: Path, home: Path) -> None:
-    told = engines.run("identities", models, script="schedule_scenario", **named(home))
+    told = engines.run("identities", models, script="schedule_scenario", **place_of(home))
     counts = told["counts"]
     assert counts["wrong"] == 0
     assert counts["right"] > 500
@@ -176,7 +178,7 @@ def test_data_parallel_replicas_have_names_and_marks_of_their_own(models: Path, 
 
 
 def test_an_engine_is_checked_to_have_the_trainers_weights(engines: EngineHost, models: Path, home: Path) -> None:
-    told = engines.run("fingerprints", models, script=SCRIPT, **named(home))
+    told = engines.run("fingerprints", models, script=SCRIPT, **place_of(home))
     assert told["flushed"] == [True, True]
     assert not list((home / "readings").rglob("*.jsonl")), "an engine that ended leaves no files of its own"
     assert logprobe("up", "--once", "--home", home).returncode == 0
@@ -198,3 +200,34 @@ def test_an_engine_is_checked_to_have_the_trainers_weights(engines: EngineHost, 
     [finding] = json.loads(logprobe("show", RUN, "--json", "--home", home, code=2).stdout)["findings"][:1]
     assert (finding["cause"], finding["confidence"]) == ("missed_weight_sync", 0.99)
     assert "the weights changed although no load" in logprobe("show", RUN, "--home", home, code=2).stdout
+
+
+# --- Updates below the engine's precision ---
+
+
+@pytest.mark.parametrize(
+    ("engine_low", "missed_since", "named"),
+    [(0, 99, "updates_below_precision"), (0, 12, "missed_weight_sync"), (1, 99, None)],
+    ids=["rounded on the way", "missed", "engine in bfloat16"],
+)
+def test_updates_that_rounding_loses_are_not_missed_ones(
+    engines: EngineHost, models: Path, home: Path, engine_low: int, missed_since: int, named: str | None
+) -> None:
+    told = engines.run("rounded", models, engine_low, missed_since, script=SCRIPT, **place_of(home))
+    assert told["flushed"]
+    assert logprobe("up", "--once", "--home", home).returncode == 0
+    with Store.open(Home(home), read_only=True) as store:
+        frame = gather(store, RUN)
+    rounding = frame.weights.rounding("bfloat16")
+    assert rounding is not None
+    assert rounding.exact[0] == 1.0 > 0.5 > rounding.exact[1]
+    assert 0.02 < rounding.crossing < 0.3
+    assert frame.weights_dtype == "bfloat16"
+    [*found] = [(f.cause, f.confidence) for f in judge(frame).findings if f.named and f.cause != "low_precision"]
+    print(rounding, frame.first.k3, frame.now.k3, found)
+    assert frame.now.k3 > 0
+    if named is None:
+        assert not {"missed_weight_sync", "partial_weight_sync"} & {cause for cause, _ in found}
+    else:
+        sure = Confidence.CERTAIN if named == "missed_weight_sync" else Confidence.INFERRED
+        assert found == [(named, sure)]

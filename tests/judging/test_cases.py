@@ -7,6 +7,7 @@ A file names a world (or a family of the zoo), its parameters, and what must fol
 - `confidence`: at least this;
 - `where`: columns and values of the place; null: no place;
 - `since`: first and last step allowed;
+- `named`: causes that are named, whatever they ask for;
 - `never`: causes that are not named (possible is allowed);
 - `k3`: null if it must not be stated;
 - `lag`: smallest and largest limit allowed, by key of the document; null if there must be none;
@@ -34,7 +35,9 @@ from logprobe.monitor.judging.thresholds import THRESHOLDS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 SETS = {of.name: of for of in (FIT, SEEN, SEEN_SLOW, RESTLESS, CALM)}
-KEYS = {"verdict", "layer", "advice", "reason", "cause", "confidence", "where", "since", "never", "k3", "lag", "fix"}
+KEYS = {
+    *("verdict", "layer", "advice", "reason", "cause", "confidence", "where", "since", "named", "never", "k3", "lag", "fix")
+}
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -96,6 +99,8 @@ def differences(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
     if len(set(causes)) < len(causes):
         wrong["named twice"] = causes
     named = {f.cause for f in judgement.findings if f.named}
+    if not named >= set(expect.get("named", ())):
+        wrong["named"] = named
     if named & set(expect.get("never", ())):
         wrong["never"] = named & set(expect["never"])
     if "k3" in expect and judgement.level.k3 != expect["k3"]:

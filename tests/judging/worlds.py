@@ -250,6 +250,15 @@ class Drawn(Reduced):
         )
         self._score()
 
+    def _rounded(self, keep: np.ndarray, size: float, after: int) -> None:
+        """The engine has the trainer's weights rounded: what is lost grows by each update until, `after` some, it is all there can be."""
+        count = np.cumsum(np.bincount(self.step, keep.any(1)) > 0)[self.step]
+        lost = size * np.minimum(np.where(keep.any(1), count, 0.0) / after, 1.0)
+        self.trainer_logp = log_softmax(
+            self.trained + lost[:, None, None] * self._shared(self.rng.standard_normal(self.base.shape))
+        )
+        self._score()
+
     def _every(self, keep: np.ndarray, size: float, nth: int) -> None:
         """One update in every `nth` is not loaded."""
         odd = keep & (self.step % nth == nth - 1)[:, None]

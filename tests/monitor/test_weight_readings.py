@@ -11,7 +11,7 @@ import pytest
 from diagnosis_simulation import Simulation
 
 from logprobe.collectors import Recorder
-from logprobe.collectors.fingerprint import Fingerprint
+from logprobe.collectors.fingerprint import Fingerprint, on_the_way
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.gather import gather
@@ -218,3 +218,46 @@ def test_of_more_processes_than_readings_are_kept_none_is_left_out(tmp_path: Pat
         readings = gather(store, "run").readings
         assert len(readings.rows) == 4000 + 4000  # r1's newest, and the one of each other
         assert readings.divergence is not None
+
+
+# --- Weights that are rounded on their way to an engine in float32 ---
+
+Q, K = "q float32[9]", "k float32[9]"
+
+
+def arriving(version: int, *hashes: int, rounded: tuple[int, ...] = (), dtype: str = "bfloat16") -> Reading:
+    """What a trainer says of two tensors, exactly and rounded; without the latter, what an engine has of them."""
+    row = engine(version, *hashes, 9) if not rounded else trainer(version, *hashes, 9)
+    told = dict(zip((Q, K), hashes, strict=True))
+    told |= {on_the_way(name, dtype): value for name, value in zip((Q, K), rounded, strict=False)}
+    return replace(row, tensors=told, fingerprint=str(hashes))
+
+
+EXACT = (arriving(0, 1, 2, rounded=(1, 2)), arriving(0, 1, 2))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_weights_rounded_on_the_way_are_those_of_the_label(dtype: str) -> None:
+    found = Readings((*EXACT, arriving(1, 3, 4, rounded=(30, 2), dtype=dtype), arriving(1, 30, 2)))
+    assert found.rounded == dtype
+    assert found.mismatch is None
+    assert found.same({Q: 3, on_the_way(Q, dtype): 30}, Q, 30)
+    assert not found.same({Q: 3, on_the_way(Q, dtype): 30}, Q, 31)
+
+
+def test_a_missed_update_among_rounded_ones_is_one() -> None:
+    rows = (*EXACT, arriving(1, 3, 4, rounded=(30, 40)), arriving(1, 30, 40))
+    found = Readings((*rows, arriving(2, 5, 6, rounded=(50, 40)), arriving(2, 30, 40))).mismatch
+    assert found is not None
+    assert (found.version, found.held, found.different, found.partial) == ("2", "1", (Q,), False)
+
+
+def test_updates_that_no_rounded_value_shows_are_not_missed() -> None:
+    rows = (*EXACT, arriving(1, 3, 4, rounded=(30, 40)), arriving(1, 30, 40))
+    assert Readings((*rows, arriving(2, 5, 6, rounded=(30, 40)), arriving(2, 30, 40))).mismatch is None
+
+
+def test_weights_that_are_nobodys_are_not_called_rounded() -> None:
+    found = Readings((*EXACT, arriving(1, 3, 4, rounded=(30, 40)), arriving(1, 30, 41)))
+    assert found.rounded is None
+    assert found.mismatch is not None

@@ -220,7 +220,8 @@ CREATE TABLE all_weights (
     layout        VARCHAR,                -- `config_records` of kind "weight_layout": what the hashes are of
     tensor_hashes UINTEGER[],
     worker        VARCHAR,                -- which part of the model; null: all of it
-    reason        VARCHAR,                -- load | label | resume | check | use; of an engine's update the calls that loaded
+    reason        VARCHAR,                -- load | label | resume | check | use | checksum; of an engine's update the calls that loaded
+    elements      MAP(VARCHAR, BIGINT),   -- of a trainer: sampled elements by what rounding to an engine's dtype does to them
     segment_id    VARCHAR,
     row           INTEGER,
     -- What marks make of a record of an engine: its version, the step of that mark and when it was made.
@@ -250,7 +251,7 @@ GROUP BY m.run, e.replica, m.version;
 CREATE VIEW weight_records AS
 SELECT run, time, if(seen IS NULL, version, named) AS version, coalesce(step, named_step) AS step, source, replica, requested_at, started_at,
        coalesce(applied_at, named_at) AS applied_at, resumed_at, pause_mode, cache_cleared, tensors, checksum, adapter,
-       if(source = 'engine', reason, NULL) AS calls
+       if(source = 'engine', reason, NULL) AS calls, elements
 FROM all_weights WHERE source IS DISTINCT FROM 'worker' AND is_update IS DISTINCT FROM false
 UNION ALL BY NAME
 SELECT m.run, m.time, m.version, m.step, 'engine' AS source, m.replica, m.applied_at,

@@ -107,12 +107,12 @@ class Reduced:
         )
 
     def _weights(self) -> Weights:
-        """`loads`: all, or `until` a version, or all but each `but`-th; `kept`: the prefix cache is not cleared (also `kept_since`)."""
+        """`rounding`: what the trainer's fingerprints say of its elements. `loads`: all, or `until` a version, or all but each `but`-th; `kept`: the prefix cache is not cleared (also `kept_since`)."""
+        rows = self._elements(**self.run.recorded.get("rounding", {}))
         of = self.run.recorded.get("loads")
         if of is None:
-            return Weights()
+            return Weights(tuple(rows))
         kept = of.get("kept_since", 0 if of.get("kept") else 10**9)
-        rows = []
         for version in range(1, self.run.steps):
             loaded = version <= of.get("until", 10**9) and (not of.get("but") or version % of["but"] != of["but"] - 1)
             rows.append(
@@ -122,6 +122,23 @@ class Reduced:
                 )
             )  # fmt: skip
         return Weights(tuple(rows))
+
+    def _elements(
+        self, crossing: float = 0.0, exact: tuple[float, ...] = (), dtype: str = "bfloat16"
+    ) -> list[WeightRecord]:
+        """Records of the trainer: `exact` shares at first and later, and the share of changed elements that cross."""
+        rows = []
+        for version in range(self.run.steps if exact else 0):
+            told = {"sampled": 1000, f"exact {dtype}": round(1000 * exact[version > 0])}
+            if version:
+                told |= {"changed": 900, f"changed {dtype}": round(900 * crossing)}
+            rows.append(
+                WeightRecord(
+                    str(version), version, "trainer", None, loaded=False, pause_mode=None, cache_cleared=None, tensors=None, checksum=None,
+                    elements=tuple(told.items()),
+                )
+            )  # fmt: skip
+        return rows
 
     def _readings(self) -> Readings:
         """`fingerprints`: of `replicas` and the trainer; `stuck`: the last version that arrives (in `which`); `partial`: the step since which some tensors stay."""
