@@ -189,12 +189,13 @@ def _effect(
 
 def standing(state: CorrectionState) -> list[tuple[str, str]]:
     """Return mode, phase, first step and configuration as names and texts."""
-    stated = {name: value for name, value in state["config"].items() if value is not None and value is not False}
     stopped = "; the kill switch is set, so no correction applies" if state["stopped"] else ""
     first = "" if state["from_step"] is None else f", from step {state['from_step']:,}"
     phase = f"{state['phase']}{first}: {_PHASES.get(state['phase'], 'see the audit')}"
-    config = ", ".join(f"{name}={value}" for name, value in stated.items())
-    return [("controller", f"{state['mode']}, {phase}{stopped}"), ("method", config)]
+    return [
+        ("controller", f"{state['mode']}, {phase}{stopped}"),
+        ("method", str(CorrectionConfig.from_dict(state["config"]))),
+    ]
 
 
 def words(state: CorrectionState) -> Iterator[tuple[str, str]]:
