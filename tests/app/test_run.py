@@ -82,7 +82,7 @@ def test_a_command_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFix
 def test_doctor_says_how_each_framework_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"trl": "1.16.0", "verl": "0.10.0", "pipelinerl": "0.1", "sglang": "0.5.23"}
     monkeypatch.setattr(
-        doctor, "_installed_version", lambda names: next((installed[n] for n in names if n in installed), None)
+        doctor, "_installed_as", lambda names: next(((n, installed[n]) for n in names if n in installed), None)
     )
     points = {"verl.plugins": [], "sglang.srt.plugins": [type("Point", (), {"name": "logprobe"})]}
     monkeypatch.setattr(doctor.importlib.metadata, "entry_points", lambda group: points[group])
