@@ -119,7 +119,10 @@ def test_a_page_is_drawn_and_names_stay_text(look: Callable[..., AppTest], page:
 def test_links_of_messages_lead_to_the_page_that_they_name(look: Callable[..., AppTest]) -> None:
     app = look("alerts", run=RUN, list="incidents", incident="a#1")
     assert "page" not in app.query_params
-    assert {name: app.query_params.get(name) for name in ("list", "incident")} == {"list": "incidents", "incident": "a#1"}
+    assert {name: app.query_params.get(name) for name in ("list", "incident")} == {
+        "list": "incidents",
+        "incident": "a#1",
+    }
     assert [each.value for each in app.exception] == []
     assert app._registered_pages[app._finished_page_script_hash]["url_pathname"] == "alerts"
     assert look("no such page", run=RUN).query_params.get("run") == RUN
