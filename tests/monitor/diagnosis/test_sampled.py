@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,7 +28,9 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=float(seconds))
 
 
-def put(store: Store, sampled: Sampled, *, extra: list[dict[str, Any]] = [], training: list[dict[str, Any]] = []) -> None:
+def put(
+    store: Store, sampled: Sampled, *, extra: Sequence[dict[str, Any]] = (), training: Sequence[dict[str, Any]] = ()
+) -> None:
     """What an engine and a trainer record of requests, some of which were never trained."""
     engine, trainer = list(extra), list(training)
     for i, n in enumerate(np.ceil(sampled.tokens / SHORTER).astype(int).tolist()):
@@ -68,7 +71,13 @@ def test_the_store_has_what_the_records_say(store: Store) -> None:
 
 def test_masked_and_aborted_requests_parts_and_unknown_sequences(store: Store) -> None:
     made = Requests("nothing", size=64).sampled()
-    rollout = lambda name, **more: {"sample_id": name, "token_ids": [1, 2, 3], "logprobs": [-1.0] * 3, "time": at(0), **more}
+    rollout = lambda name, **more: {
+        "sample_id": name,
+        "token_ids": [1, 2, 3],
+        "logprobs": [-1.0] * 3,
+        "time": at(0),
+        **more,
+    }
     train = lambda name, mask, **more: {
         "sample_id": name, "token_ids": [1, 2, 3], "mask": mask, "trainer_logprobs": [-1.0] * 3, "rank": 0, "time": at(9), **more
     }  # fmt: skip
@@ -76,7 +85,13 @@ def test_masked_and_aborted_requests_parts_and_unknown_sequences(store: Store) -
     put(
         store,
         made,
-        extra=[rollout("masked"), rollout("aborted", finish_reason="abort"), rollout("never"), rollout("p1"), rollout("p2")],
+        extra=[
+            rollout("masked"),
+            rollout("aborted", finish_reason="abort"),
+            rollout("never"),
+            rollout("p1"),
+            rollout("p2"),
+        ],
         training=[
             train("masked", [False] * 3, reward=0.5),
             train("unknown", [True] * 3),
