@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,8 @@ from logprobe.app.dashboard import data, ui
 from logprobe.app.dashboard.access import token
 from logprobe.app.dashboard.access.settings import Access, Permission, Visitor, is_direct, permission
 from logprobe.app.dashboard.access.sign_in import SignIn, email_of, load
+from logprobe.app.dashboard.access.tries import Tries
+from logprobe.app.text.numbers import duration
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
@@ -28,6 +31,7 @@ _MARK: Final = "token"  # of the token that this session was opened with, never 
 _WHO: Final = "who acts"  # as it was last given in this session
 _SAID: Final = "what was done"
 _REFUSED: Final = "what was not done, and why"  # the form, and words: a page is drawn again with every news
+_TRIES: Final = Tries()
 _AUTHORS: Final = ("by", "author")  # what actions call the person who asked
 _LONGEST: Final = 200  # characters of a field
 
@@ -247,11 +251,17 @@ def token_form() -> None:
 
 
 def _opened(given: str) -> str:
-    """Remember a correct token, or return the reason for its refusal. Its 192 random bits cannot be guessed."""
-    where, expected = st.context.ip_address or "this machine", token.read(Home(data.home()))
+    """Remember a correct token, or draw the reason for its refusal."""
+    where, now = st.context.ip_address or "this machine", time.monotonic()
+    wait = _TRIES.wait(where, now)
+    if wait:
+        return f"Too many failed attempts: wait {duration(wait)} and try again."
+    expected = token.read(Home(data.home()))
     if not token.same(given, expected):
-        _LOGGER.warning("wrong token entered from %s", where)
+        wrong = _TRIES.failed(where, now)
+        _LOGGER.warning("wrong token entered from %s, %d in a row", where, wrong)
         return "Wrong token. It is in the file `token` of the data directory."
-    _LOGGER.info("correct token entered from %s", where)
+    wrong = _TRIES.passed(where)
+    _LOGGER.info("correct token entered from %s, after %d failed attempts", where, wrong)
     st.session_state[_MARK] = token.mark(expected)
     return ""
