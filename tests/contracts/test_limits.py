@@ -119,6 +119,7 @@ OTHERS = {
 # said once more; "least": from so many on something can be told; "pooled": more of them share a row; "said", "counted", "oldest", "text": as above.
 GUARDS = {
     "app/text/scores.py _SHOWN": "said",
+    "app/dashboard/access/tries.py _ADDRESSES": "oldest",  # the pause of all together is kept apart
     "app/dashboard/pages/mismatch.py MOST_TAGS": "said",
     "app/proof_setup.py _NAMED": "said",
     "app/view/changes.py _MOST": "said",
