@@ -131,13 +131,18 @@ class Strata:
 
     def where(self, keep_R: Bools) -> Strata:
         """Return the selected rows."""
-        if keep_R.all():
-            return self
+        return self if keep_R.all() else self._take(np.flatnonzero(keep_R))
+
+    def by_order(self) -> Strata:
+        """Return the rows in the order of steps. Rows of one step keep their order."""
+        return self._take(np.argsort(self.step, kind="stable"))
+
+    def _take(self, rows: NDArray[np.intp]) -> Strata:
         return Strata(
-            step=self.step[keep_R],
-            lag=self.lag[keep_R],
-            groups={name: column.where(keep_R) for name, column in self.groups.items()},
-            **{name: getattr(self, name)[keep_R] for name in SUMS},
+            step=self.step[rows],
+            lag=self.lag[rows],
+            groups={name: column.where(rows) for name, column in self.groups.items()},
+            **{name: getattr(self, name)[rows] for name in SUMS},
         )
 
     def within(self, steps: Steps) -> Strata:

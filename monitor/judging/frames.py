@@ -29,6 +29,7 @@ from logprobe.monitor.judging.gather import (
     readings_of,
     series_of_runs,
     strata_of_runs,
+    strata_of_slices,
     weights_of_runs,
     with_series,
     with_setup,
@@ -37,7 +38,9 @@ from logprobe.monitor.judging.gather import (
 from logprobe.monitor.judging.growth import Change, Tracker
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Acceptance, Judgement
+from logprobe.monitor.judging.measures import among
 from logprobe.monitor.judging.records import WINDOW, Series
+from logprobe.monitor.live.newest import Newest, NewSteps
 from logprobe.monitor.queries import Source
 
 AGAIN: Final = 10  # steps for which a look at the tokens holds at first; then a tenth of the run's steps
@@ -54,7 +57,8 @@ class _Kept:
     Attributes:
         frame: frame of all steps, without tokens.
         revision: revision of the run's newest step at that time.
-        records: numbers of configurations and of weight fingerprints in the frame.
+        tick: tick of `Newest` whose news are in the frame.
+        records: numbers of configurations and of weight fingerprints in the frame, None if not counted since.
         essence: essence of the judgement by sums.
         growth: growth rule as of `settled`.
         settled: number of steps that the growth rule has followed.
@@ -64,7 +68,8 @@ class _Kept:
 
     frame: Frame
     revision: int
-    records: tuple[int, int]
+    tick: int
+    records: tuple[int, int] | None
     essence: object
     growth: Tracker
     settled: int
@@ -92,8 +97,9 @@ class Look:
 class Frames:
     """Frames of the live runs of one store. A run belongs to one thread at a time."""
 
-    def __init__(self) -> None:
-        """Set up without cached frames."""
+    def __init__(self, newest: Newest | None = None) -> None:
+        """Set up without cached frames. `newest`: newest steps in memory, or None if another process ingests."""
+        self._newest = newest or Newest()
         self._kept: dict[str, _Kept] = {}
         self._turn = threading.Lock()
 
@@ -107,27 +113,35 @@ class Frames:
         Raises:
             QueryError: the read failed, see `Reader.read`.
         """
-        runs = [look.run for look in looks]
         known = {look.run: kept for look in looks if not look.whole and (kept := self._kept.get(look.run)) is not None}
-        news = _news(source, runs, known)
+        tick = self._newest.tick  # before anything is read: what comes later is read again
+        news = {
+            look.run: _News.of(some)
+            for look in looks
+            if (kept := known.get(look.run)) is not None
+            and (some := self._newest.since(look.run, kept.revision, kept.tick, upto=look.revision)) is not None
+        }
+        news |= _news(source, [look.run for look in looks if look.run not in news], known)
         frames = _advanced(source, known, news)
-        return [self._diagnose(source, look, frames.get(look.run), news[look.run]) for look in looks]
+        return [self._diagnose(source, look, frames.get(look.run), news[look.run], tick) for look in looks]
 
     def _diagnose(
-        self, source: Source, look: Look, frame: Frame | None, news: _News
+        self, source: Source, look: Look, frame: Frame | None, news: _News, tick: int
     ) -> tuple[Frame, DiagnosisDocument]:
         run, known = look.run, self._kept.get(look.run)
         if known is not None and frame is not None:
             plain = judge(frame, look.accepted)
             if _essence(plain) == known.essence and len(frame.series) - known.whole < _holds(known.whole, plain):
-                self._keep(run, replace(known, frame=frame, revision=look.revision, records=news.records))
+                kept = replace(known, frame=frame, revision=look.revision, tick=tick, records=news.records_of(known))
+                self._keep(run, kept)
                 return frame, _carried(known.diagnosis, explained(plain, frame))
         with_all = frame is not None and has_all_strata(frame)
         frame = with_setup(source, frame) if frame is not None and with_all else gather_sums(source, run)
         essence, steps = _essence(judge(frame, look.accepted)), len(frame.series)
         full = with_tokens(source, frame)
         diagnosis = named(source, explained(judge(full, look.accepted), full), full)
-        self._keep(run, _Kept(frame, look.revision, news.records, essence, *_settled(frame), steps, diagnosis))
+        records = news.records_of(known)
+        self._keep(run, _Kept(frame, look.revision, tick, records, essence, *_settled(frame), steps, diagnosis))
         return full, diagnosis
 
     def _keep(self, run: str, kept: _Kept) -> None:
@@ -167,15 +181,38 @@ def _carried(full: DiagnosisDocument, plain: DiagnosisDocument) -> DiagnosisDocu
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """News of a run in the store.
+    """News of a run.
 
     Attributes:
         step: first step that was computed since the frame's revision, or None.
-        records: number of configurations, and a sum over the fingerprints of weights and their versions.
+        records: number of configurations, and a sum over the fingerprints of weights and their versions, or None if
+            the store was not asked.
+        some: news in memory, or None if the store was asked.
     """
 
     step: int | None
-    records: tuple[int, int]
+    records: tuple[int, int] | None
+    some: NewSteps | None = None
+
+    @classmethod
+    def of(cls, some: NewSteps) -> _News:
+        return cls(int(some.steps["step"][0]) if some.steps else None, None, some)
+
+    def has_configs(self, known: _Kept) -> bool:
+        """Return whether configurations may have arrived."""
+        if self.some is not None:
+            return self.some.configs
+        return self.records is None or known.records is None or self.records[0] != known.records[0]
+
+    def has_readings(self, known: _Kept) -> bool:
+        """Return whether fingerprints of weights may have arrived or changed."""
+        return self.some.readings if self.some is not None else self.records != known.records
+
+    def records_of(self, known: _Kept | None) -> tuple[int, int] | None:
+        """Return the counts of a frame with these news."""
+        if self.some is None or known is None:
+            return self.records
+        return None if self.some.configs or self.some.readings else known.records
 
 
 def _news(source: Source, runs: Sequence[str], known: Mapping[str, _Kept]) -> dict[str, _News]:
@@ -189,7 +226,7 @@ def _news(source: Source, runs: Sequence[str], known: Mapping[str, _Kept]) -> di
 def _advanced(source: Source, known: Mapping[str, _Kept], news: Mapping[str, _News]) -> dict[str, Frame]:
     """Return frames advanced by the newly computed steps, except for runs with a new configuration or older changed
     steps."""
-    same = {run: kept for run, kept in known.items() if news[run].records[0] == kept.records[0]}
+    same = {run: kept for run, kept in known.items() if not news[run].has_configs(kept)}
     frames = {run: kept.frame for run, kept in same.items() if news[run].step is None}
     ahead = {
         run: first
@@ -197,16 +234,45 @@ def _advanced(source: Source, known: Mapping[str, _Kept], news: Mapping[str, _Ne
         if (first := news[run].step) is not None and _steps_before(kept, first) >= kept.settled
     }
     if ahead:
-        series = series_of_runs(source, {run: (first, None) for run, first in ahead.items()})
-        strata = strata_of_runs(source, {run: some.step[some["n"] > 0].tolist() for run, some in series.items()})
-        weights = weights_of_runs(source, {run: known[run].frame.weights for run in ahead})
+        rows = _rows_since(source, known, ahead, news)
+        marked = [run for run in ahead if (some := news[run].some) is None or some.weights]
+        weights = weights_of_runs(source, {run: known[run].frame.weights for run in marked}) if marked else {}
         for run, first in ahead.items():
-            frame = _with(known[run], first, series[run], strata[run])
-            frames[run] = replace(with_series(source, frame, frame.series), weights=weights[run])
+            frame = _with(known[run], first, *rows[run])
+            frames[run] = replace(
+                with_series(source, frame, frame.series), weights=weights.get(run, known[run].frame.weights)
+            )
     return {
-        run: frame if news[run].records == same[run].records else replace(frame, readings=readings_of(source, run))
+        run: replace(frame, readings=readings_of(source, run)) if news[run].has_readings(same[run]) else frame
         for run, frame in frames.items()
     }
+
+
+def _rows_since(
+    source: Source, known: Mapping[str, _Kept], ahead: Mapping[str, int], news: Mapping[str, _News]
+) -> dict[str, tuple[Series, Strata]]:
+    """Return the sums of the steps of each run from its first new one on, from memory or else from the store."""
+    rows = {
+        run: _among_known(known[run].frame, first, some)
+        for run, first in ahead.items()
+        if (some := news[run].some) is not None
+    }
+    if asked := {run: (first, None) for run, first in ahead.items() if run not in rows}:
+        series = series_of_runs(source, asked)
+        strata = strata_of_runs(source, {run: each.step[each["n"] > 0].tolist() for run, each in series.items()})
+        rows |= {run: (series[run], strata[run]) for run in asked}
+    return rows
+
+
+def _among_known(frame: Frame, first: int, some: NewSteps) -> tuple[Series, Strata]:
+    """Return the sums of steps in memory, with those of a frame's steps after the first of them that are not new."""
+    series, strata = Series(some.steps), strata_of_slices(some.slices)
+    same = frame.series.step[(frame.series.step >= first) & ~among(frame.series.step, series.step)]
+    if not len(same):
+        return series, strata
+    return frame.series.within(same).and_later(series).by_order(), frame.strata.within(same).and_later(
+        strata
+    ).by_order()
 
 
 def _steps_before(known: _Kept, first: int) -> int:

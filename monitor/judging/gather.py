@@ -232,12 +232,20 @@ def slices_of(source: Source, wanted: Mapping[str, Sequence[int]]) -> pa.Table:
 
 
 def _strata_of(table: pa.Table) -> Strata:
-    groups = {name: Column.of(np.array(table[name].to_pylist(), np.object_)) for name in _GROUPS}
+    numbers = {name: table[name].to_numpy().astype(np.float64) for name in _STRATA.values()}
+    groups = {name: np.array(table[name].to_pylist(), np.object_) for name in _GROUPS}
+    lag = table["lag"].cast(pa.float64()).fill_null(np.nan).to_numpy()
+    return strata_of_slices({"step": table["step"].to_numpy().astype(np.int64), "lag": lag, **groups, **numbers})
+
+
+def strata_of_slices(rows: Mapping[str, NDArray[Any]]) -> Strata:
+    """Return strata from columns of ``diagnosis_slices`` [R]. An unknown lag is NaN, and an unknown group None."""
+    groups = {name: Column.of(rows[name]) for name in _GROUPS}
     return Strata(
-        step=table["step"].to_numpy().astype(np.int64),
-        lag=table["lag"].cast(pa.float64()).fill_null(np.nan).to_numpy(),
+        step=rows["step"],
+        lag=rows["lag"],
         groups={name: column for name, column in groups.items() if column.known.any()},
-        **{ours: table[theirs].to_numpy().astype(np.float64) for ours, theirs in _STRATA.items()},
+        **{ours: rows[theirs] for ours, theirs in _STRATA.items()},
     )
 
 

@@ -21,6 +21,7 @@ from logprobe.monitor.judging.document import CREDIBLE, DiagnosisDocument, leadi
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.frames import Frames, Look
 from logprobe.monitor.judging.memory import known_level
+from logprobe.monitor.live.newest import Newest
 from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.service.turns import Pace, Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store
@@ -51,15 +52,17 @@ class DiagnosisStage:
         *,
         now: Callable[[], datetime] | None = None,
         armed: Callable[[str], bool] = lambda _run: False,
+        newest: Newest | None = None,
     ) -> None:
         """Set up the stage. `now`: time source, or None for the store's.
 
-        `armed`: returns whether a correction of a run may be switched.
+        `armed`: returns whether a correction of a run may be switched. `newest`: newest steps in memory, or None if
+        another process ingests.
         """
         self._store = store
         self._now = now or store.time.now
         self._armed = armed
-        self._frames = Frames()
+        self._frames = Frames(newest)
         self._essences: dict[str, Essence] = {}  # of the diagnoses that this stage has written
         self._unhealthy: set[str] = set()  # runs of which it has seen that no level is kept
 

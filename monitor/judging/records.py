@@ -63,6 +63,11 @@ class Series:
         keep = among(self.step, steps)
         return Series({name: values[keep] for name, values in self.columns.items()})
 
+    def by_order(self) -> Series:
+        """Return the steps in their order."""
+        order = np.argsort(self.step, kind="stable")
+        return Series({name: values[order] for name, values in self.columns.items()})
+
     def and_later(self, later: Series) -> Series:
         """Return the steps of both series."""
         return Series({name: np.concatenate([values, later[name]]) for name, values in self.columns.items()})

@@ -91,14 +91,14 @@ def write_batch(store: Store, live: Live, parts: Sequence[Part]) -> None:
                 for run in runs:  # in here: a deletion is complete before or begins after
                     store.archive.tombstones.refuse(run)
                 to.execute("append", _ledger(store, parts, now), table="segments")
-                write(to, outcome, now)
+                revisions = write(to, outcome, now)
                 if outcome.late and parts[0].place is None:
                     late = _late_records(outcome.late, now).drop_columns(["segment_id", "row"])
                     to.execute("append", late, table="health_records")
         except BaseException:
             live.forget(runs)
             raise
-        outcome.written()
+        live.written(outcome, revisions)
         live.keep()
 
 

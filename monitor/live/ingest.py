@@ -35,6 +35,7 @@ from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segmen
 from logprobe.monitor import queries
 from logprobe.monitor.live.batch import Part, sound_parts, write_batch
 from logprobe.monitor.live.delays import Delays
+from logprobe.monitor.live.newest import Newest
 from logprobe.monitor.live.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.live.restoring import StepKey, compute, restore_frozen, restore_sequences
 from logprobe.monitor.live.scan import Foreign, SpoolContent, Waiting, scan
@@ -96,6 +97,11 @@ class Ingester:
         self._live = live_of(store)
         forget_the_lost(store)
         self._begun = False
+
+    @property
+    def newest(self) -> Newest:
+        """Newest steps of live runs in memory."""
+        return self._live.newest
 
     def run_once(self, *, max_bytes: int | None = None, beat: Callable[[], None] = lambda: None) -> IngestReport:
         """Ingest the segments in the spool, or with `max_bytes` only the oldest up to that size.

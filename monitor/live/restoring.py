@@ -71,8 +71,8 @@ def compute(store: Store, live: Live, steps: Iterable[StepKey]) -> None:
             live.forget(store.rewritten.take())
             outcome = live.again(wanted[first : first + STEPS_PER_BATCH])
             with store.transaction() as cursor:
-                write(Within(store, cursor), outcome, store.time.now())
-            outcome.written()
+                revisions = write(Within(store, cursor), outcome, store.time.now())
+            live.written(outcome, revisions)
             live.keep()
 
 

@@ -14,6 +14,7 @@ from logprobe.monitor.live.attempts import Older, older
 from logprobe.monitor.live.doubled import Copy, copies
 from logprobe.monitor.live.frozen import without_frozen
 from logprobe.monitor.live.memory import Memory, Run, Step, StepKey
+from logprobe.monitor.live.newest import Newest
 from logprobe.monitor.live.recall import meet, names_met_elsewhere, recall
 from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.sequences import link
@@ -72,12 +73,20 @@ class Live:
     """Live runs."""
 
     memory: Memory = field(default_factory=Memory)
+    newest: Newest = field(default_factory=Newest)
     ticks: int = 0
 
     def forget(self, names: Iterable[str]) -> None:
         """Remove some runs from memory. They are read back at their next news."""
+        names = list(names)
         for name in names:
             self.memory.runs.pop(name, None)
+        self.newest.forget(names)
+
+    def written(self, outcome: Outcome, revisions: Sequence[pa.Table]) -> None:
+        """Mark an outcome as stored. `revisions`: those that `writing.write` returned."""
+        self.newest.add(outcome, revisions)
+        outcome.written()
 
     def keep(self, *, records: int = MOST_RECORDS, names: int = MOST_NAMES, lists: int = MOST_LIST_BYTES) -> None:
         """Release memory beyond the limits: the oldest lists, and the runs without news for longest."""

@@ -92,8 +92,11 @@ class _Rows:
         return [by.get(row, _COUNTS_STILL) for row in self.rows.tolist()]
 
 
-def write(to: Transaction, outcome: Outcome, now: datetime) -> None:
-    """Write the outcome of a tick to the store; see `Outcome.written`."""
+def write(to: Transaction, outcome: Outcome, now: datetime) -> list[pa.Table]:
+    """Write the outcome of a tick to the store; see `Outcome.written`.
+
+    Returns the run, number and revision of its steps, for each of its computed batches.
+    """
     if outcome.thawed:
         keys = pa.table([pa.array(column) for column in zip(*outcome.thawed, strict=True)], ["run", "step"])
         for table in _THAWED:
@@ -108,8 +111,7 @@ def write(to: Transaction, outcome: Outcome, now: datetime) -> None:
     _parts(to, outcome)
     if outcome.doubled:
         to.execute("append", doubled.table(outcome.doubled, now), table="doubled")
-    for computed in outcome.computed:
-        write_computed(to, computed, now)
+    return [write_computed(to, computed, now) for computed in outcome.computed]
 
 
 def _trained(to: Transaction, outcome: Outcome) -> None:
@@ -349,8 +351,8 @@ def _is_respanned(step: Step, row: int) -> bool:
     return parts.sequence is not None and not step.run.respanned.isdisjoint(parts.numbers)
 
 
-def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
-    """Replace the metrics and summaries of steps."""
+def write_computed(to: Transaction, computed: Computed, now: datetime) -> pa.Table:
+    """Replace the metrics and summaries of steps. Return their revisions."""
     runs, steps = [name for name, _ in computed.steps], np.array([number for _, number in computed.steps], np.int64)
     values = np.concatenate([computed.values[key] for key in KEYS])
     keys = pa.table({"run": pa.array(runs, pa.string()), "step": steps})
@@ -373,7 +375,7 @@ def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
     if any(computed.stored):
         _forget(to, keys.filter(pa.array(computed.stored)))
     to.execute("live_metrics", pa.table(metrics))
-    to.execute("live_summaries", summaries)
+    return to.read("live_summaries", summaries)
 
 
 def _forget(to: Transaction, keys: pa.Table) -> None:

@@ -60,7 +60,7 @@ class Pipeline:
         self._store = store
         self._ingester = Ingester(store)
         self._profiles = ProfileJob(store)
-        stage = DiagnosisStage(store, armed=armed)
+        stage = DiagnosisStage(store, armed=armed, newest=self._ingester.newest)
         self._diagnosis = Turns(stage, stopping, paces=PACES if paced else None)
         self._retention = Retention(store, policy)
         self.clock = SteadyClock(store.time)

@@ -61,5 +61,5 @@ WHERE run BETWEEN $first_run AND $last_run AND step BETWEEN $first AND $last
 -- live_metrics: Grain: run, step and metric. Inputs: incoming (Arrow).
 INSERT INTO step_metrics SELECT run, step, metric, value FROM incoming
 
--- live_summaries: Grain: run and step. Inputs: incoming (Arrow).
-INSERT OR REPLACE INTO step_summaries BY NAME SELECT *, nextval('revision') AS revision FROM incoming
+-- live_summaries: Replaces summaries of steps, and gives their revisions. Grain: run and step. Inputs: incoming (Arrow).
+INSERT OR REPLACE INTO step_summaries BY NAME SELECT *, nextval('revision') AS revision FROM incoming RETURNING run, step, revision
