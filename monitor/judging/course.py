@@ -208,7 +208,7 @@ def affected_tokens(before: Tokens, after: Tokens) -> float | None:
     if np.mean(after.d**2) < number("growth_ratio") * np.mean(before.d**2):
         return None
     free_B, free_A = (np.maximum(-np.expm1(np.minimum(side.r, 0.0)), number("nearly_zero")) for side in (before, after))
-    order = np.argsort(after.step, kind="stable")  # the rise goes on meanwhile
+    order = np.argsort(after.step, kind="stable")  # the rise continues in the window
     parts = zip(np.array_split(after.d[order] ** 2, _PARTS), np.array_split(free_A[order] ** 2, _PARTS), strict=True)
     more = np.array([np.mean(d2) / np.mean(free2) for d2, free2 in parts]) - np.mean(before.d**2) / np.mean(free_B**2)
     rng, was = np.random.default_rng(3), before.d / free_B

@@ -151,7 +151,9 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
         return Finding("vocab_padding", Confidence.KNOWN, since, evidence=evidence)
     if setup.samplings is None and low:
         cause = "structured_output_mask" if masks else "truncated_support"
-        if _cut_to_one(frame) > number("nucleus_zeros") and not placeholder_ends(frame):
+        cut = number("nucleus_zeros")
+        unlikely = frame.series.total("zero_rollout") / max(frame.series.total("n_compared"), 1.0)
+        if _cut_to_one(frame) > cut >= unlikely and not placeholder_ends(frame):
             return Finding(cause, Confidence.INFERRED, since, evidence=evidence)
         evidence["looks_like"] = cause
     return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence) if side else None

@@ -91,7 +91,7 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
         return []
     shape, trainer = _distributions(frame)
     if shape is not None and shape.signature.hides:
-        if place is None or place.others > far(frame):
+        if place is None:
             return [shape]
         shape = None  # elsewhere both sides do score the same text
     rest = Rest(frame)

@@ -678,7 +678,7 @@ def f_growth_twins(rng: np.random.Generator, variant: int) -> Case:
 # ---------------------------------------------------------------------------------------------------------------- mixtures
 
 
-@family(7)
+@family(11)
 def f_two(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng, replicas=2)
     layer: list[str] = ["semantic"]
@@ -704,6 +704,13 @@ def f_two(rng: np.random.Generator, variant: int) -> Case:
     elif variant == 5:
         run |= {"lags": {"kind": "growing", "since": 120, "each": 7}, "move": 0.09, "recorded": {"loads": {}}, "faults": [{"kind": "zeros", "side": "engine", "at": {"replica": ["e1"]}}]}
         about, cause, true, layer = "Tokens become older, and a replica returns zeros.", ["unfilled_rollout"], ["staleness", "late_growth"], ["semantic", "unknown"]
+    elif variant in (7, 8):
+        at = {"turn": [1, 2, 3, 4, 5]} if variant == 7 else {"from_start": [0, 1, 2, 3]}
+        run |= {"recorded": {"unrecorded": ["sampling", "trainer"]}, "faults": [{"kind": "zeros", "side": "engine", "at": at}, {"kind": "rows", "side": "trainer", "rows": 12}]}
+        about, cause, true, layer = "Zeros in one place, padded rows at the trainer, and no settings.", ["unfilled_rollout", "vocab_padding", *NOT_SOFTMAX], [], ["semantic", "unknown"]
+    elif variant in (9, 10):
+        run |= {"replicas": variant - 7, "faults": [{"kind": "hot", "side": "trainer", "by": 1.4, "since": 160}, {"kind": "other", "side": "engine", "at": {"replica": ["e1"]}, "since": 184}]}
+        about, cause, true, layer = "A trainer's temperature, and later a replica with other weights.", [*NOT_SOFTMAX, "replica_divergence", "temperature_mismatch"], [], ["semantic", "inference_path", "unknown"]
     else:
         run |= {"faults": [{"kind": "noise", "side": "trainer", "size": 1.5, "at": {"rank": [6]}}, {"kind": "value", "side": "trainer", "value": float("nan"), "share": 0.004}]}
         about, cause, true, layer = "One rank is wrong, and few tokens are NaN.", ["unknown", "nonfinite_logprobs"], [], ["unknown", "semantic"]
