@@ -138,7 +138,7 @@ with stop_on_signals() as stop:
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_no_child_outlives_the_supervisor(tmp_path, how) -> None:
     path = tmp_path / "child"
     program = SUPERVISE.format(tests=str(Path(__file__).parent), path=str(path))
