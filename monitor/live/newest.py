@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from logprobe.monitor.live.step_rows import BITS
+
 if TYPE_CHECKING:
     from logprobe.monitor.live.tick import Computed, Outcome
 
@@ -245,7 +247,7 @@ def _steps(computed: Computed) -> Columns:
         "tokens": computed.tokens,
         **{ours: column("backend", theirs, 0) for ours, theirs in _BACKEND_COUNTS.items()},
         **{ours: column("backend", theirs, np.nan) for ours, theirs in _BACKEND_SUMS.items()},
-        **computed.counts,
+        **{name: values for name, values in computed.counts.items() if name not in BITS},
     }
     sides = ("n_sentinel_behaviour", "n_sentinel_policy")
     steps["sentinel"] = sum((column("backend", side, 0) for side in sides), np.zeros(count, np.int64))
