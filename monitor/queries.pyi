@@ -69,13 +69,6 @@ class AlertChanges(TypedDict):
 
 def alert_changes(source: Source, /, *, last: Any, run: Any) -> Rows[AlertChanges]: ...
 
-class AlertDiagnoses(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    document: Any  # VARCHAR
-
-def alert_diagnoses(source: Source, /, *, runs: Any) -> Rows[AlertDiagnoses]: ...
-
 class AlertHistory(TypedDict):
     run: Any  # VARCHAR
     rule: Any  # VARCHAR
@@ -328,11 +321,6 @@ class AppSteps(TypedDict):
     revision: Any  # BIGINT
 
 def app_steps(source: Source, /, *, run: Any, since: Any) -> Rows[AppSteps]: ...
-
-class AppStepsOnTheirWay(TypedDict):
-    step: Any  # BIGINT
-
-def app_steps_on_their_way(source: Source, /, *, run: Any) -> Rows[AppStepsOnTheirWay]: ...
 
 class AppTokensCorrections(TypedDict):
     rank: Any  # INTEGER
@@ -752,9 +740,8 @@ def diagnosis_due(source: Source, /) -> Rows[DiagnosisDue]: ...
 
 class DiagnosisKept(TypedDict):
     run: Any  # VARCHAR
-    revision: Any  # BIGINT
+    step: Any  # BIGINT
     document: Any  # VARCHAR
-    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
 
 def diagnosis_kept(source: Source, /, *, runs: Any) -> Rows[DiagnosisKept]: ...
 

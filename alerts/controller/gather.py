@@ -55,7 +55,7 @@ class Known:
 
 def look(store: Reading, steps: Mapping[str, int]) -> dict[str, Known]:
     """Read several runs in one pass, each with its newest step. Raise `QueryError`."""
-    diagnosed = {row["run"]: row for row in queries.alert_diagnoses(store, runs=list(steps)).to_pylist()}
+    diagnosed = {row["run"]: row for row in queries.diagnosis_kept(store, runs=list(steps)).to_pylist()}
     covered = queries.controller_coverage(
         store,
         runs=list(steps),

@@ -58,7 +58,7 @@ def save(store: Store, cursor: duckdb.DuckDBPyConnection, alerts: Iterable[tuple
     """Store the alerts of runs inside a transaction."""
     rows = [_row(run, alert) for run, alert in alerts]
     if rows:
-        store.execute(cursor, "alert_save", pa.Table.from_pylist(rows, _STATES))
+        store.execute(cursor, "replace", pa.Table.from_pylist(rows, _STATES), table="alert_states")
 
 
 def _row(run: str, alert: Alert) -> dict[str, object]:

@@ -254,7 +254,7 @@ class Watch:
         if not changed:
             return
         pulses = {found["run"]: _pulse(**found) for found in queries.alert_pulse(self._store, runs=changed).to_pylist()}
-        documents = queries.alert_diagnoses(self._store, runs=changed).to_pylist()
+        documents = queries.diagnosis_kept(self._store, runs=changed).to_pylist()
         told = {kept["run"]: json.loads(kept["document"]) for kept in documents}
         certificates = bit_equality.read(self._store, changed, until=quiet_since)
         for run, now in judgement.read(self._store, changed, self._clock()).items():

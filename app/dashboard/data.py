@@ -279,7 +279,7 @@ def awaits(run: Run, frame: pl.DataFrame) -> bool:
         return False
     place = ("on their way", run.name)
     with suppress(ServiceUnavailableError):
-        rows = kept(place, run.revision, lambda: queries.app_steps_on_their_way(reader(), run=run.name))
+        rows = kept(place, run.revision, lambda: queries.diagnosis_steps_on_their_way(reader(), run=run.name))
         return frame["step"][-1] in rows["step"].to_pylist()
     return False
 

@@ -41,7 +41,7 @@ Essence = tuple[str, str, frozenset[tuple[str, bool]]]
 
 
 class DiagnosisStage:
-    """Writer of the tables ``diagnoses``, ``diagnosis_changes`` and ``known_levels``. One per store."""
+    """Writer of the tables ``diagnoses`` and ``diagnosis_changes``. One per store."""
 
     name = "diagnosis"
     together = 1
@@ -64,7 +64,6 @@ class DiagnosisStage:
         self._armed = armed
         self._frames = Frames(newest)
         self._essences: dict[str, Essence] = {}  # of the diagnoses that this stage has written
-        self._unhealthy: set[str] = set()  # runs of which it has seen that no level is kept
 
     def rows(self) -> Sequence[Row]:
         """Return the runs that have news, the newest first."""
@@ -83,23 +82,15 @@ class DiagnosisStage:
         at = self._now()  # what is accepted from now on is not in it
         found = list(self._look(rows))
         before = self._essences_of([row["run"] for row in rows])
-        judged = [(row, document) for row, (_, document) in zip(rows, found, strict=True)]
-        essences = {row["run"]: essence(document) for row, document in judged}
+        judged = [(row, *each) for row, each in zip(rows, found, strict=True)]
+        essences = {row["run"]: essence(document) for row, _, document in judged}
         changed = [run for run, now in essences.items() if now != before.get(run)]
-        levels = {row["run"]: known_level(*each) for row, each in zip(rows, found, strict=True)}
-        good = [{"run": run, "noted_at": at, **level} for run, level in levels.items() if level is not None]
-        others = {run for run, level in levels.items() if level is None}
         with self._store.transaction() as cursor:
-            incoming = pa.Table.from_pylist([_row(row, document, at) for row, document in judged], _DIAGNOSES)
-            self._store.execute(cursor, "diagnosis_write", incoming)
+            incoming = pa.Table.from_pylist([_row(*each, at) for each in judged], _DIAGNOSES)
+            self._store.execute(cursor, "replace", incoming, table="diagnoses")
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", runs=changed)
-            if others - self._unhealthy:
-                self._store.execute(cursor, "known_levels_forget", runs=sorted(others - self._unhealthy))
-            if good:
-                self._store.execute(cursor, "known_levels_note", pa.Table.from_pylist(good))
         self._essences |= essences
-        self._unhealthy = self._unhealthy.difference(levels) | others
         return {"changes": len(changed), "armed": sum(self._armed(row["run"]) for row in rows)}
 
     def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
@@ -125,12 +116,13 @@ class DiagnosisStage:
 
 _DIAGNOSES: Final = pa.schema(
     [(name, pa.string()) for name in ("run", "verdict", "layer", "document", "cause", "urgency", "advice")]
+    + [("setup", pa.string()), ("settings", pa.string()), ("low", pa.float64()), ("high", pa.float64())]
     + [(name, pa.int64()) for name in ("step", "revision", "since_step")]
     + [("causes", pa.list_(pa.string())), ("diagnosed_at", pa.timestamp("us", "UTC")), ("share", pa.float64())]
 )
 
 
-def _row(row: Row, document: DiagnosisDocument, at: datetime) -> dict[str, Any]:
+def _row(row: Row, frame: Frame, document: DiagnosisDocument, at: datetime) -> dict[str, Any]:
     """Return a row of ``diagnoses``."""
     first = leading(document)
     return {
@@ -147,6 +139,7 @@ def _row(row: Row, document: DiagnosisDocument, at: datetime) -> dict[str, Any]:
         "share": None if first is None else first["share"]["now"],
         "urgency": None if first is None else first["urgency"],
         "advice": document["correction"]["advice"],
+        **(known_level(frame, document) or {}),
     }
 
 

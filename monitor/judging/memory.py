@@ -150,7 +150,7 @@ def _digest(settings: Mapping[str, str]) -> str:
 
 
 class KnownLevel(TypedDict):
-    """Row of ``known_levels`` for one run with a known-good level."""
+    """Columns of ``diagnoses`` for a run with a known-good level."""
 
     setup: str
     settings: str
@@ -159,7 +159,7 @@ class KnownLevel(TypedDict):
 
 
 def known_level(frame: Frame, diagnosis: DiagnosisDocument) -> KnownLevel | None:
-    """Return the row of ``known_levels`` for a judged frame, or None if its level is not known to be good.
+    """Return the level of a judged frame, or None if it is not known to be good.
 
     A good run is healthy by its own past, without this memory. Its level is within the reported range, and no finding
     requires an action. A trial of one step has no past. Its level alone counts, and only among trials.

@@ -55,9 +55,6 @@ WHERE changes.time <= upto.time
 GROUP BY kind
 ORDER BY time DESC
 
--- alert_diagnoses: The latest diagnosis of each of $runs (a list) that has one. Grain: run. Input: diagnoses.
-SELECT run, step, document FROM diagnoses WHERE list_contains($runs::VARCHAR[], run)
-
 -- alert_forget: Forgets the alerts of $run whose rule is in $rules. Inputs: alert_states.
 DELETE FROM alert_states WHERE run = $run AND list_contains($rules, rule)
 
@@ -111,9 +108,6 @@ WITH computed AS (
 SELECT *, EXISTS (FROM alert_silences) AS silenced, EXISTS (FROM alert_acknowledgements) AS acknowledged
 FROM joined
 ORDER BY run
-
--- alert_save: Keeps alerts. Grain: run and rule. Inputs: incoming.
-INSERT OR REPLACE INTO alert_states BY NAME SELECT * FROM incoming
 
 -- alert_silence: Adds a silence; asked for again under the same id, nothing changes.
 INSERT OR IGNORE INTO alert_silences (id, run, rule, author, reason, created_at, expires_at)

@@ -39,7 +39,7 @@ WHERE computed OR awaited
 ORDER BY revision DESC
 
 -- diagnosis_kept: The diagnoses of $runs that there are. Grain: run. Inputs: diagnoses.
-SELECT run, revision, document, diagnosed_at FROM diagnoses WHERE list_contains($runs::VARCHAR[], run)
+SELECT run, step, document FROM diagnoses WHERE list_contains($runs::VARCHAR[], run)
 
 -- diagnosis_latest: The latest diagnosis of each run, or of $run alone (null: of all). Grain: run. Input: diagnoses.
 SELECT run, step, verdict, layer, since_step, causes, document, diagnosed_at
@@ -99,9 +99,6 @@ SELECT r.run, r.version, r.step, r.source, r.replica, coalesce(r.applied_at, r.t
 FROM weight_records AS r JOIN wanted AS w ON w.run = r.run
 WHERE w.since IS NULL OR coalesce(r.applied_at, r.time) > w.since
 ORDER BY r.run, coalesce(r.applied_at, r.time), r.source
-
--- diagnosis_write: Replaces diagnoses of runs. Grain: run. Input: incoming (the columns of diagnoses).
-INSERT OR REPLACE INTO diagnoses BY NAME FROM incoming
 
 -- diagnosis_write_change: Notes that the diagnoses of $runs have become others: copies of diagnoses. Grain: run and change.
 INSERT INTO diagnosis_changes (run, step, verdict, layer, since_step, causes, document, diagnosed_at)

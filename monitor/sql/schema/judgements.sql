@@ -1,4 +1,4 @@
--- Judgements of runs: diagnoses, levels of healthy runs, accepted findings, and experiments.
+-- Judgements of runs: diagnoses, accepted findings, and experiments.
 
 -- What is wrong with each run, as of the last time the diagnosis job looked. `document`: what `logprobe show --json` prints.
 CREATE TABLE diagnoses (
@@ -15,7 +15,13 @@ CREATE TABLE diagnoses (
     cause        VARCHAR,                 -- of the finding that people read first; null: none alarms
     share        DOUBLE,                  -- of K3 that it explains; null: not known
     urgency      VARCHAR,                 -- of that finding
-    advice       VARCHAR                  -- enable | do_not_enable | not_needed
+    advice       VARCHAR,                 -- enable | do_not_enable | not_needed
+    -- What a healthy run had: with it a new run of the same setup is judged from its first step on, see logprobe.monitor.judging.memory. Null: it is not
+    -- known to be healthy, or its setup is not recorded.
+    setup        VARCHAR,                 -- digest of the settings
+    settings     VARCHAR,                 -- what decides log-probs, by name: JSON
+    low          DOUBLE,                  -- K3 of tokens that the trainer's own weights sampled: the lower one of the run's beginning and its end
+    high         DOUBLE                   -- the higher one
 );
 
 -- One row for each time that verdict, layer or credible causes of a run became others. Only appended to.
@@ -28,16 +34,6 @@ CREATE TABLE diagnosis_changes (
     causes       VARCHAR[] NOT NULL,
     document     VARCHAR NOT NULL,
     diagnosed_at TIMESTAMPTZ NOT NULL
-);
-
--- What healthy runs had, by setup: with it a new run of the same setup is judged from its first step on, see logprobe.monitor.judging.memory.
-CREATE TABLE known_levels (
-    run      VARCHAR PRIMARY KEY,
-    setup    VARCHAR NOT NULL,       -- digest of the settings
-    settings VARCHAR NOT NULL,       -- what decides log-probs, by name: JSON
-    low      DOUBLE NOT NULL,        -- K3 of tokens that the trainer's own weights sampled: the lower one of the run's beginning and its end
-    high     DOUBLE NOT NULL,        -- the higher one
-    noted_at TIMESTAMPTZ NOT NULL
 );
 
 -- Findings that people live with: a row for each time that somebody accepted one, in force until it is withdrawn. Never deleted.

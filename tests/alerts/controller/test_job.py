@@ -119,7 +119,7 @@ def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
         "cause": findings[0]["cause"] if findings else None,
     }  # fmt: skip
     with store.transaction() as cursor:
-        store.execute(cursor, "diagnosis_write", pa.Table.from_pylist([written | row]))
+        store.execute(cursor, "replace", pa.Table.from_pylist([written | row]), table="diagnoses")
 
 
 def switched_on(store: Store, trainer: Trainer, steps: int = 15, **how: float) -> Controller:
