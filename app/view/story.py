@@ -34,14 +34,12 @@ from logprobe.app.view import records as recorded
 from logprobe.app.view.account import BEFORE, Account
 from logprobe.app.view.run_view import RunView
 from logprobe.monitor.judging.document import DiagnosisDocument
-from logprobe.monitor.judging.expected import expected
 from logprobe.monitor.judging.judgement import GROWS, MARGIN, Acceptance
 from logprobe.monitor.judging.named import in_words
 
 _NAME: Final = 12  # characters of the longest name of a fact
 _SHOWN: Final = 5  # rows of what happened in a terminal, the newest
-_EVIDENCE: Final = ("cause", "evidence", "value", "expected", "verdict")
-_HELD: Final = {True: "as expected", False: "off", None: ""}
+_EVIDENCE: Final = ("cause", "evidence", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,20 +164,17 @@ def findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Sectio
         layer = finding["layer"].replace("_", " ")
         parts.append(Item(place, f"{finding['cause']} ({layer}; {standing_of(finding, document)})", lines))
     rows = [row for finding in document["findings"] for row in _evidence(finding)]
-    columns = len(_EVIDENCE) if any(row[3] for row in rows) else 3
     if rows:
-        parts.append(Table(_EVIDENCE[:columns], [row[:columns] for row in rows]))
+        parts.append(Table(_EVIDENCE, rows))
     if parts:
         yield Section("findings", parts)
 
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[list[object]]:
-    """Yield numbers, each with its normal value if that is known."""
+    """Yield the numbers of a finding."""
     measured = {name: value for name, value in finding["evidence"].items() if value is not None}
     for place, (name, value) in enumerate(measured.items()):
-        should = expected(name)
-        held = ("", "") if should is None else (should.words, _HELD[should.holds(value)])
-        yield ["" if place else finding["cause"], evidence_name(name), value, *held]
+        yield ["" if place else finding["cause"], evidence_name(name), value]
 
 
 def _alerts(records: recorded.RecordsDocument) -> Section:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from logprobe.monitor.judging.document import (
     AcceptanceDocument,
@@ -68,20 +68,6 @@ class Growth:
             "doubling_interval": None if interval is None else list(interval),
             "reasons": list(self.reasons),
         }
-
-    @classmethod
-    def of(cls, document: GrowthDocument) -> Self:
-        """Build the object from its JSON-ready form."""
-        interval = document["doubling_interval"]
-        return cls(
-            verdict=document["verdict"],
-            since_step=document["since_step"],
-            baseline=document["baseline"],
-            ratio=document["ratio"],
-            doubling_steps=document["doubling_steps"],
-            doubling_interval=None if interval is None else (interval[0], interval[1]),
-            reasons=tuple(document["reasons"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)

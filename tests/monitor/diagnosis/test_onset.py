@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -247,15 +246,6 @@ def test_the_bend_of_a_level_and_a_rise_is_where_it_is() -> None:
     assert bend([(5 * i, max(0.0, i - 30)) for i in range(60)]) == 150
     assert bend([(i, float(-i)) for i in range(10)]) is None
     assert bend([(0, 0.0), (5, 1.0)]) is None
-
-
-def test_a_verdict_comes_back_from_json_as_it_was() -> None:
-    values = [float(v) for v in series(replace(Trend(spread=0.3), onset=500, doubling=60), 3)[:800]]
-    for count in (0, 100, 499, 800):
-        found = judge(values[:count])
-        document = json.loads(json.dumps(found.document()))
-        assert Growth.of(document) == replace(found, baseline=document["baseline"], ratio=document["ratio"])
-        assert document["baseline"] == pytest.approx(found.baseline)
 
 
 # --- What moves K3 of a healthy run ---
