@@ -20,7 +20,6 @@ from logprobe.monitor.judging.course import (
     labels_lie,
     logs,
     odd_steps,
-    rise_of,
     rounded_updates,
     short_rise,
     without_load,
@@ -154,9 +153,8 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
             "missed_weight_sync", told, since, share, most, least=least, evidence={"versions": len(versions), "z": z}
         )
     rows = _without_scale(frame) if scaled else rest.all.alike
-    kept = None if scaled else _kept_since(frame, rest)
-    if steady or rows is None or kept is not None:
-        return kept
+    if steady or rows is None:
+        return None
     sure = Confidence.INFERRED if frame.versions_known else Confidence.POSSIBLE
     at = short_rise(rows) if len(rows.steps) < number("shape_steps") else None
     if at is not None and (scaled or _few(frame, rest, at) is None):
@@ -191,17 +189,6 @@ def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:
     share, least, most = rest.take(lambda rows: np.isin(rows.step, odd), lambda rows: ~np.isin(rows.step, odd))
     evidence = {"steps": len(odd), "every": int(np.median(np.diff(odd)))}
     return [Finding(UNKNOWN, Confidence.INFERRED, int(odd[0]), share, most, least=least, evidence=evidence)]
-
-
-def _kept_since(frame: Frame, rest: Rest) -> Finding | None:
-    """Name a prefix cache that updates cleared at first and kept later, while K3 rose."""
-    since, rows = frame.weights.kept_since, rest.all.alike
-    if since is None or not rows.where(rows.is_value("cached", value=True)).n > number("most") * rows.n:
-        return None
-    rise = rise_of(rows, since)
-    if not (rise.value > number("labels_ratio") - 1 and rise.z > SIGNIFICANT) or frame.gap.k3 < number("visible_k3"):
-        return None
-    return Finding("stale_prefix_cache", Confidence.KNOWN, since, evidence={"rise": rise.value, "z": rise.z})
 
 
 def _recurring(frame: Frame) -> Finding | None:

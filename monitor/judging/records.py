@@ -208,9 +208,6 @@ class Rounding:
     exact: tuple[float, float]
 
 
-_HABIT: Final = 3  # updates that say how updates are made
-
-
 @dataclass(frozen=True)
 class Weights:
     """Weight versions stated by trainer and engines, oldest first."""
@@ -239,16 +236,8 @@ class Weights:
     @cached_property
     def kept_cache(self) -> float:
         """Share of the engines' updates after which the prefix cache was not cleared, NaN without an update."""
-        return _share(sum(not record.cache_cleared for record in self._seen), len(self._seen))
-
-    @cached_property
-    def kept_since(self) -> int | None:
-        """Step of the first update after which no cache was cleared, although earlier ones were, or None."""
-        cleared = [index for index, record in enumerate(self._seen) if record.cache_cleared]
-        kept = self._seen[cleared[-1] + 1 :] if len(cleared) >= _HABIT else ()
-        before = self._seen[: cleared[-1] + 1] if kept else ()
-        habit = sum(bool(record.cache_cleared) for record in before) > len(before) / 2
-        return kept[0].step if len(kept) >= _HABIT and habit else None
+        seen = [record for record in self.updates if record.loaded or record.cache_cleared is not None]
+        return _share(sum(not record.cache_cleared for record in seen), len(seen))
 
     def rounding(self, dtype: str) -> Rounding | None:
         """Return the effect of rounding the trainer's weights to `dtype`, or None if no two versions were compared."""
@@ -258,10 +247,6 @@ class Weights:
             return None
         first, last = (of.get(f"exact {dtype}", 0) / of["sampled"] for of in (told[0], told[-1]))
         return Rounding(dtype, crossed / changed, (first, last))
-
-    @cached_property
-    def _seen(self) -> tuple[WeightRecord, ...]:
-        return tuple(record for record in self.updates if record.loaded or record.cache_cleared is not None)
 
 
 def number_of(label: str | None) -> int | None:

@@ -70,7 +70,7 @@ class _Failure:
 
 
 class Stage(Protocol):
-    """Work on runs, one after the other."""
+    """Work on runs, a few of them in each turn."""
 
     name: str
     together: int  # runs of one turn: a small statement takes milliseconds, whatever it reads
