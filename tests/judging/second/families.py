@@ -501,7 +501,7 @@ def f_against_the_record(rng: np.random.Generator, variant: int) -> Case:
 # ---------------------------------------------------------------------------------------------------------------- weights
 
 
-@family(9)
+@family(10)
 def f_weights(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng, replicas=2, steps=int(rng.integers(270, 300)))
     since = int(rng.integers(150, 225))
@@ -534,6 +534,10 @@ def f_weights(rng: np.random.Generator, variant: int) -> Case:
         run |= {"faults": [{**behind, "at": {"replica": ["e1"]}}], "recorded": {"fingerprints": {"replicas": ["e0", "e1"], "stuck": since - 1, "which": ["e1"]}}}
         about, cause, layer = "One of two replicas gets no update any more; fingerprints show it.", ["missed_weight_sync", "replica_divergence"], ["inference_path"]
         more |= {"confidence": "certain"}
+    elif variant == 9:
+        run |= {"faults": [{"kind": "noise", "side": "trainer", "size": 0.3, "nth": 5}], "recorded": {"fingerprints": {"replicas": ["e0"], "skips": 5}}}
+        about, cause, layer = "One update in five is not loaded; fingerprints show it.", ["missed_weight_sync"], ["inference_path"]
+        more = {"confidence": "certain"}
     elif variant == 7:
         run |= {"faults": [{**behind, "power": 2.0}], "recorded": {"versions": False}}
         about, cause, layer = "Updates stop arriving, and not even versions are recorded.", ["missed_weight_sync", "unknown"], ["inference_path", "unknown"]
