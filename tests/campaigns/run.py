@@ -244,7 +244,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         environment="ray",
     ),
     "rescue": Campaign(
-        "a run that collapses without a correction: none, always and armed ('--seeds 1 --detail')",
+        "a run that collapses without a correction: none, with a bounded lag, always and armed ('--seeds 1 --detail')",
         (("-m", "rescue.run"),),
         path=_TESTS,
     ),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from rescue import run
-from rescue.policy import Policy, rewards, solution
+from rescue.policy import Batch, Policy, rewards, solution
 
 
 def test_answers_are_checked_by_a_program() -> None:
@@ -35,6 +35,31 @@ def test_the_table_has_a_row_for_each_arm() -> None:
         "| none | 1 | 0.50 | 0.50 | 1.5 | never |",
         "| mis | 1 | 0.50 | 0.50 | 0.035 | 0 |",
     ]
+
+
+def test_the_judge_reads_the_lag_and_both_log_probs_of_each_batch() -> None:
+    rng = torch.Generator().manual_seed(0)
+    batches = [
+        Batch(
+            torch.zeros(16, 3),
+            torch.zeros(16, 6, dtype=torch.int64),
+            r,
+            r + 0.1 * lag,
+            torch.zeros(16),
+            torch.zeros(16),
+            lag,
+        )
+        for lag in (1, 3)
+        for r in [-1 - torch.rand(16, 6, generator=rng)]
+    ]
+    tokens = run.frame_of(batches).tokens
+    assert tokens is not None
+    assert len(tokens) == 2 * 16 * 6
+    for step, lag in enumerate((1, 3)):
+        own = tokens.where(tokens.step == step)
+        assert set(own.lag.tolist()) == {lag}
+        np.testing.assert_allclose(own.d, 0.1 * lag, atol=1e-6)
+    assert np.unique(tokens.context).tolist() == [0, 1, 2, 3]
 
 
 @pytest.fixture
