@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.judging.document import DiscardedDocument, SidesDocument
+from logprobe.monitor.judging.document import DiscardedDocument, LateDocument, SidesDocument
 from logprobe.monitor.judging.judgement import Confidence, Finding, digits
-from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, clustered, difference
+from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, clustered, difference
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.thresholds import number
 
@@ -75,129 +75,75 @@ class Sampled:
         return np.fmax.accumulate(self.last) - self.first if len(self.last) else self.last
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """Means over sampled and over trained requests, and the half width of the interval of their difference."""
-
-    sampled: float
-    trained: float
-    half: float
-
-    @property
-    def lacking(self) -> float:
-        """Excess of the sampled requests."""
-        return self.sampled - self.trained
-
-    def document(self) -> SidesDocument:
-        """Return the JSON form."""
-        ends = [digits(self.lacking - self.half), digits(self.lacking + self.half)]
-        return {"sampled": digits(self.sampled), "trained": digits(self.trained), "difference_interval": ends}
-
-
-@dataclass(frozen=True, slots=True)
-class Discarding:
-    """What was discarded.
-
-    Attributes:
-        requests: number of requests that had the time to be trained.
-        share: share of them that were not.
-        length: tokens.
-        entropy: mean −r, or None if unknown.
-        reward: reward, or None unless trainers recorded that of discarded requests, too.
-        z: distance of the lengths of discarded requests from those of trained ones, by ranks, in standard errors.
-        late: limit on the lag beyond which requests are dropped, and the share dropped there, or None if it is none.
-    """
-
-    requests: int
-    share: float
-    length: Sides
-    entropy: Sides | None
-    reward: Sides | None
-    z: float
-    late: tuple[int, float] | None
-
-    @property
-    def words(self) -> str:
-        """The same as text."""
-        rows = (("tokens", self.length), ("nats of entropy", self.entropy), ("reward", self.reward))
-        told = [
-            f"{side.trained:.3g} {name} trained, {side.sampled:.3g} sampled (95 % interval of the difference "
-            f"{side.lacking - side.half:.2g} to {side.lacking + side.half:.2g})"
-            for name, side in rows
-            if side is not None
-        ]
-        return f"{self.share:.1%} of {self.requests:,} sampled requests were never trained; mean {'; '.join(told)}"
-
-    def document(self) -> DiscardedDocument:
-        """Return the JSON form."""
-        return {
-            "requests": self.requests,
-            "share": digits(self.share),
-            "length": self.length.document(),
-            "entropy": None if self.entropy is None else self.entropy.document(),
-            "reward": None if self.reward is None else self.reward.document(),
-            "late": None if self.late is None else {"versions": self.late[0], "share": digits(self.late[1])},
-            "words": self.words,
-        }
-
-
 @once
-def discarding(sampled: Sampled) -> Discarding | None:
+def discarding(sampled: Sampled) -> DiscardedDocument | None:
     """Compare discarded with trained requests, or return None if there are too few, or records are missing."""
     at = sampled.settled
-    gone = ~np.isfinite(sampled.trained_at[at])
+    gone, prompt = ~np.isfinite(sampled.trained_at[at]), sampled.prompt[at]
     if min(gone.sum(), (~gone).sum()) < number("discarded") or sampled.missing > _MISSING * gone.sum():
         return None
-    tokens, prompt = sampled.tokens[at], sampled.prompt[at]
-    length = _sides(tokens, gone, prompt)
-    rank = _ranks(tokens)
-    if length is None:
-        return None
-    return Discarding(
-        requests=len(gone),
-        share=float(gone.mean()),
-        length=length,
-        entropy=_sides(sampled.entropy[at], gone, prompt),
-        reward=_sides(sampled.reward[at], gone, prompt),
-        z=difference(clustered(rank[gone], prompt[gone]), clustered(rank[~gone], prompt[~gone])),
-        late=_late(sampled.late[at], tokens, gone),
+    length = _sides(sampled.tokens[at], gone, prompt)
+    entropy, reward = _sides(sampled.entropy[at], gone, prompt), _sides(sampled.reward[at], gone, prompt)
+    sides = (("tokens", length), ("nats of entropy", entropy), ("reward", reward))
+    told = "; ".join(
+        f"{side['trained']:.3g} {name} trained, {_beside(side)}" for name, side in sides if side is not None
     )
+    return {
+        "requests": len(gone),
+        "share": digits(float(gone.mean())),
+        "length": length,
+        "entropy": entropy,
+        "reward": reward,
+        "late": _late(sampled.late[at], sampled.tokens[at], gone),
+        "words": f"{gone.mean():.1%} of {len(gone):,} sampled requests were never trained; mean {told}",
+    }
 
 
 def late_answers(sampled: Sampled) -> list[Finding]:
     """Name late answers that are dropped, if that shortens what is trained."""
     found = discarding(sampled)
-    if found is None or found.late is None or found.z <= SIGNIFICANT or found.length.lacking <= found.length.half:
+    if found is None or found["late"] is None or found["length"] is None:
         return []
+    low, high = found["length"]["difference_interval"]
+    if low <= 0 or _longer(sampled) <= SIGNIFICANT:
+        return []
+    shorter = found["length"]["sampled"] - found["length"]["trained"]
     evidence = {
-        "share": found.share,
-        "limit": found.late[0],
-        "dropped": found.late[1],
-        "sampled": found.length.sampled,
-        "trained": found.length.trained,
-        "shorter": found.length.lacking,
-        "low": found.length.lacking - found.length.half,
-        "high": found.length.lacking + found.length.half,
+        "share": found["share"],
+        **found["late"],
+        **found["length"],
+        "shorter": shorter,
+        "low": low,
+        "high": high,
     }
     return [Finding("late_answers_dropped", Confidence.KNOWN, evidence=evidence)]
 
 
-def _sides(values_S: Floats, gone_S: Bools, prompt_S: NDArray[np.intp]) -> Sides | None:
+def _longer(sampled: Sampled) -> float:
+    """Return by how much discarded requests are longer than trained ones, by ranks, in standard errors."""
+    at = sampled.settled
+    gone, prompt, rank = ~np.isfinite(sampled.trained_at[at]), sampled.prompt[at], _ranks(sampled.tokens[at])
+    return difference(clustered(rank[gone], prompt[gone]), clustered(rank[~gone], prompt[~gone]))
+
+
+def _beside(side: SidesDocument) -> str:
+    low, high = side["difference_interval"]
+    return f"{side['sampled']:.3g} sampled (95 % interval of the difference {low:.2g} to {high:.2g})"
+
+
+def _sides(values_S: Floats, gone_S: Bools, prompt_S: NDArray[np.intp]) -> SidesDocument | None:
+    """Compare the means of a quantity, or return None if it is not known of nearly all requests."""
     known = np.isfinite(values_S)
-    sides = [known & gone_S, known & ~gone_S]
     if min(known[gone_S].mean(), known[~gone_S].mean()) < _KNOWN:
         return None
-    lost, kept = (clustered(values_S[side], prompt_S[side]) for side in sides)
+    lost, kept = (clustered(values_S[side], prompt_S[side]) for side in (known & gone_S, known & ~gone_S))
     share = float(gone_S.mean())
-    return Sides(
-        sampled=share * lost.value + (1 - share) * kept.value,
-        trained=kept.value,
-        half=_NORMAL * share * _error(lost, kept),
-    )
-
-
-def _error(one: Mean, other: Mean) -> float:
-    return math.hypot(one.error, other.error)
+    lacking, half = share * (lost.value - kept.value), _NORMAL * share * math.hypot(lost.error, kept.error)
+    return {
+        "sampled": digits(kept.value + lacking),
+        "trained": digits(kept.value),
+        "difference_interval": [digits(lacking - half), digits(lacking + half)],
+    }
 
 
 def _ranks(values_S: Floats) -> Floats:
@@ -207,7 +153,7 @@ def _ranks(values_S: Floats) -> Floats:
     return ranks
 
 
-def _late(late_S: Floats, tokens_S: Floats, gone_S: Bools) -> tuple[int, float] | None:
+def _late(late_S: Floats, tokens_S: Floats, gone_S: Bools) -> LateDocument | None:
     """Return the limit beyond which requests are dropped whatever their length, and the share dropped there."""
     known = np.isfinite(late_S)
     late, tokens, gone = late_S[known], tokens_S[known], gone_S[known]
@@ -220,7 +166,7 @@ def _late(late_S: Floats, tokens_S: Floats, gone_S: Bools) -> tuple[int, float] 
             best = (int(limit), lost, lost - rest)
     if best is None or _of_like_length(late > best[0], tokens, gone) <= SIGNIFICANT:
         return None
-    return best[:2]
+    return {"limit": best[0], "dropped": digits(best[1])}
 
 
 def _of_like_length(late_S: Bools, tokens_S: Floats, gone_S: Bools) -> float:

@@ -220,8 +220,8 @@ class SidesDocument(TypedDict):
 class LateDocument(TypedDict):
     """Lag in versions beyond which answers are dropped, and the share of those that are."""
 
-    versions: int
-    share: float
+    limit: int
+    dropped: float
 
 
 class DiscardedDocument(TypedDict):
@@ -230,7 +230,7 @@ class DiscardedDocument(TypedDict):
     Attributes:
         requests: number of requests that had the time to be trained.
         share: share of them that were not.
-        length: sampled tokens.
+        length: sampled tokens, or None if unknown.
         entropy: mean −r in nats, or None if unknown.
         reward: reward, or None unless that of discarded requests is recorded, too.
         late: limit on the lag of finished answers, or None if none was found.
@@ -239,7 +239,7 @@ class DiscardedDocument(TypedDict):
 
     requests: int
     share: float
-    length: SidesDocument
+    length: SidesDocument | None
     entropy: SidesDocument | None
     reward: SidesDocument | None
     late: LateDocument | None

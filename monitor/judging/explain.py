@@ -50,7 +50,6 @@ def diagnosed(frame: Frame, accepted: Sequence[Acceptance] = ()) -> DiagnosisDoc
 def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
     """Return the document of a judgement of a frame."""
     growth, level = decomposed(frame), _level(judgement, frame)
-    lost = None if frame.sampled is None else discarding(frame.sampled)
     return {
         "run": frame.run,
         "verdict": judgement.verdict,
@@ -65,7 +64,7 @@ def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
         "growth": frame.growth.document(),
         "why_it_grew": None if growth is None else growth.document(),
         "lag": judgement.lag,
-        "discarded": None if lost is None else lost.document(),
+        "discarded": None if frame.sampled is None else discarding(frame.sampled),
         "framework": None,
     }
 

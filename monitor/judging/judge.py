@@ -34,7 +34,7 @@ from logprobe.monitor.judging.level import bits_may_agree, expected, far, identi
 from logprobe.monitor.judging.measures import SIGNIFICANT, difference
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
 from logprobe.monitor.judging.records import gap_of, windows
-from logprobe.monitor.judging.safe_lag import safe_lag
+from logprobe.monitor.judging.safe_lag import curve, safe_lag
 from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import siblings_of
@@ -287,7 +287,7 @@ def _lag(frame: Frame, rest: Rest) -> Finding | None:
     lags += [(lag, rest.now.where(rest.now.lag == lag).k3) for lag in today]
     evidence: dict[str, object] = {"by_lag": ", ".join(f"{lag:g}: {value:.2g}" for lag, value in lags)}
     if (safe := safe_lag(frame)) is not None:
-        evidence |= {"ess_by_lag": safe.curve, "safe_lag": safe.words, "bound": safe.uncorrected.lag}
+        evidence |= {"ess_by_lag": curve(safe), "safe_lag": safe["words"], "bound": safe["uncorrected"]["lag"]}
     return Finding(
         "staleness", Confidence.KNOWN, frame.growth.since_step, share, share, growth, each, evidence=evidence
     )
@@ -524,7 +524,7 @@ def _concluded(
         reason=reason,
         level=level,
         unexplained=unexplained,
-        lag=None if safe is None else safe.document(),
+        lag=safe,
     )
 
 

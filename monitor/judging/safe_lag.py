@@ -15,7 +15,6 @@ Dimensions: ``_N`` tokens, ``_L`` lags, ``_B`` resamples.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -45,114 +44,15 @@ _ENDS: Final = (0.025, 0.975)
 _SHOWN: Final = 8  # lags in a sentence
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Largest lag up to which ESS reaches a bound.
-
-    Attributes:
-        lag: that lag in versions, or None if not even the smallest lag seen has it.
-        low: lower end of the 95 % interval, −1 if it includes "none".
-        high: upper end, the last lag before one without it, or infinite if every lag seen may have it.
-        seen: true if it is the largest lag seen.
-    """
-
-    lag: int | None
-    low: float
-    high: float
-    seen: bool
-
-    @property
-    def words(self) -> str:
-        """The limit as text, such as "7 versions (95 % interval 6 to 8)"."""
-        if self.lag is None:
-            return "none of the lags seen"
-        versions = versions_of(self.lag)
-        if self.seen:
-            return f"at least {versions}"
-        ends = f"{max(self.low, 0):g} to {'more than was seen' if math.isinf(self.high) else f'{self.high:g}'}"
-        return f"{versions} (95 % interval {ends})"
-
-    def document(self) -> LagLimitDocument:
-        """Return the JSON form."""
-        high = None if math.isinf(self.high) else int(self.high)
-        return {"lag": self.lag, "interval": [int(max(self.low, 0)), high], "largest_seen": self.seen}
-
-
-@dataclass(frozen=True, slots=True)
-class SafeLag:
-    """ESS by weight lag in versions, and the limits that follow.
-
-    Attributes:
-        lags: lags seen, ascending [L].
-        ess: ESS of the importance ratios at each [L], not rising with the lag.
-        masked: share of tokens outside the bounds of masked importance sampling at each [L].
-        k3: mean K3 at each [L].
-        uncorrected: limit without a correction.
-        corrected: limit with one.
-        times: factor by which half the learning rate raises the limits, with its interval, or None if unknown.
-        per_update: K3 that one update adds, or None with `times`.
-    """
-
-    lags: Floats
-    ess: Floats
-    masked: Floats
-    k3: Floats
-    uncorrected: Limit
-    corrected: Limit
-    times: tuple[float, float, float] | None
-    per_update: float | None
-
-    @property
-    def curve(self) -> str:
-        """ESS at some lags, in words."""
-        some = np.unique(np.linspace(0, len(self.lags) - 1, min(len(self.lags), _SHOWN)).round().astype(np.intp))
-        return ", ".join(f"{self.lags[at]:g}: {self.ess[at]:.2g}" for at in some.tolist())
-
-    @property
-    def words(self) -> str:
-        """Limits and the part of the learning rate."""
-        without, corrected = number("uncorrected_ess"), number("corrected_ess")
-        said = (
-            f"{self.uncorrected.words} without a correction (ESS of at least {without:g}), {self.corrected.words} with "
-            f"one (at least {corrected:g}); ESS is {self.ess[0]:.2g} at lag {self.lags[0]:g}"
-        )
-        if self.lags[0] == 0 and self.uncorrected.lag is None:
-            said += ", which no bound on the lag changes"
-        elif len(self.lags) > 1:
-            said += f" and {self.ess[-1]:.2g} at lag {self.lags[-1]:g}"
-        said += f", where masked importance sampling drops {self.masked[-1]:.1%}"
-        if self.times is None:
-            return said
-        value, low, high = self.times
-        return (
-            f"{said}; half the learning rate allows {value:.2g} times the lag (95 % interval {low:.2g} to {high:.2g})"
-        )
-
-    def document(self) -> LagDocument:
-        """Return the JSON form."""
-        rows = zip(self.lags.tolist(), self.ess.tolist(), self.masked.tolist(), self.k3.tolist(), strict=True)
-        return {
-            "uncorrected": self.uncorrected.document(),
-            "corrected": self.corrected.document(),
-            "by_lag": [
-                {"lag": int(lag), "ess": digits(ess), "masked": digits(masked), "k3": digits(k3)}
-                for lag, ess, masked, k3 in rows
-            ],
-            "k3_per_update": None if self.per_update is None else digits(self.per_update),
-            "half_learning_rate": None if self.times is None else [digits(value) for value in self.times],
-            "words": self.words,
-        }
-
-
 @once
-def safe_lag(frame: Frame) -> SafeLag | None:
+def safe_lag(frame: Frame) -> LagDocument | None:
     """Return ESS by lag, or None if lags are unknown, no token has one above 0, or no raw tokens are kept."""
     if frame.tokens is None or not frame.versions_known:
         return None
     return of_tokens(frame.tokens)
 
 
-def of_tokens(tokens: Tokens) -> SafeLag | None:
+def of_tokens(tokens: Tokens) -> LagDocument | None:
     """Return ESS by lag of a sample of tokens with usable log-ratios. See `safe_lag`."""
     tokens = _newest(tokens.where(tokens.lag >= 0))
     lag_L, row_N = _groups(tokens.lag)
@@ -160,30 +60,66 @@ def of_tokens(tokens: Tokens) -> SafeLag | None:
         return None
     sums_L, sums_BL = _resampled(tokens, row_N, len(lag_L))
     ess, drawn = _falling_ess(sums_L[None])[0], _falling_ess(sums_BL)
+    shares = zip(lag_L.tolist(), ess.tolist(), *(sums_L[:, 3:] / sums_L[:, :1]).T.tolist(), strict=True)
+    uncorrected, corrected = (_limit(lag_L, ess, drawn, number(name)) for name in ("uncorrected_ess", "corrected_ess"))
     times, per_update = _drift(tokens)
-    n_L = sums_L[:, 0]
-    return SafeLag(
-        lags=lag_L,
-        ess=ess,
-        masked=sums_L[:, 3] / n_L,
-        k3=sums_L[:, 4] / n_L,
-        uncorrected=_limit(lag_L, ess, drawn, number("uncorrected_ess")),
-        corrected=_limit(lag_L, ess, drawn, number("corrected_ess")),
-        times=times,
-        per_update=per_update,
+    found: LagDocument = {
+        "uncorrected": uncorrected,
+        "corrected": corrected,
+        "by_lag": [
+            {"lag": int(lag), "ess": digits(ess), "masked": digits(masked), "k3": digits(k3)}
+            for lag, ess, masked, k3 in shares
+        ],
+        "k3_per_update": per_update,
+        "half_learning_rate": times,
+        "words": "",
+    }
+    return {**found, "words": _words(found)}
+
+
+def curve(found: LagDocument) -> str:
+    """Return ESS at some lags as text."""
+    rows = found["by_lag"]
+    some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _SHOWN)).round().astype(np.intp))
+    return ", ".join(f"{rows[at]['lag']}: {rows[at]['ess']:.2g}" for at in some.tolist())
+
+
+def _words(found: LagDocument) -> str:
+    """Return the limits and the part of the learning rate as text."""
+    first, last = found["by_lag"][0], found["by_lag"][-1]
+    said = (
+        f"{_limit_words(found['uncorrected'])} without a correction (ESS of at least {number('uncorrected_ess'):g}), "
+        f"{_limit_words(found['corrected'])} with one (at least {number('corrected_ess'):g}); ESS is {first['ess']:.2g} "
+        f"at lag {first['lag']}"
     )
+    if first["lag"] == 0 and found["uncorrected"]["lag"] is None:
+        said += ", which no bound on the lag changes"
+    elif last is not first:
+        said += f" and {last['ess']:.2g} at lag {last['lag']}"
+    said += f", where masked importance sampling drops {last['masked']:.1%}"
+    if found["half_learning_rate"] is None:
+        return said
+    value, low, high = found["half_learning_rate"]
+    return f"{said}; half the learning rate allows {value:.2g} times the lag (95 % interval {low:.2g} to {high:.2g})"
 
 
-def _limit(lag_L: Floats, ess_L: Floats, ess_BL: Floats, least: float) -> Limit:
-    """Return the largest lag with an ESS of at least `least`."""
+def _limit_words(limit: LagLimitDocument) -> str:
+    if limit["lag"] is None:
+        return "none of the lags seen"
+    versions, (low, high) = versions_of(limit["lag"]), limit["interval"]
+    if limit["largest_seen"]:
+        return f"at least {versions}"
+    return f"{versions} (95 % interval {low} to {'more than was seen' if high is None else high})"
+
+
+def _limit(lag_L: Floats, ess_L: Floats, ess_BL: Floats, least: float) -> LagLimitDocument:
+    """Return the largest lag with an ESS of at least `least`. The upper end is the last lag before one without it."""
     seen, before = np.append(-1, lag_L), np.append(lag_L - 1, math.inf)
     at, drawn = int((ess_L >= least).sum()), (ess_BL >= least).sum(1)
-    return Limit(
-        lag=int(seen[at]) if at else None,
-        low=float(np.quantile(seen[drawn], _ENDS[0], method="lower")),
-        high=float(np.quantile(before[drawn], _ENDS[1], method="higher")),
-        seen=at == len(lag_L),
-    )
+    low = float(np.quantile(seen[drawn], _ENDS[0], method="lower"))
+    high = float(np.quantile(before[drawn], _ENDS[1], method="higher"))
+    interval = [int(max(low, 0)), None if math.isinf(high) else int(high)]
+    return {"lag": int(seen[at]) if at else None, "interval": interval, "largest_seen": at == len(lag_L)}
 
 
 def _newest(tokens: Tokens) -> Tokens:
@@ -244,7 +180,7 @@ def _falling_ess(sums_BL: Sums) -> Floats:
     return ess
 
 
-def _drift(tokens: Tokens) -> tuple[tuple[float, float, float] | None, float | None]:
+def _drift(tokens: Tokens) -> tuple[list[float] | None, float | None]:
     """Return the factor of half the learning rate with its interval, and K3 of an update; None if unknown."""
     pairs = np.unique(np.stack([tokens.step, tokens.lag.astype(np.int64)]), axis=1)
     steps, counts = np.unique(pairs[0], return_counts=True)
@@ -258,8 +194,7 @@ def _drift(tokens: Tokens) -> tuple[tuple[float, float, float] | None, float | N
     low, high = low - _GRID, high + _GRID
     if not (per_update > 0 and low <= _STEEPEST and high <= number("drift_width") * low):
         return None, None
-    value, least, most = (float(2 ** (2 / min(each, _BALLISTIC))) for each in (power, high, low))
-    return (value, least, most), float(per_update)
+    return [digits(2 ** (2 / min(each, _BALLISTIC))) for each in (power, high, low)], digits(per_update)
 
 
 def _fitted(lag_L: Floats, sums_BL: Sums) -> tuple[Floats, Floats]:

@@ -36,7 +36,21 @@ from logprobe.monitor.judging.thresholds import THRESHOLDS
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 SETS = {of.name: of for of in (FIT, SEEN, SEEN_SLOW, RESTLESS, CALM)}
 KEYS = {
-    *("verdict", "layer", "advice", "reason", "cause", "confidence", "where", "since", "named", "never", "k3", "lag", "fix")
+    *(
+        "verdict",
+        "layer",
+        "advice",
+        "reason",
+        "cause",
+        "confidence",
+        "where",
+        "since",
+        "named",
+        "never",
+        "k3",
+        "lag",
+        "fix",
+    )
 }
 
 

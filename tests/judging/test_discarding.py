@@ -19,40 +19,41 @@ def test_means_and_shares_are_those_of_plain_formulas() -> None:
     trained = there & np.isfinite(sampled.trained_at)
     found = discarding(sampled)
     assert found is not None
-    assert (found.requests, found.share) == (there.sum(), pytest.approx(1 - trained.sum() / there.sum()))
+    assert (found["requests"], found["share"]) == (there.sum(), pytest.approx(1 - trained.sum() / there.sum()))
     for side, values in (
-        (found.length, sampled.tokens),
-        (found.entropy, sampled.entropy),
-        (found.reward, sampled.reward),
+        (found["length"], sampled.tokens),
+        (found["entropy"], sampled.entropy),
+        (found["reward"], sampled.reward),
     ):
         assert side is not None
-        assert (side.sampled, side.trained) == (
+        assert (side["sampled"], side["trained"]) == (
             pytest.approx(values[there].mean()),
             pytest.approx(values[trained].mean()),
         )
-    assert found.late == (LIMIT, 1.0)
+    assert found["late"] == {"limit": LIMIT, "dropped": 1.0}
     (finding,) = late_answers(sampled)
     assert finding.evidence["shorter"] == pytest.approx(sampled.tokens[there].mean() - sampled.tokens[trained].mean())
 
 
 def test_the_interval_holds_the_true_difference() -> None:
     found = [discarding(Requests("random", size=800, seed=seed).sampled()) for seed in range(60)]
-    held = [abs(each.length.lacking) <= each.length.half for each in found if each is not None]
+    ends = [each["length"]["difference_interval"] for each in found if each is not None and each["length"] is not None]
+    held = [low <= 0 <= high for low, high in ends]
     assert 50 <= sum(held) <= len(held) == 60
 
 
 def test_rewards_of_discarded_requests_are_unknown_unless_they_are_recorded() -> None:
     found = discarding(Requests("late").sampled())
     assert found is not None
-    assert (found.reward, found.document()["reward"]) == (None, None)
-    assert "reward" not in found.words
+    assert found["reward"] is None
+    assert "reward" not in found["words"]
 
 
 def test_late_answers_as_long_as_others_are_told_and_not_named() -> None:
     sampled = Requests("late_of_any_length").sampled()
     found = discarding(sampled)
     assert found is not None
-    assert found.late == (LIMIT, 1.0)
+    assert found["late"] == {"limit": LIMIT, "dropped": 1.0}
     assert late_answers(sampled) == []
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from logprobe.monitor.judging.safe_lag import SafeLag, of_tokens
+from logprobe.monitor.judging.document import LagDocument
+from logprobe.monitor.judging.safe_lag import curve, of_tokens
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import Tokens
 
@@ -46,7 +47,7 @@ class Run:
         )  # fmt: skip
 
 
-def safe_of(**run: object) -> SafeLag:
+def safe_of(**run: object) -> LagDocument:
     found = of_tokens(Run(**run).tokens())
     assert found is not None
     return found
@@ -61,48 +62,54 @@ def test_limits_and_what_half_the_learning_rate_allows(
     run: dict[str, float], corrected: int, uncorrected: int, times: float
 ) -> None:
     found = safe_of(**run)
-    for limit, lag in ((found.corrected, corrected), (found.uncorrected, uncorrected)):
-        assert limit.lag is not None
-        assert abs(limit.lag - lag) <= 1
-        assert max(limit.low, 0) <= lag <= limit.high <= lag + 2
-        assert not limit.seen
-    assert found.times is not None
-    assert found.times[1] <= times <= found.times[2]
-    assert found.per_update == pytest.approx(run.get("size", 0.09) / 2, rel=0.5)
+    for limit, lag in ((found["corrected"], corrected), (found["uncorrected"], uncorrected)):
+        assert limit["lag"] is not None
+        assert abs(limit["lag"] - lag) <= 1
+        low, high = limit["interval"]
+        assert low <= lag <= high <= lag + 2
+        assert not limit["largest_seen"]
+    assert found["half_learning_rate"] is not None
+    assert found["half_learning_rate"][1] <= times <= found["half_learning_rate"][2]
+    assert found["k3_per_update"] == pytest.approx(run.get("size", 0.09) / 2, rel=0.5)
     plain = Run(**run).tokens()
     rho = np.exp(plain.d[plain.lag == 3])
-    assert found.ess[3] == pytest.approx(rho.sum() ** 2 / (len(rho) * (rho**2).sum()))
-    assert found.masked[3] == pytest.approx(np.mean((rho > 2) | (rho < 0.5)))
+    row = found["by_lag"][3]
+    assert row["lag"] == 3
+    assert row["ess"] == pytest.approx(rho.sum() ** 2 / (len(rho) * (rho**2).sum()))
+    assert row["masked"] == pytest.approx(np.mean((rho > 2) | (rho < 0.5)))
 
 
 def test_the_interval_holds_the_true_lag_where_steps_differ() -> None:
-    found = [safe_of(seed=seed, restless=0.1, sequences=960).corrected for seed in range(40)]
-    assert sum(each.low <= 7 <= each.high for each in found) >= 36
-    assert max(each.high - each.low for each in found) <= 6
+    found = [safe_of(seed=seed, restless=0.1, sequences=960)["corrected"]["interval"] for seed in range(40)]
+    assert sum(low <= 7 <= high for low, high in found) >= 36
+    assert max(high - low for low, high in found) <= 6
 
 
 def test_of_lags_beyond_the_largest_seen_nothing_is_said() -> None:
     found = safe_of(lags=(0, 1, 2, 3), size=0.02)
-    assert found.uncorrected.document() == {"lag": 3, "interval": [3, None], "largest_seen": True}
-    assert found.words.startswith(
+    assert found["uncorrected"] == {"lag": 3, "interval": [3, None], "largest_seen": True}
+    assert found["words"].startswith(
         "at least 3 versions without a correction (ESS of at least 0.9), at least 3 versions with one"
     )
     alone = safe_of(lags=(4,))
-    assert (alone.uncorrected.words, alone.corrected.words) == ("none of the lags seen", "at least 4 versions")
-    assert alone.times is None
+    assert alone["words"].startswith(
+        "none of the lags seen without a correction (ESS of at least 0.9), at least 4 versions with"
+    )
+    assert alone["half_learning_rate"] is None
 
 
 def test_between_two_lags_seen_the_interval_reaches_up_to_the_unsafe_one() -> None:
-    found = safe_of(lags=(0, 12)).corrected
-    assert (found.lag, found.low, found.high) == (0, 0, 11)
-    assert found.words == "0 versions (95 % interval 0 to 11)"
+    found = safe_of(lags=(0, 12))
+    assert found["corrected"] == {"lag": 0, "interval": [0, 11], "largest_seen": False}
+    assert "0 versions (95 % interval 0 to 11) with one" in found["words"]
+    assert curve(found).startswith("0: 0.98, 12: 0.")
 
 
 def test_a_floor_that_is_unsafe_by_itself_is_not_blamed_on_the_lag() -> None:
     found = safe_of(floor=1.5)
-    assert (found.uncorrected.lag, found.corrected.lag) == (None, None)
-    assert " at lag 0, which no bound on the lag changes" in found.words
-    assert "no bound" not in safe_of(lags=(12, 15)).words
+    assert (found["uncorrected"]["lag"], found["corrected"]["lag"]) == (None, None)
+    assert " at lag 0, which no bound on the lag changes" in found["words"]
+    assert "no bound" not in safe_of(lags=(12, 15))["words"]
 
 
 @pytest.mark.parametrize("lags", [(0,), (math.nan,), (-3.0,)])
@@ -112,8 +119,8 @@ def test_without_a_lag_there_is_no_answer(lags: tuple[float, ...]) -> None:
 
 def test_a_lag_that_grew_over_steps_says_nothing_about_the_learning_rate() -> None:
     found = safe_of(mixed=False)
-    assert found.corrected.lag in {6, 7, 8}
-    assert (found.times, found.per_update) == (None, None)
+    assert found["corrected"]["lag"] in {6, 7, 8}
+    assert (found["half_learning_rate"], found["k3_per_update"]) == (None, None)
 
 
 def test_each_lag_is_known_by_its_newest_steps() -> None:
@@ -123,7 +130,7 @@ def test_each_lag_is_known_by_its_newest_steps() -> None:
     rest["step"] = np.concatenate([early.step, early.step.max() + 1 + late.step])
     found = of_tokens(Tokens(**rest, **both))
     assert found is not None
-    assert found.corrected.lag in {6, 7, 8}
+    assert found["corrected"]["lag"] in {6, 7, 8}
 
 
 @pytest.mark.parametrize(("short", "largest"), [(0, 3), (1, 2)])
@@ -132,4 +139,4 @@ def test_a_lag_counts_from_the_fewest_tokens_of_a_mean_on(short: int, largest: i
     tokens = Run(lags=(0, 1, 2, 3), sequences=4, length=fewest).tokens()
     found = of_tokens(tokens.where(np.arange(len(tokens)) < len(tokens) - short))
     assert found is not None
-    assert found.lags[-1] == largest
+    assert found["by_lag"][-1]["lag"] == largest

@@ -65,7 +65,7 @@ def test_the_store_has_what_the_records_say(store: Store) -> None:
     assert len(np.unique(read.prompt)) == len(np.unique(made.prompt))
     document = diagnose(store, RUN)
     assert document["discarded"] is not None
-    assert document["discarded"]["late"] == {"versions": 2, "share": 1.0}
+    assert document["discarded"]["late"] == {"limit": 2, "dropped": 1.0}
     assert "late_answers_dropped" in [finding["cause"] for finding in document["findings"]]
 
 
