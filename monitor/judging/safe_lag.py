@@ -61,11 +61,10 @@ def of_tokens(tokens: Tokens) -> LagDocument | None:
     sums_L, sums_BL = _resampled(tokens, row_N, len(lag_L))
     ess, drawn = _falling_ess(sums_L[None])[0], _falling_ess(sums_BL)
     shares = zip(lag_L.tolist(), ess.tolist(), *(sums_L[:, 3:] / sums_L[:, :1]).T.tolist(), strict=True)
-    uncorrected, corrected = (_limit(lag_L, ess, drawn, number(name)) for name in ("uncorrected_ess", "corrected_ess"))
     times, per_update = _drift(tokens)
     found: LagDocument = {
-        "uncorrected": uncorrected,
-        "corrected": corrected,
+        "uncorrected": _limit(lag_L, ess, drawn, number("uncorrected_ess")),
+        "corrected": _limit(lag_L, ess, drawn, number("corrected_ess")),
         "by_lag": [
             {"lag": int(lag), "ess": digits(ess), "masked": digits(masked), "k3": digits(k3)}
             for lag, ess, masked, k3 in shares
@@ -87,9 +86,10 @@ def curve(found: LagDocument) -> str:
 def _words(found: LagDocument) -> str:
     """Return the limits and the part of the learning rate as text."""
     first, last = found["by_lag"][0], found["by_lag"][-1]
+    without, corrected = number("uncorrected_ess"), number("corrected_ess")
     said = (
-        f"{_limit_words(found['uncorrected'])} without a correction (ESS of at least {number('uncorrected_ess'):g}), "
-        f"{_limit_words(found['corrected'])} with one (at least {number('corrected_ess'):g}); ESS is {first['ess']:.2g} "
+        f"{_limit_words(found['uncorrected'])} without a correction (ESS of at least {without:g}), "
+        f"{_limit_words(found['corrected'])} with one (at least {corrected:g}); ESS is {first['ess']:.2g} "
         f"at lag {first['lag']}"
     )
     if first["lag"] == 0 and found["uncorrected"]["lag"] is None:
