@@ -85,6 +85,19 @@ def test_the_interval_holds_the_true_lag_where_steps_differ() -> None:
     assert max(high - low for low, high in found) <= 6
 
 
+def test_one_extreme_token_of_a_small_lag_does_not_make_larger_ones_unsafe() -> None:
+    tokens = Run().tokens()
+    tokens.d[np.flatnonzero(tokens.lag == 2)[0]] = 4.0
+    own = np.exp(tokens.d[tokens.lag == 2])
+    assert own.sum() ** 2 / (len(own) * (own**2).sum()) < 0.5
+    found = of_tokens(tokens)
+    assert found is not None
+    ess = [row["ess"] for row in found["by_lag"]]
+    assert ess == sorted(ess, reverse=True)
+    assert ess[2] > 0.5
+    assert found["corrected"]["lag"] in {6, 7, 8}
+
+
 def test_of_lags_beyond_the_largest_seen_nothing_is_said() -> None:
     found = safe_of(lags=(0, 1, 2, 3), size=0.02)
     assert found["uncorrected"] == {"lag": 3, "interval": [3, None], "largest_seen": True}
