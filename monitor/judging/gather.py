@@ -76,7 +76,8 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
     Raises:
         QueryError: the read failed, see `Reader.read`.
     """
-    return with_tokens(source, gather_sums(source, run, steps=steps))
+    frame = with_tokens(source, gather_sums(source, run, steps=steps))
+    return frame if steps == (None, None) else replace(frame, sampled=None)  # those are the newest of the whole run
 
 
 def with_tokens(source: Source, frame: Frame) -> Frame:

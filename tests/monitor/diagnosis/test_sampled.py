@@ -63,6 +63,7 @@ def test_the_store_has_what_the_records_say(store: Store) -> None:
     long = read.tokens > 1
     assert (read.first[long].tolist(), read.last.tolist()) == (made.first[long].tolist(), made.last.tolist())
     assert len(np.unique(read.prompt)) == len(np.unique(made.prompt))
+    assert gather(store, RUN, steps=(3, 5)).sampled is None
     document = diagnose(store, RUN)
     assert document["discarded"] is not None
     assert document["discarded"]["late"] == {"limit": 2, "dropped": 1.0}
