@@ -95,7 +95,7 @@ def discarding(sampled: Sampled) -> DiscardedDocument | None:
         "entropy": entropy,
         "reward": reward,
         "late": _late(sampled.late[at], sampled.tokens[at], gone),
-        "words": f"{gone.mean():.1%} of {len(gone):,} sampled requests were never trained; mean {told}",
+        "words": f"{gone.mean():.1%} of {len(gone):,} sampled requests have no training record; mean {told}",
     }
 
 
