@@ -190,7 +190,7 @@ class LagLimitDocument(TypedDict):
 
 
 class LagDocument(TypedDict):
-    """Weight lag in versions up to which the run's tokens keep their worth, see `safe_lag.SafeLag`.
+    """Weight lag in versions up to which the run's tokens keep their worth, see `safe_lag.safe_lag`.
 
     Attributes:
         uncorrected: limit without a correction.
@@ -225,7 +225,7 @@ class LateDocument(TypedDict):
 
 
 class DiscardedDocument(TypedDict):
-    """Sampled requests that were never trained, see `discarding.Discarding`.
+    """Sampled requests that were never trained, see `discarding.discarding`.
 
     Attributes:
         requests: number of requests that had the time to be trained.
