@@ -170,7 +170,7 @@ def _bands() -> str:
 
 
 def _recorded() -> str:
-    names = ("engine_dtype", "head", "kv_cache", "weights", "trainer_dtype", "experts", "replay")
+    names = ("engine_dtype", "head", "kv_cache", "weights", "trainer_dtype", "experts", "replay", "also")
     return _table(
         ("set-up", *(name.replace("_", " ") for name in names), "K3 from", "to", "runs", "tokens", "source"),
         (

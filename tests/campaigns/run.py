@@ -138,6 +138,11 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         tools=_BROWSER,
         before=_node_modules,
     ),
+    "bands": Campaign(
+        "K3 of healthy set-ups on real engines ('bf16' for one); writes the measured rows of monitor/judging/levels.yaml",
+        (("tests/proof/bands.py",),),
+        path=_PROOF,
+    ),
     "bucket-azure": Campaign(
         "the tests of a bucket on Azurite, Microsoft's emulator of Azure",
         (_cases("tests/shipping/test_bucket.py", options=["--bucket-server=azurite"]),),

@@ -23,6 +23,7 @@ from engine_process import ENGINE_ENVIRONMENT
 STEPS, PROMPTS, TOKENS = 3, 24, 24
 RUN = "band"
 ROOT = Path(__file__).resolve().parents[2]
+MEASURED = "measured: vLLM 0.32.0 on a CPU, 0.2 M parameters"
 FILE = ROOT / "monitor" / "judging" / "levels.yaml"
 
 
@@ -55,7 +56,6 @@ SETUPS: Mapping[str, Setup] = {
     ),
     "bf16, fp8 cache": Setup({**BF16, "kv_cache_dtype": "fp8"}),
     "bf16, fp8 weights": Setup({**BF16, "quantization": "fp8"}),
-    "bf16, int8 weights": Setup({**BF16, "quantization": "int8_per_channel_weight_only"}),
     "bf16, LoRA": Setup({**BF16, "enable_lora": True, "max_lora_rank": 8}, model="adapter", words="LoRA"),
     "experts, float32": Setup({"dtype": "float32"}, model="experts"),
     "experts, bf16": Setup(BF16, model="experts"),
@@ -64,17 +64,15 @@ SETUPS: Mapping[str, Setup] = {
 
 
 def main(names: list[str]) -> int:
-    import yaml
-
-    rows = []
+    rows = {}
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
         for name in names or SETUPS:
             try:
-                rows.append(measured(name, folder / name))
-                print(yaml.safe_dump([rows[-1]], width=1000, sort_keys=False), end="", flush=True)
-            except RuntimeError as error:
-                print(f"# {name}: {error}", flush=True)
+                rows[name] = measured(name, Path(scratch) / name)
+                print(rows[name], flush=True)
+            except RuntimeError as error:  # not every engine has everything
+                print(f"{name} is not measured: {error}", flush=True)
+    write(rows)
     return int(not rows)
 
 
@@ -84,8 +82,23 @@ def measured(name: str, home: Path) -> dict[str, Any]:
     _process([__file__, "--record", name, str(home.with_suffix(".model"))], {**ENGINE_ENVIRONMENT, **recorded})
     _process(["-m", "logprobe.app.cli", "up", "--once", "--home", str(home)], {})
     found = json.loads(_process(["-m", "logprobe.app.cli", "show", RUN, "--json", "--home", str(home)], {}))
-    level = found["level"]
-    return {"name": name, **level["setup"], "k3": float(f"{level['numerics']:.2g}"), "status": level["status"]}
+    return row_of(name, found["level"]["setup"], found["level"]["numerics"])
+
+
+def row_of(name: str, setup: dict[str, str | None], k3: float) -> dict[str, Any]:
+    """Return a row of `levels.yaml`. Settings that a diagnosis does not look at are in `also`."""
+    also = {"also": SETUPS[name].words} if SETUPS[name].words else {}
+    k3, tokens = float(f"{k3:.2g}"), STEPS * PROMPTS * TOKENS
+    return {"name": name, "setup": {**setup, **also}, "low": k3, "high": k3, "runs": 1, "tokens": tokens, "source": MEASURED}
+
+
+def write(rows: Mapping[str, dict[str, Any]]) -> None:
+    """Put rows into the file, each a line, in place of those of these names."""
+    text, _, listed = FILE.read_text(encoding="utf-8").partition("\nsetups:")
+    lines = [line for line in listed.splitlines() if line.startswith("  - ")]
+    kept = [line for line in lines if json.loads(line[4:])["name"] not in rows]
+    made = [f"  - {json.dumps(row)}" for row in rows.values()]
+    FILE.write_text("\n".join([text, "setups:", *made, *kept, ""]), encoding="utf-8")
 
 
 def _process(command: list[str], environment: Mapping[str, str]) -> str:

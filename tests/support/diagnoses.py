@@ -19,7 +19,7 @@ def finding(cause: str = "low_precision", **parts: Any) -> Any:
 def level(k3: float = 1e-3, **parts: Any) -> Any:
     """A `LevelDocument`."""
     return {
-        "k3": k3, "numerics": k3, "expected": {"low": None, "high": None}, "setup": {}, "source": "",
+        "k3": k3, "numerics": k3, "expected": {"low": None, "high": None}, "setup": {}, "source": "", "bands": [],
         "status": "as expected", "first": None, "remembered": None, "settled": False, **parts,
     }  # fmt: skip
 
