@@ -44,13 +44,17 @@ def test_a_measured_set_up_is_in_its_band(row: Recorded) -> None:
 
 
 def test_a_run_is_told_the_row_that_it_is_compared_with() -> None:
-    world = World(seed=3, steps=60, engine={"kv_cache_dtype": "auto", "head_dtype": "bfloat16"}, trainer={"dtype": "float32"})
+    world = World(
+        seed=3, steps=60, engine={"kv_cache_dtype": "auto", "head_dtype": "bfloat16"}, trainer={"dtype": "float32"}
+    )
     level = diagnosed(world.frame())["level"]
     assert level["bands"] == ["bf16 engine, dense"]
     assert "row “bf16 engine, dense”; recorded with these settings (“bf16”): " in in_words(level)
 
 
-@pytest.mark.parametrize("changed", [{"kv_cache": "fp8"}, {"experts": None}, {"weights": "awq"}, {"trainer_dtype": "float16"}])
+@pytest.mark.parametrize(
+    "changed", [{"kv_cache": "fp8"}, {"experts": None}, {"weights": "awq"}, {"trainer_dtype": "float16"}]
+)
 def test_only_the_same_settings_are_like_a_recorded_set_up(changed: dict[str, Any]) -> None:
     bf16 = next(row for row in SETUPS if row.name == "bf16")
     assert recorded_like(bf16.setup) is bf16

@@ -12,9 +12,11 @@ from diagnosis_simulation import Simulation
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.fingerprint import Fingerprint, on_the_way
+from logprobe.collectors.fingerprint import fingerprint as fingerprint_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.records import Weights
 from logprobe.monitor.judging.weight_readings import Reading, Readings
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
@@ -261,3 +263,18 @@ def test_weights_that_are_nobodys_are_not_called_rounded() -> None:
     found = Readings((*EXACT, arriving(1, 3, 4, rounded=(30, 40)), arriving(1, 30, 41)))
     assert found.rounded is None
     assert found.mismatch is not None
+
+
+def test_what_rounding_does_to_a_trainers_weights_is_read_of_its_records(home: Path) -> None:
+    grid = np.ones((4, 16), np.float32)
+    with Recorder(home, "run") as recorder:
+        for version, off in enumerate((0.0, 1 / 512, 1 / 64)):  # bfloat16 has 1 and 1 + 1/128
+            recorder.weights(version, step=version, fingerprint=fingerprint_of({"w": grid + np.float32(off)}))
+        recorder.weights(3, step=3, adapter="red", fingerprint=fingerprint_of({"w": grid * 5 / 3}))
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        weights = gather(store, "run").weights
+    found = weights.rounding("bfloat16")
+    assert found is not None
+    assert (found.crossing, found.exact) == (0.5, (1.0, 1.0)), "an adapter's are not the weights"
+    assert Weights(weights.records[:1]).rounding("bfloat16") is None, "one version is compared with nothing"

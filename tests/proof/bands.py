@@ -89,7 +89,15 @@ def row_of(name: str, setup: dict[str, str | None], k3: float) -> dict[str, Any]
     """Return a row of `levels.yaml`. Settings that a diagnosis does not look at are in `also`."""
     also = {"also": SETUPS[name].words} if SETUPS[name].words else {}
     k3, tokens = float(f"{k3:.2g}"), STEPS * PROMPTS * TOKENS
-    return {"name": name, "setup": {**setup, **also}, "low": k3, "high": k3, "runs": 1, "tokens": tokens, "source": MEASURED}
+    return {
+        "name": name,
+        "setup": {**setup, **also},
+        "low": k3,
+        "high": k3,
+        "runs": 1,
+        "tokens": tokens,
+        "source": MEASURED,
+    }
 
 
 def write(rows: Mapping[str, dict[str, Any]]) -> None:
