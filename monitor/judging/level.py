@@ -233,7 +233,7 @@ def in_words(level: LevelDocument | None) -> str:
     told = f"{low} to {high}; {rows_named(level['bands'])}"
     like = recorded_like(level["setup"])
     if like is not None:
-        told += f"; recorded with these settings (“{like.name}”): {_span(like)}"
+        told += f"; “{like.name}” of the same settings has {_span(like)}, {like.source}"
     if status == "as expected":
         return f"K3 is what this setup has ({told})"
     return f"K3 of {k3} is {status} what such a setup is reported to have ({told})"
