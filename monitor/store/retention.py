@@ -36,9 +36,10 @@ class RetentionPolicy:
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for a negative limit."""
-        for name, limit, least in (("max_bytes", self.max_bytes, 0), ("max_age", self.max_age, timedelta(0))):
-            if limit is not None and limit < least:
-                raise ConfigurationError(f"retention limit {name} is negative; use 0 or more")
+        if self.max_bytes is not None and self.max_bytes < 0:
+            raise ConfigurationError(f"max_bytes={self.max_bytes} is negative; use 0 or more")
+        if self.max_age is not None and self.max_age < timedelta(0):
+            raise ConfigurationError(f"max_age={self.max_age} is negative; use 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ def trend_chart(
 def _effect(document: CorrectionState) -> None:
     """Draw the effect in a word, with the supporting numbers."""
     effect, window, since, run = document["effect"], document["effect_steps"], document["from_step"], document["run"]
-    if effect is None:
+    if effect is None or since is None:
         ui.title("Effect", "the run before and after the switch")
         ui.write("No correction was switched on.")
         return

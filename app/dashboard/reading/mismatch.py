@@ -106,9 +106,11 @@ def profiles_of(run: Run, pair: str, seen: Seen) -> tuple[Seen, Mapping[str, pa.
     """
     version = (_profiled(run), seen)
 
-    def read() -> tuple[Hashable, Seen, dict[str, pa.Table]]:
+    def read() -> tuple[Hashable, Seen, Mapping[str, pa.Table]]:
         bounds = (seen.first, seen.last)
-        tables = {name: profiles.of(data.reader(), run.name, name, pair=pair, steps=bounds) for name in _PROFILES}
+        tables: dict[str, pa.Table] = {
+            name: profiles.of(data.reader(), run.name, name, pair=pair, steps=bounds) for name in _PROFILES
+        }
         return version, seen, tables
 
     of, shown, tables = data.kept(("profiles", run.name, pair, seen.key), version, read, pace=PACE)
