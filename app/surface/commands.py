@@ -293,7 +293,7 @@ OPERATE: Final[Entries] = {
                 (argument("folder", "FOLDER", complete="file"),),
             ),
             "quarantine": Leaf(
-                "list files that were moved out of the spool, say why, take them again or drop them",
+                "list files that were moved out of the spool with the reason, take them again or drop them",
                 "quarantine",
                 (
                     argument("files", "[FILE…]", nargs=-1),

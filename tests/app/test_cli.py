@@ -149,6 +149,7 @@ def test_version() -> None:
         ["show", "x", "--pair", "total"],
         ["compare", "x"],
         ["store", "quarantine", "x", "--retry", "--drop"],
+        ["store", "quarantine", "x"],
         ["up", "--port", "99999"],
         ["demo", "--speed", "nan"],
     ],

@@ -85,7 +85,7 @@ COMMANDS = [
     ["compare", RUN, "--baseline", RUN],
     ["doctor"],
     ["store", "quarantine"],
-    ["store", "quarantine", "\x1b[2J\nforged"],
+    ["store", "quarantine", "\x1b[2J\nforged", "--drop"],
     ["show", RUN, "--html", "\x1b[2J\nforged/page.html"],
     ["compare", RUN, "--recipe"],
     ["export", RUN, "--to", "\x1b[2J\nforged.csv"],

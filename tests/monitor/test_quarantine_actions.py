@@ -46,12 +46,15 @@ def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home:
     broken(home, "b")
     with service(home) as reader:
         eventually(lambda: len(aside(reader)) == 2 and not _segments(home), "both are quarantined")
-        names = {row["path"] for row in listed(home)}
+        shown = listed(home)
+        assert {(row["reason"], row["happened"].partition(":")[0]) for row in shown} == {
+            ("truncated", "the file is incomplete")
+        }
+        assert all("replace the file in quarantine" in row["remedy"] for row in shown)
+        names = {row["path"] for row in shown}
         assert names == aside(reader)
         first = f"quarantine/{RUN}/writer-a/{repaired.path.name}"
         second = (names - {first}).pop()
-        shown = logprobe("store", "quarantine", first.removeprefix("quarantine/"), "--home", home).stdout
-        assert "100 bytes, not an Arrow file" in shown
         again = logprobe("store", "quarantine", "--retry", first, "--home", home, LOGNAME="ada").stdout
         assert again == f"{first}: returned\n"
         # Its row is written before it is moved.
