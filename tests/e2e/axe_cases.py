@@ -21,7 +21,7 @@ AXE: Final = Path(__file__).resolve().parents[1] / "browser" / "node_modules" / 
 RUNS: Final = ("v1-initial", "late-growth", "late-growth-mis")
 # What shows that a page is drawn.
 DRAWN: Final = {
-    "runs": "[data-testid=stDataFrame]", "": ".lp-plot .trace", "diagnosis": "table[aria-label=parity]", "mismatch": ".lp-plot .trace",
+    "runs": "[data-testid=stDataFrame]", "": ".lp-plot .trace", "diagnosis": "table[aria-label=requirements]", "mismatch": ".lp-plot .trace",
     "tokens": ".lp-strip", "compare": "table[aria-label=onsets]", "alerts": "table[aria-label=thresholds], .lp-hint", "correction": "table[aria-label=audit], .lp-hint",
     "data": "[data-testid=stDataFrame]",
 }  # fmt: skip
