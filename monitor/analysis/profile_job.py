@@ -158,8 +158,10 @@ class ProfileJob:
                 "tokens": np.where(replaced, tokens, due["profiled"].to_numpy()),
             }
         )
+        again = due.filter(pa.array(replaced & (due["profiled"].to_numpy() > 0)))
         with self._store.transaction() as cursor:
-            self._store.execute(cursor, "forget_steps", due.filter(pa.array(replaced)), table="profiles")
+            if again.num_rows:  # as of hardly any step
+                self._store.execute(cursor, "forget_steps", again, table="profiles")
             self._store.execute(cursor, "append", rows, table="profiles")
             self._store.execute(cursor, "replace", state, table="profiled_steps")
 
