@@ -57,7 +57,7 @@ class Column:
             known, codes = known[:-1], np.where(codes == len(known) - 1, -1, codes)
         return cls(codes.astype(np.intp).ravel(), tuple(known.tolist()))
 
-    def where(self, keep_R: Bools) -> Column:
+    def where(self, keep_R: Bools | NDArray[np.intp]) -> Column:
         """Return the selected rows."""
         return Column(self.codes[keep_R], self.values)
 

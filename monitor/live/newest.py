@@ -144,7 +144,7 @@ class Newest:
             for name, first, chunk in chunks:
                 if name not in gone:
                     run = self._runs.pop(name, None)
-                    self._runs[name] = run = run or _Run(first - 1, *[self.tick] * 3)
+                    self._runs[name] = run = run or _Run(first - 1, self.tick, self.tick, self.tick)
                     run.add(chunk)
             for name in gone:
                 self._runs.pop(name, None)
@@ -203,7 +203,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
     if len(parts) == 1:
         return parts[0]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
-    order = np.argsort(joined["step"], kind="stable") if joined else []
+    order: Any = np.argsort(joined["step"], kind="stable") if joined else []
     return {name: column[order] for name, column in joined.items()}
 
 

@@ -416,7 +416,7 @@ class Store:
             finally:
                 rollback(cursor)
                 if listed:
-                    with suppress(duckdb.Error):  # it is closed: the next one is placed anew
+                    with suppress(duckdb.Error):  # it is closed: the next one is placed again
                         views.place(cursor, self.home)
 
     def _note_foreign(self, cursor: duckdb.DuckDBPyConnection, said: str) -> bool:
