@@ -133,7 +133,6 @@ GUARDS = {
     "monitor/judging/decomposition.py _FEWEST_STEPS": "least",
     "monitor/judging/frames.py _RUNS": "forgotten",  # and read whole once more
     "monitor/judging/level.py _NAMED": "said",
-    "monitor/judging/records.py _HABIT": "least",
     "monitor/judging/records.py _LONG": "least",
     "monitor/judging/replay.py _SOME": "least",
     "monitor/judging/safe_lag.py _MOST_LAGS": "pooled",
@@ -143,6 +142,7 @@ GUARDS = {
     "monitor/judging/parity/judging.py _SHOWN": "said",
     "monitor/judging/proven.py _FEWEST": "least",
     "monitor/live/ingest.py BATCH_SEGMENTS": "batch",
+    "monitor/live/newest.py _RUNS": "forgotten",  # and read from the store
     "monitor/metrics/exact.py _FEW": "least",
     "monitor/proof/departing.py _FEWEST": "least",
     "monitor/proof/scale.py _FEWEST_LIKELY": "least",
