@@ -256,6 +256,8 @@ def test_a_forked_child_writes_nothing_of_its_parents(engine: Engine) -> None:
 
 def test_what_is_left_is_written_in_the_background_and_at_the_end(engine: Engine) -> None:
     engine.emitter.start()
+    asked = engine.home / "readings" / "r" / "engine" / "asked.jsonl"
+    assert '"check"' in asked.read_text(), "how the weights are before the first update"
     engine.finish([101.0], [-0.5])
     engine.observed.updates.labelled(102.0)
     engine.emitter.close()

@@ -216,6 +216,9 @@ REQUESTS = [
     Case("a part named at the engine that says two things",
          [OURS, *(("rollout", row | {"trajectory": "a"}, w) for _, row, w in PARTS),
           ("rollout", PARTS[1][1] | {"trajectory": "a", "logprobs": [-1.0, -9.0]}, "e")], {"a": APART}),
+    Case("a part whose name came again after the training",
+         [BY_TRAINER, PARTS[0], rollout("b/0", 2, prompt_length=7, token_ids=[8, 9], time=at(60)), PARTS[1]],
+         {"a/0…b/0": JOINED | {"joined_by": "parts", "length_match": True}}),
     Case("a part that says it twice", [BY_TRAINER, *PARTS, PARTS[1]], {"a/0…b/0": JOINED | {"joined_by": "parts"}}),
 ]  # fmt: skip
 KNOWN = training("a", weight_version="3")
