@@ -148,7 +148,8 @@ def test_switches_of_command_lines() -> None:
 
 def test_what_is_normal_needs_no_setting() -> None:
     findings = [
-        {"cause": "quantized_rollout", "urgency": urgency, "settings": []} for urgency in ("informational", "act")
+        {"cause": "quantized_rollout", "urgency": urgency, "settings": [], "evidence": {}}
+        for urgency in ("informational", "act")
     ]
     document: Any = {"correction": {"advice": "do_not_enable", "why": ""}, "findings": findings}
     found = with_settings(document, Setup((ENGINE,)))
