@@ -35,6 +35,7 @@ from logprobe.app.view.account import BEFORE, Account
 from logprobe.app.view.run_view import RunView
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.judgement import GROWS, MARGIN, Acceptance
+from logprobe.monitor.judging.level import compared
 from logprobe.monitor.judging.named import in_words
 
 _NAME: Final = 12  # characters of the longest name of a fact
@@ -147,6 +148,7 @@ def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tup
     why, doubles = diagnosis["why_it_grew"], pace(diagnosis)
     yield "layer", LAYERS[diagnosis["layer"]]
     yield "K3", extent(diagnosis) + (doubles and f"; doubles every {doubles}")
+    yield "compared with", compared(diagnosis["level"])
     yield "setup", remembered(diagnosis)
     yield "why", why["words"] if why is not None and diagnosis["growth"]["verdict"] in GROWS else ""
     yield "safe lag", safe_lag(diagnosis)

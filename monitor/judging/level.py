@@ -229,14 +229,21 @@ def in_words(level: LevelDocument | None) -> str:
         return (
             f"no setup recorded: {k3} is {_among(level['numerics'])}; record the configuration, or compare with a run"
         )
-    low, high = (round_number(end or 0.0) for end in (level["expected"]["low"], level["expected"]["high"]))
-    told = f"{low} to {high}; {rows_named(level['bands'])}"
-    like = recorded_like(level["setup"])
-    if like is not None:
-        told += f"; “{like.name}” of the same settings has {_span(like)}, {like.source}"
+    told = compared(level)
     if status == "as expected":
         return f"K3 is what this setup has ({told})"
     return f"K3 of {k3} is {status} what such a setup is reported to have ({told})"
+
+
+def compared(level: LevelDocument | None) -> str:
+    """Return the range that a level is compared with, and the rows behind it, or "" without any."""
+    names = [] if level is None else level.get("bands", ())  # documents of earlier versions have none
+    if level is None or not names:
+        return ""
+    low, high = (round_number(end or 0.0) for end in (level["expected"]["low"], level["expected"]["high"]))
+    like = recorded_like(level["setup"])
+    told = f"{low} to {high}; {rows_named(names)}"
+    return told if like is None else f"{told}; “{like.name}” of the same settings has {_span(like)}, {like.source}"
 
 
 def rows_named(names: Sequence[str]) -> str:

@@ -45,6 +45,13 @@ def test_the_safe_lag_is_shown_and_is_the_bound_of_the_remedy(
     assert f"safe lag {bound} versions (95 % interval" in words
 
 
+def test_the_row_that_a_run_is_compared_with_is_named(capsys: pytest.CaptureFixture[str], recorded_runs: Path) -> None:
+    bands = diagnosed(capsys, recorded_runs, "late-growth")["level"]["bands"]
+    assert bands == ["float32, dense"]
+    words = " ".join(ask(capsys, "show", "late-growth", "--home", str(recorded_runs), code=None).split())
+    assert "compared with 0 to 1e-5; row “float32, dense”" in words
+
+
 def test_people_read_the_verdict_first_and_the_remedy_next(
     capsys: pytest.CaptureFixture[str], recorded_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
