@@ -42,11 +42,13 @@ def schedule(models: Path, tokens: int = 26_000) -> Any:
         play.swap_adapter,
         play.pause,
     ]
-    while play.tokens < tokens:
-        play.random.choice(events)()
+    first = play.random.sample(events, len(events))  # each happens at least once
+    while first or play.tokens < tokens:
+        (first.pop() if first else play.random.choice(events))()
     play.driver.finish()
     return {
         "flushed": flushed(),
+        "has_versions": has_versions(),
         "events": play.events,
         "wrong": play.judge(),
     }
