@@ -16,7 +16,6 @@ one document. Unknown values are null:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from logprobe.app.runs import find
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
@@ -29,8 +28,6 @@ from logprobe.monitor.compare.comparison import METRICS
 from logprobe.monitor.judging.diagnosing import diagnosis_of
 from logprobe.monitor.judging.document import leading
 from logprobe.monitor.judging.named import told
-
-_COLUMNS: Final = ("metric", "verdict", "run", "baseline", "ratio", "how this was decided")
 
 
 def run(arguments: Arguments) -> int:
@@ -106,5 +103,4 @@ def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
         yield tables.fitted(["differing setting", pairing.run, baseline], shown)
         yield ""
     yield harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
-    rows = [[item.label, item.verdict, *comparison.numbers(item)[:3], item.reason] for item in pairing.metrics]
-    yield tables.fitted(_COLUMNS, rows)
+    yield tables.fitted(comparison.COLUMNS, list(map(comparison.verdict_row, pairing.metrics)))

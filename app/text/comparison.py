@@ -12,18 +12,7 @@ from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.judging.judgement import Growth
 
 TONES: Final = {"worse": "bad", "better": "good", "same": "good", "differs": "unsure", "unknown": "unsure"}
-# Of a table of verdicts, here and on the command line.
-COLUMNS: Final = (
-    "metric",
-    "verdict",
-    "run",
-    "baseline",
-    "ratio",
-    "final",
-    "baseline's final",
-    "area",
-    "difference [interval]",
-)
+COLUMNS: Final = ("metric", "verdict", "run", "baseline", "ratio", "how this was decided")
 ONSETS: Final = ("run", "K3 leaves the baseline", "by its own past", "since step", "doubles in steps")
 _STEADY: Final = "steady"
 _HIGH: Final = "steady, but high from the first step"
@@ -73,10 +62,10 @@ def brief(label: str) -> str:
     return label.partition(",")[0].removesuffix(" (backend)")
 
 
-def numbers(item: MetricVerdict) -> list[str]:
-    """Return level, baseline's level, ratio, final value, baseline's final value and area over the common steps."""
+def verdict_row(item: MetricVerdict) -> list[str]:
+    """Return the row under `COLUMNS`: levels over the common steps, their ratio, and the reason of the verdict."""
     levels = (None, None) if item.level is None else (item.level.value, item.level.reference)
-    return [number(value) for value in (*levels, item.ratio, item.final, item.reference_final, item.area)]
+    return [item.label, item.verdict, *(number(value) for value in (*levels, item.ratio)), item.reason]
 
 
 def onset_rows(comparison: Comparison) -> list[list[str]]:

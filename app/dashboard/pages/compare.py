@@ -16,7 +16,7 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import wants_log
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
-from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_bad, numbers, onset_rows, outcome
+from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_bad, onset_rows, outcome, verdict_row
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Comparison, History, MetricVerdict, Pairing, Place, compared, history
@@ -183,13 +183,8 @@ def _matrix(comparison: Comparison) -> None:
     ui.table("verdicts", head, lines)
     for pairing in comparison.pairings:
         with st.expander(f"{ui.unmarked(pairing.run)}: numbers and reasons", key=f"numbers of {pairing.run}"):
-            rows = [
-                Line(
-                    [item.label, item.verdict, *numbers(item), item.reason],
-                    "bad" if TONES[item.verdict] == "bad" else "",
-                )
-                for item in pairing.metrics
-            ]
+            tones = ("bad" if TONES[item.verdict] == "bad" else "" for item in pairing.metrics)
+            rows = [Line(verdict_row(item), tone) for item, tone in zip(pairing.metrics, tones, strict=True)]
             ui.table(f"numbers of {pairing.run}", COLUMNS, rows)
 
 
