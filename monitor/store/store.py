@@ -201,13 +201,13 @@ class Store:
             files = raw_places.files_of(cursor, self.home, wanted, params, self.damaged) if wanted else {}
             given = {**params, **files}
             if spooled and not self.read_only and attempt < _SPOOL_ATTEMPTS:
-                self._require_spooled(cursor, params["run"], spooled, attempt)
+                self._require_spooled(cursor, params["run"], spooled, known)
             with _registered(cursor, incoming, **spooled):
                 if wanted and not spooled:  # as a stream: raw tokens may be many
                     return _fetch(cursor, sql, given)
                 return cursor.execute(self._statement(cursor, name), given or None).to_arrow_table()
 
-        attempt = 0
+        attempt, known = 0, set[Path]()
         while True:
             spooled = self._spooled(sql, params["run"]) if wanted else {}
             try:
@@ -216,20 +216,23 @@ class Store:
                 attempt += 1
 
     def _require_spooled(
-        self, cursor: duckdb.DuckDBPyConnection, run: str, spooled: Mapping[str, pa.Table], attempt: int
+        self, cursor: duckdb.DuckDBPyConnection, run: str, spooled: Mapping[str, pa.Table], known: set[Path]
     ) -> None:
         """Raise `_SpoolError` if rows are missing in `spooled` of a segment that ingest has committed since.
 
-        At a later attempt, the archive knows the segment, or will in a moment. If it knows it and cannot read it, it is
-        left out, as is one whose file is gone.
+        `known`: segments that the archive knew at an earlier attempt, so that `spooled` could have them; extended here.
+        They cannot be read and are left out, as are those whose file is gone.
         """
         waiting = cursor.execute(self._statement(cursor, "archive_waiting"), {"run": run}).fetchall()
         has = {segment for table in spooled.values() for segment in table["segment_id"].unique().to_pylist()}
-        for place, segment in waiting:
-            path = self.home.path / place
-            if segment not in has and not is_gone(path) and (attempt == 0 or not self.archive.waits(str(path))):
-                time.sleep(_SPOOL_PAUSE)
-                raise _SpoolError(f"{path} was ingested just now; retry the statement")
+        missing = [
+            path for place, segment in waiting if segment not in has and not is_gone(path := self.home.path / place)
+        ]
+        new = [path for path in missing if path not in known]
+        known.update(path for path in new if self.archive.waits(str(path)))
+        if new:
+            time.sleep(_SPOOL_PAUSE)
+            raise _SpoolError(f"{new[0]} was ingested just now; retry the statement")
 
     def places_of(self, kind: str, paths: Iterable[str]) -> list[str]:
         """Return the paths of archive files with records of a kind, as parameters for statements.
