@@ -8,6 +8,7 @@ of the two fits better.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -196,16 +197,23 @@ def affected_sequences(rows: Strata) -> float:
     return 1 / (1 + max(float((spread - by_chance).sum() / sums["c_nn"].sum()), 0.0))
 
 
-def affected_tokens(before: Tokens, after: Tokens) -> float | None:
+def affected_tokens(windows: Sequence[tuple[Tokens, ...]]) -> float | None:
     """Return the share of tokens that a rise of the mismatch affects at most, by log-ratios, or None if unknown.
 
     Noise of the logits moves the log-prob of a token by 1 − p of it, so d / (1 − p) does not depend on how sure the
     policy is. Tokens without a rise keep small ones. The lost part of these is compared with that of a rise of all
     tokens, which adds independent noise to the earlier ones.
+
+    Args:
+        windows: tokens before and after the rise, of groups of lags. The group with the largest rise is judged.
     """
-    if min(len(before), len(after)) < number("fewest"):
-        return None
-    if np.mean(after.d**2) < number("growth_ratio") * np.mean(before.d**2):
+
+    def rise(window: tuple[Tokens, ...]) -> float:
+        enough = min(map(len, window)) >= number("fewest")
+        return float(np.mean(window[1].d ** 2) / max(np.mean(window[0].d ** 2), 1e-300)) if enough else 0.0
+
+    before, after = max(windows, key=rise)
+    if rise((before, after)) < number("growth_ratio"):
         return None
     free_B, free_A = (np.maximum(-np.expm1(np.minimum(side.r, 0.0)), number("nearly_zero")) for side in (before, after))
     order = np.argsort(after.step, kind="stable")  # the rise continues in the window
@@ -218,7 +226,7 @@ def affected_tokens(before: Tokens, after: Tokens) -> float | None:
     if expected > 1 - number("small_lost"):
         return None
     error = math.sqrt(max(kept, 1 / len(after)) / (number("small_part") * len(after)))
-    return (1 - kept + 2 * error) / (1 - expected)
+    return (1 - kept + error) / (1 - expected)
 
 
 def odd_steps(table: Strata, far: float) -> Steps | None:

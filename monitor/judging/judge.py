@@ -219,8 +219,8 @@ def _few(frame: Frame, rest: Rest, at: int | None = None) -> float | None:
     whole = frame.series if frame.history is None else frame.history
     first, now = windows(frame.measured) if at is None else (whole.step[whole.step < at], whole.step[whole.step >= at])
     if frame.tokens is not None:
-        tokens = frame.tokens.alike
-        share = affected_tokens(*(tokens.where(np.isin(tokens.step, steps)) for steps in (first, now)))
+        of_lags = (frame.tokens.alike, frame.tokens.where(frame.tokens.lag > 0))
+        share = affected_tokens([tuple(t.where(np.isin(t.step, steps)) for steps in (first, now)) for t in of_lags])
         if share is not None:
             return share if share < number("affected") else None
     if (share := affected_sequences(rest.all.within(now))) < number("affected_sequences"):
