@@ -210,7 +210,8 @@ def affected_tokens(windows: Sequence[tuple[Tokens, ...]]) -> float | None:
 
     def rise(window: tuple[Tokens, ...]) -> float:
         enough = min(map(len, window)) >= number("fewest")
-        return float(np.mean(window[1].d ** 2) / max(np.mean(window[0].d ** 2), 1e-300)) if enough else 0.0
+        before, after = (float(np.mean(tokens.d**2)) for tokens in window) if enough else (1.0, 0.0)
+        return after / max(before, 1e-300)
 
     before, after = max(windows, key=rise)
     if rise((before, after)) < number("growth_ratio"):
