@@ -134,6 +134,19 @@ def test_a_requirement_is_met_violated_or_unknown(facts: dict[str, tuple[Any, ..
 
 
 @pytest.mark.parametrize(
+    ("masks", "states", "outcome"), [(True, True, "met"), (True, False, "violated"), (False, True, "violated")]
+)
+def test_truncation_is_at_parity_where_both_sides_say_that_masks_are_used(
+    masks: bool, states: bool, outcome: str
+) -> None:
+    item = next(each for each in parity_recipe.shipped().requirements if each.name.startswith("whole distribution"))
+    facts = {"sampling.top_p": (0.9,), "sampling.top_k": (400,), "sampling.min_p": (0.0,), "trainer.top_p": (1.0,)}
+    assert (
+        item.outcome(facts | {"engine.return_sampling_mask": (masks,), "trainer.sampling_mask": (states,)}) == outcome
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("requirements: [", "invalid YAML"),
