@@ -5,7 +5,8 @@ counts as discarded once it has waited twice as long as any trained one has. Bef
 
 Late answers are long ones, so dropping them shortens what is trained. It is named if answers whose weights were too
 old when they were done are dropped whatever their length: a filter on the length drops long ones whatever their age.
-Requests that were sampled for another purpose, such as an evaluation, are discarded, but not late.
+Requests of another purpose, such as an evaluation, may be late, too, and none is trained. Only requests of prompts of
+which another answer was trained are known to be for training, so these alone tell what is dropped.
 
 Dimensions: ``_S`` requests.
 """
@@ -70,6 +71,14 @@ class Sampled:
         return settled
 
     @property
+    def training(self) -> Bools:
+        """Mask of the requests of whose prompt another one was trained [S]."""
+        trained = np.isfinite(self.trained_at)
+        _, code = np.unique(self.prompt, return_inverse=True)
+        training: Bools = np.bincount(code.ravel(), trained)[code.ravel()] > trained
+        return training
+
+    @property
     def late(self) -> Floats:
         """Versions that the weights of a request were behind when it was done [S], NaN if unknown."""
         return np.fmax.accumulate(self.last) - self.first if len(self.last) else self.last
@@ -94,7 +103,7 @@ def discarding(sampled: Sampled) -> DiscardedDocument | None:
         "length": length,
         "entropy": entropy,
         "reward": reward,
-        "late": _late(sampled.late[at], sampled.tokens[at], gone),
+        "late": _late(sampled),
         "words": f"{gone.mean():.1%} of {len(gone):,} sampled requests have no training record; mean {told}",
     }
 
@@ -102,28 +111,23 @@ def discarding(sampled: Sampled) -> DiscardedDocument | None:
 def late_answers(sampled: Sampled) -> list[Finding]:
     """Name late answers that are dropped, if that shortens what is trained."""
     found = discarding(sampled)
-    if found is None or found["late"] is None or found["length"] is None:
+    if found is None or found["late"] is None:
         return []
-    low, high = found["length"]["difference_interval"]
-    if low <= 0 or _longer(sampled) <= SIGNIFICANT:
+    at = sampled.settled & sampled.training
+    gone, prompt, tokens = ~np.isfinite(sampled.trained_at[at]), sampled.prompt[at], sampled.tokens[at]
+    length = _sides(tokens, gone, prompt)
+    if length is None or length["difference_interval"][0] <= 0 or _longer(tokens, gone, prompt) <= SIGNIFICANT:
         return []
-    shorter = found["length"]["sampled"] - found["length"]["trained"]
-    evidence = {
-        "share": found["share"],
-        **found["late"],
-        **found["length"],
-        "shorter": shorter,
-        "low": low,
-        "high": high,
-    }
+    low, high = length["difference_interval"]
+    shorter = length["sampled"] - length["trained"]
+    evidence = {"share": found["share"], **found["late"], **length, "shorter": shorter, "low": low, "high": high}
     return [Finding("late_answers_dropped", Confidence.KNOWN, evidence=evidence)]
 
 
-def _longer(sampled: Sampled) -> float:
+def _longer(tokens_S: Floats, gone_S: Bools, prompt_S: NDArray[np.intp]) -> float:
     """Return by how much discarded requests are longer than trained ones, by ranks, in standard errors."""
-    at = sampled.settled
-    gone, prompt, rank = ~np.isfinite(sampled.trained_at[at]), sampled.prompt[at], _ranks(sampled.tokens[at])
-    return difference(clustered(rank[gone], prompt[gone]), clustered(rank[~gone], prompt[~gone]))
+    rank = _ranks(tokens_S)
+    return difference(clustered(rank[gone_S], prompt_S[gone_S]), clustered(rank[~gone_S], prompt_S[~gone_S]))
 
 
 def _beside(side: SidesDocument) -> str:
@@ -153,10 +157,10 @@ def _ranks(values_S: Floats) -> Floats:
     return ranks
 
 
-def _late(late_S: Floats, tokens_S: Floats, gone_S: Bools) -> LateDocument | None:
+def _late(sampled: Sampled) -> LateDocument | None:
     """Return the limit beyond which requests are dropped whatever their length, and the share dropped there."""
-    known = np.isfinite(late_S)
-    late, tokens, gone = late_S[known], tokens_S[known], gone_S[known]
+    at = sampled.settled & sampled.training & np.isfinite(sampled.late)
+    late, tokens, gone = sampled.late[at], sampled.tokens[at], ~np.isfinite(sampled.trained_at[at])
     best = None
     for limit in np.unique(late)[:-1].tolist():
         beyond = late > limit

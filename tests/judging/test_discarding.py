@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -31,8 +32,11 @@ def test_means_and_shares_are_those_of_plain_formulas() -> None:
             pytest.approx(values[trained].mean()),
         )
     assert found["late"] == {"limit": LIMIT, "dropped": 1.0}
+    others = [(sampled.prompt == prompt)[trained_].sum() for prompt, trained_ in _without(sampled)]
+    own = np.array(others) > 0
     (finding,) = late_answers(sampled)
-    assert finding.evidence["shorter"] == pytest.approx(sampled.tokens[there].mean() - sampled.tokens[trained].mean())
+    shorter = sampled.tokens[there & own].mean() - sampled.tokens[trained & own].mean()
+    assert finding.evidence["shorter"] == pytest.approx(shorter)
 
 
 def test_the_interval_holds_the_true_difference() -> None:
@@ -86,6 +90,40 @@ def test_a_late_request_is_so_by_the_newest_version_that_was_seen() -> None:
     first, last = np.array([1.0, 5.0, 2.0, np.nan]), np.array([1.0, 5.0, 2.0, np.nan])
     sampled = Sampled(np.arange(4.0), prompt=np.arange(4), first=first, last=last, until=9.0, missing=0, **of)
     np.testing.assert_array_equal(sampled.late, [0, 0, 3, np.nan])
+
+
+@pytest.mark.parametrize("slow", [2.0, 4.0])
+def test_a_slow_evaluation_is_late_and_never_trained_yet_nothing_drops_it(slow: float) -> None:
+    sampled = Requests("slow_evaluation", slow=slow).sampled()
+    found = discarding(sampled)
+    assert found is not None
+    assert found["length"] is not None
+    assert found["length"]["difference_interval"][0] > 0
+    assert found["late"] is None
+    assert late_answers(sampled) == []
+
+
+def test_late_answers_beside_a_slow_evaluation_are_named_by_their_own_numbers() -> None:
+    alone, beside = Requests("late").sampled(), Requests("late_beside_evaluation", slow=2.0).sampled()
+    (finding,) = late_answers(beside)
+    assert (finding.evidence["limit"], finding.evidence["dropped"]) == (LIMIT, 1.0)
+    (other,) = late_answers(alone)
+    assert finding.evidence["shorter"] == pytest.approx(other.evidence["shorter"], rel=0.15)
+
+
+def test_without_groups_late_answers_may_be_those_of_an_evaluation() -> None:
+    sampled = Requests("late", answers=1).sampled()
+    found = discarding(sampled)
+    assert found is not None
+    assert found["late"] is None
+    assert late_answers(sampled) == []
+
+
+def _without(sampled: Sampled) -> Iterator[tuple[int, np.ndarray]]:
+    """Prompt of each request, and the trained requests without it."""
+    trained = np.flatnonzero(np.isfinite(sampled.trained_at))
+    for at, prompt in enumerate(sampled.prompt.tolist()):
+        yield prompt, trained[trained != at]
 
 
 def _where(sampled: Sampled, at: np.ndarray) -> Sampled:

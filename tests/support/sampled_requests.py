@@ -21,7 +21,7 @@ LIMIT = 2  # versions
 @dataclass(frozen=True)
 class Requests:
     """`rule`: what drops requests, a method of this class; `versions`, `rewards`: whether they are recorded; `missing`: trained
-    sequences without a rollout record; `waiting`: newest requests that are not trained yet."""
+    sequences without a rollout record; `waiting`: newest requests that are not trained yet; `slow`: times that an evaluation's requests take."""
 
     rule: str = "nothing"
     size: int = 3000
@@ -33,13 +33,17 @@ class Requests:
     rewards: bool = False
     missing: int = 0
     waiting: int = 0
+    slow: float = 1.0
 
     def sampled(self) -> Sampled:
         rng = self.rng
         hard = np.repeat(rng.standard_normal(self.size // self.answers + 1), self.answers)[: self.size]
         tokens = np.exp(5.3 + self.spread * (0.5 * hard + rng.standard_normal(self.size))).clip(1, LONGEST).round()
+        if self.slow > 1:
+            tokens[self.evaluated] *= 2
         begun = np.arange(self.size) * 0.3
         done = begun + tokens / SPEED * np.exp(self.jitter * rng.standard_normal(self.size))
+        done[self.evaluated] += (done - begun)[self.evaluated] * (self.slow - 1)
         if self.rule == "late_of_any_length":
             done = begun + 12 * np.exp(0.7 * rng.standard_normal(self.size))
         first, last = np.floor(begun / UPDATE), np.floor(done / UPDATE)
@@ -61,6 +65,11 @@ class Requests:
     @cached_property
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)
+
+    @property
+    def evaluated(self) -> np.ndarray:
+        """Requests of one prompt in ten."""
+        return np.arange(self.size) // self.answers % 10 == 0
 
     def nothing(self, tokens: np.ndarray, late: np.ndarray, hard: np.ndarray) -> np.ndarray:
         return np.zeros(len(tokens), bool)
@@ -92,9 +101,15 @@ class Requests:
 
     def evaluation(self, tokens: np.ndarray, late: np.ndarray, hard: np.ndarray) -> np.ndarray:
         """One prompt in ten is an evaluation's, with answers three times as long (they take as long as others)."""
-        gone = np.arange(len(tokens)) // self.answers % 10 == 0
-        tokens[gone] *= 3
-        return gone
+        tokens[self.evaluated] *= 3
+        return self.evaluated
+
+    def slow_evaluation(self, tokens: np.ndarray, late: np.ndarray, hard: np.ndarray) -> np.ndarray:
+        """The engine serves an evaluation last; its answers are twice as long."""
+        return self.evaluated
+
+    def late_beside_evaluation(self, tokens: np.ndarray, late: np.ndarray, hard: np.ndarray) -> np.ndarray:
+        return self.evaluated | (late > LIMIT)
 
     def oversampling(self, tokens: np.ndarray, late: np.ndarray, hard: np.ndarray) -> np.ndarray:
         """More prompts are sampled than a step needs; of each 20 the last 4 to be done are dropped, which are the longest."""
