@@ -178,6 +178,24 @@ def test_a_look_leaves_out_what_the_archive_never_hears_of(store: Store, writer:
     assert not queries.diagnosis_tokens(store, run=RUN, steps=[0], parts=1).num_rows
 
 
+def test_tokens_of_a_segment_that_is_damaged_before_it_is_archived_are_not_said_to_be_kept(
+    store: Store, writer: SpoolWriter, monkeypatch
+):
+    where = writer.write("training", records("training", trained("a", 0)))
+    ingester, kept = Ingester(store), "SELECT raw_kept FROM training_sequences"
+    with monkeypatch.context() as patch:
+        patch.setattr(store.archive, "add", lambda _: None)  # as if killed here: what is in memory is gone
+        ingester.run_once()
+    assert rows(store, kept) == [{"raw_kept": True}]
+    content = bytearray(where.path.read_bytes())
+    content[len(content) // 2] ^= 1
+    where.path.write_bytes(content)
+    ingester.run_once()
+    store.archive.merge()
+    assert ingester.run_once().quarantined == 1
+    assert rows(store, kept) == [{"raw_kept": False}]
+
+
 def test_segments_of_a_kind_are_computed_together_and_one_that_cannot_be_costs_no_other(
     store: Store, writer: SpoolWriter, monkeypatch: pytest.MonkeyPatch
 ):
