@@ -267,6 +267,13 @@ def test_entropy_that_falls_over_3000_steps_is_no_growth(memory: float, spread: 
         assert {point.verdict for point in points(series(falling, seed, 3000), band=band)} <= {"calibrating", "healthy"}
 
 
+@pytest.mark.parametrize(("doubling", "grows"), [(800, False), (300, True)])
+def test_the_baseline_follows_what_doubles_in_700_steps(doubling: int, grows: bool) -> None:
+    rise = Trend(level=1e-4, spread=0.1, onset=200, doubling=doubling)
+    found = points(series(rise, 1, 4000))
+    assert (detected(found, "growing", "critical") is not None) == grows
+
+
 @pytest.mark.parametrize("at", [230, 700])
 def test_a_curriculum_that_moves_k3_within_the_band_is_no_growth(at: int) -> None:
     for seed in range(2):
