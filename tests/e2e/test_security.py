@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -16,6 +17,7 @@ import pytest
 from dashboard_process import PATIENCE, Watched, confirm, dashboard, opened
 from oidc_provider import CLIENT, SECRET, Provider, provider
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from recorded_home import ingest_recorded
 from reverse_proxy import documented, nginx
 
@@ -71,8 +73,8 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
         expect(page.get_by_test_id("stAlert")).to_contain_text("Wrong token")
         token = (home / "token").read_text().strip()
         assert (home / "token").stat().st_mode & 0o777 == 0o600
-        type_token(page, token)
-        expect(page.get_by_label("token", exact=True)).to_have_count(0)
+        _until_told_to_wait(page)
+        _until_open(page, token)
         expect(opened(page, "Arm").get_by_role("button", name="Arm")).to_be_enabled()
         page.keyboard.press("Escape")
         assert token not in page.url
@@ -92,6 +94,29 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
         seen.close()
         other.close()
     assert "ada" in told(home)
+
+
+def _until_told_to_wait(page: Page) -> None:
+    """Each wrong try makes the next wait twice as long: sooner or later one comes too early, however slow this machine is."""
+    for number in range(60):
+        if "wait" in " ".join(page.get_by_test_id("stAlert").all_inner_texts()):
+            return
+        type_token(page, f"guess {number}")
+        page.wait_for_timeout(500)
+    pytest.fail("no client was asked to wait")
+
+
+def _until_open(page: Page, token: str) -> None:
+    """The address has to wait after wrong tries; a person tries again until it may."""
+    field = page.get_by_label("token", exact=True)
+    for _ in range(100):
+        with suppress(PlaywrightTimeoutError):  # the page may open while the next try is typed
+            field.fill(token, timeout=1000)
+            page.get_by_role("button", name="Unlock").click(timeout=1000)
+        with suppress(AssertionError):
+            expect(field).to_have_count(0, timeout=2000)
+            return
+    pytest.fail("the right token does not open the page")
 
 
 def refusal(url: str, **headers: str) -> int:
@@ -159,7 +184,7 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
         page.goto("about:blank")  # the page before asks for nothing any more
         page.goto(f"{address}/{of.path}?run={quote(HOSTILE, safe='')}")
         expect(page.get_by_role("combobox", name="run", exact=True)).to_have_value(MARKED)
-        page.wait_for_timeout(1000)  # whatever the page fetches next
+        page.wait_for_timeout(2500)  # whatever the page fetches next
         if of.path == "alerts":
             expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile")
         _is_text(page)
