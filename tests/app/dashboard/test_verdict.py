@@ -257,7 +257,7 @@ def test_a_recorded_run_with_a_semantic_fault(diagnosed: View) -> None:
     assert isinstance(item, Item)
     assert item.title.startswith("raw_logprobs (semantic; known, 95%")
     assert isinstance(evidence, Table)
-    assert ["raw_logprobs", "logprobs mode", "raw_logprobs", "processed_logprobs", "off"] in evidence.rows
+    assert ["raw_logprobs", "logprobs mode", "raw_logprobs"] in evidence.rows
     assert [row[2] for row in evidence.rows if row[1] == "temperature"] == [0.85]
     assert diagnosed.diagnosis.document["growth"]["reasons"]
 
