@@ -34,7 +34,7 @@ from logprobe.monitor.judging.level import bits_may_agree, expected, far, identi
 from logprobe.monitor.judging.measures import SIGNIFICANT, difference
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
 from logprobe.monitor.judging.records import gap_of, windows
-from logprobe.monitor.judging.safe_lag import curve, safe_lag
+from logprobe.monitor.judging.safe_lag import curve, due_to_length, safe_lag
 from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import siblings_of
@@ -273,6 +273,8 @@ def _lag(frame: Frame, rest: Rest) -> Finding | None:
         return None
     if fresh.n < fewest and not old.k3 > number("lag_alone"):
         return None
+    if frame.tokens is not None and due_to_length(frame.tokens):
+        return None
     today, then = _made(rest.now, rest), _made(rest.first, rest)
     grew = _own_grew(rest)
     over = {lag: min(k3, then[lag]) if grew and lag in then else k3 for lag, k3 in today.items()}
@@ -287,7 +289,9 @@ def _lag(frame: Frame, rest: Rest) -> Finding | None:
     lags += [(lag, rest.now.where(rest.now.lag == lag).k3) for lag in today]
     evidence: dict[str, object] = {"by_lag": ", ".join(f"{lag:g}: {value:.2g}" for lag, value in lags)}
     if (safe := safe_lag(frame)) is not None:
-        evidence |= {"ess_by_lag": curve(safe), "safe_lag": safe["words"], "bound": safe["uncorrected"]["lag"]}
+        limit = safe["uncorrected"]
+        bound = None if limit is None else limit["lag"]
+        evidence |= {"ess_by_lag": curve(safe), "safe_lag": safe["words"], "bound": bound}
     return Finding(
         "staleness", Confidence.KNOWN, frame.growth.since_step, share, share, growth, each, evidence=evidence
     )
@@ -513,7 +517,9 @@ def _concluded(
     since = next((f.since for f in deciding if f.since is not None), None)
     if since is None and (frame.growth.verdict in GROWS or deciding):
         since = frame.growth.since_step
-    safe = None if any(f.vetoes for f in found) else safe_lag(frame)  # a fault's K3 is no effect of lag
+    safe = safe_lag(frame)
+    if safe is not None and safe["uncorrected"] is not None and any(f.vetoes for f in found):
+        safe = None  # a fault's K3 is no effect of lag
     return Judgement(
         verdict=verdict,
         layer=layer,

@@ -9,6 +9,10 @@ distance. With K3(lag) = floor + c·lagᵖ (p = 1: a random walk, p = 2: steady 
 thus ESS, stays the same if half the learning rate meets 2^(2/p) times the lag. The power is fitted within steps that
 hold several lags, since a lag that grows over steps would be mixed up with a drift that changes over steps.
 
+Long answers take long, so their weights are old, and tokens of long answers may differ for reasons of their own. Where
+length may explain half of what seems due to lag, limits are unknown. Within bins of length and with its slope in each
+held fixed, the rise of mean |d| with lag is that of lag alone. The rest of the rise is due to length.
+
 Dimensions: ``_N`` tokens, ``_L`` lags, ``_B`` resamples.
 """
 
@@ -42,6 +46,10 @@ _BALLISTIC: Final = 2.0  # the largest power of a drift whose pace does not chan
 _STEEPEST: Final = 2.2  # the same with the errors of a fit
 _ENDS: Final = (0.025, 0.975)
 _SHOWN: Final = 8  # lags in a sentence
+_BINS: Final = 20  # of like length
+_BIN: Final = 30  # sequences at least, since a bin has two parameters
+_ERRORS: Final = 2.0
+_ROUNDING: Final = 1e-9  # of a sum of squares
 
 
 @once
@@ -54,17 +62,19 @@ def safe_lag(frame: Frame) -> LagDocument | None:
 
 def of_tokens(tokens: Tokens) -> LagDocument | None:
     """Return ESS by lag of a sample of tokens with usable log-ratios. See `safe_lag`."""
-    tokens = _newest(tokens.where(tokens.lag >= 0))
+    by_length, tokens = due_to_length(tokens), _newest(tokens.where(tokens.lag >= 0))
     lag_L, row_N = _groups(tokens.lag)
     if not lag_L.any():  # no row, or that of lag 0 alone
         return None
     sums_L, sums_BL = _resampled(tokens, row_N, len(lag_L))
     ess, drawn = _falling_ess(sums_L[None])[0], _falling_ess(sums_BL)
     shares = zip(lag_L.tolist(), ess.tolist(), *(sums_L[:, 3:] / sums_L[:, :1]).T.tolist(), strict=True)
-    times, per_update = _drift(tokens)
+    times, per_update = (None, None) if by_length else _drift(tokens)
+    without, corrected = (_limit(lag_L, ess, drawn, number(of)) for of in ("uncorrected_ess", "corrected_ess"))
+    unknown = by_length and not (without["largest_seen"] and corrected["largest_seen"])
     found: LagDocument = {
-        "uncorrected": _limit(lag_L, ess, drawn, number("uncorrected_ess")),
-        "corrected": _limit(lag_L, ess, drawn, number("corrected_ess")),
+        "uncorrected": None if unknown else without,
+        "corrected": None if unknown else corrected,
         "by_lag": [
             {"lag": int(lag), "ess": digits(ess), "masked": digits(masked), "k3": digits(k3)}
             for lag, ess, masked, k3 in shares
@@ -74,6 +84,43 @@ def of_tokens(tokens: Tokens) -> LagDocument | None:
         "words": "",
     }
     return {**found, "words": _words(found)}
+
+
+@once
+def due_to_length(tokens: Tokens) -> bool:
+    """Return whether length may explain at least half of how mean |d| rises with lag. False if it does not rise."""
+    length_S = np.bincount(tokens.sequence)
+    tokens = tokens.where(tokens.lag >= 0)
+    if len(np.unique(tokens.lag)) < 2:  # noqa: PLR2004 - nothing to compare
+        return False
+    size, lag, length = np.abs(tokens.d), tokens.lag - tokens.lag.mean(), length_S[tokens.sequence].astype(np.float64)
+    bins = min(_BINS, len(np.unique(tokens.sequence)) // _BIN)
+    edges = np.unique(np.quantile(length, np.linspace(0, 1, max(bins, 1) + 1)[1:-1]))
+    bin_N = np.searchsorted(edges, length, side="left")
+    length, alone, rest = (_centred(values, bin_N) for values in (length, lag, size))
+    alone, rest = _without(alone, length, bin_N), _without(rest, length, bin_N)
+    known = float(alone @ alone) > _ROUNDING * float(lag @ lag)
+    raw, by_lag = lag / (lag @ lag), alone / (alone @ alone) if known else np.zeros(len(lag))
+    rest -= (by_lag @ rest) * alone
+    (rise, error), (due, unsure) = (
+        (float(weight @ size), math.sqrt(float((np.bincount(tokens.sequence, weight * rest) ** 2).sum())))
+        for weight in (raw, raw - by_lag)
+    )
+    return rise > _ERRORS * error and due + _ERRORS * unsure >= number("due_to_length") * rise
+
+
+def _centred(values_N: Floats, bin_N: Rows) -> Floats:
+    """Return values less the mean of their bin [N]."""
+    centred: Floats = values_N - (np.bincount(bin_N, values_N) / np.maximum(np.bincount(bin_N), 1))[bin_N]
+    return centred
+
+
+def _without(values_N: Floats, by_N: Floats, bin_N: Rows) -> Floats:
+    """Return centred values less their slope on others in each bin [N]."""
+    spread = np.bincount(bin_N, by_N * by_N)
+    slope = np.bincount(bin_N, values_N * by_N) / np.where(spread > 0, spread, 1)
+    left: Floats = values_N - slope[bin_N] * by_N
+    return left
 
 
 def curve(found: LagDocument) -> str:
@@ -87,12 +134,15 @@ def _words(found: LagDocument) -> str:
     """Return the limits and the part of the learning rate as text."""
     first, last = found["by_lag"][0], found["by_lag"][-1]
     without, corrected = number("uncorrected_ess"), number("corrected_ess")
-    said = (
-        f"{_limit_words(found['uncorrected'])} without a correction (ESS of at least {without:g}), "
-        f"{_limit_words(found['corrected'])} with one (at least {corrected:g}); ESS is {first['ess']:.2g} "
-        f"at lag {first['lag']}"
-    )
-    if first["lag"] == 0 and found["uncorrected"]["lag"] is None:
+    if found["uncorrected"] is None or found["corrected"] is None:
+        said = "unknown, since older answers differ in length, which may be why ESS falls; it"
+    else:
+        said = (
+            f"{_limit_words(found['uncorrected'])} without a correction (ESS of at least {without:g}), "
+            f"{_limit_words(found['corrected'])} with one (at least {corrected:g}); ESS"
+        )
+    said += f" is {first['ess']:.2g} at lag {first['lag']}"
+    if first["lag"] == 0 and found["uncorrected"] is not None and found["uncorrected"]["lag"] is None:
         said += ", which no bound on the lag changes"
     elif last is not first:
         said += f" and {last['ess']:.2g} at lag {last['lag']}"

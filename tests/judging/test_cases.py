@@ -10,7 +10,7 @@ A file names a world (or a family of the zoo), its parameters, and what must fol
 - `named`: causes that are named, whatever they ask for;
 - `never`: causes that are not named (possible is allowed);
 - `k3`: null if it must not be stated;
-- `lag`: smallest and largest limit allowed, by key of the document; null if there must be none;
+- `lag`: smallest and largest limit allowed, by key of the document (null: it must be unknown); null if there must be none;
 - `fix`: words of the remedy of the first finding.
 """
 
@@ -26,6 +26,7 @@ from judging.worlds import World
 from zoo.cases import CALM, FAMILIES, FIT, KINDS, RESTLESS, SEEN, SEEN_SLOW
 from zoo.rollouts import rollouts
 
+from logprobe.monitor.judging.document import LagLimitDocument
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Confidence, Judgement
@@ -133,15 +134,16 @@ def _of_lag(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
     if "lag" not in expect or (wanted is None and found is None):
         return {}
     held = found is not None and wanted is not None and all(
-        first <= (found[key]["lag"] or 0) <= last and _holds(found[key]["interval"], found[key]["lag"])
-        for key, (first, last) in wanted.items()
+        found[key] is None if ends is None else _within(found[key], *ends) for key, ends in wanted.items()
     )  # fmt: skip
     return {} if held else {"lag": found}
 
 
-def _holds(interval: list[int | None], lag: int | None) -> bool:
-    low, high = interval
-    return low is not None and low <= (lag or 0) and (high is None or (lag or 0) <= high)
+def _within(limit: LagLimitDocument | None, first: int, last: int) -> bool:
+    if limit is None:
+        return False
+    lag, (low, high) = limit["lag"] or 0, limit["interval"]
+    return first <= lag <= last and low is not None and low <= lag and (high is None or lag <= high)
 
 
 def _several(value: Any) -> list[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from logprobe.monitor.judging.document import LagDocument
-from logprobe.monitor.judging.safe_lag import curve, of_tokens
+from logprobe.monitor.judging.safe_lag import curve, due_to_length, of_tokens
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import Tokens
 
@@ -29,6 +29,9 @@ class Run:
     mixed: bool = True
     restless: float = 0.0  # σ of the logarithm of each step's drift
     seed: int = 0
+    longer: int = 0  # tokens by which an answer is longer for each version that it is old
+    unlike: int = 0  # tokens by which the length of an answer differs by chance, at most
+    by_length: float = 0.0  # σ² that each token of an answer's length adds
 
     def tokens(self) -> Tokens:
         rng = np.random.default_rng(self.seed)
@@ -37,9 +40,11 @@ class Run:
         step = at // 16
         unrest = np.exp(self.restless * rng.standard_normal(step.max() + 1))[step]
         own = np.abs(np.nan_to_num(lag))
-        variance = np.repeat(self.floor + self.size * unrest * own**self.power, self.length)
+        length = (self.length + self.longer * own + rng.integers(0, self.unlike + 1, self.sequences)).astype(int)
+        added = self.by_length * (length - self.length)
+        variance = np.repeat(self.floor + self.size * unrest * own**self.power + added, length)
         d = rng.normal(-variance / 2, np.sqrt(variance))
-        many = lambda values: np.repeat(values, self.length)
+        many = lambda values: np.repeat(values, length)
         none, no = np.zeros(len(d), np.intp), np.zeros(len(d), bool)
         return Tokens(
             step=many(step), sequence=many(at), place=none, last=no, token_id=none, r=np.zeros(len(d)), t=d, d=d, broken=no,
@@ -63,6 +68,7 @@ def test_limits_and_what_half_the_learning_rate_allows(
 ) -> None:
     found = safe_of(**run)
     for limit, lag in ((found["corrected"], corrected), (found["uncorrected"], uncorrected)):
+        assert limit is not None
         assert limit["lag"] is not None
         assert abs(limit["lag"] - lag) <= 1
         low, high = limit["interval"]
@@ -134,6 +140,39 @@ def test_a_lag_that_grew_over_steps_says_nothing_about_the_learning_rate() -> No
     found = safe_of(mixed=False)
     assert found["corrected"]["lag"] in {6, 7, 8}
     assert (found["half_learning_rate"], found["k3_per_update"]) == (None, None)
+
+
+OLD_AND_LONG = {"lags": tuple(range(6)), "longer": 30}
+
+
+# σ² of 0.0025 for each token of length adds as much per version as `size`. Lengths that differ by at most 150 tokens overlap.
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ({"size": 0.0, "by_length": 0.0025}, False),
+        ({"size": 0.0, "by_length": 0.0025, "unlike": 150}, False),
+        ({"size": 0.09}, False),
+        ({"size": 0.09, "unlike": 150}, True),
+        ({"size": 0.09, "unlike": 150, "by_length": 0.0005}, True),
+    ],
+    ids=["length alone", "length alone, overlapping", "cannot be separated", "lag alone", "mostly lag"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_length_explains_is_not_said_of_the_lag(run: dict[str, float], told: bool, seed: int) -> None:
+    tokens = Run(**OLD_AND_LONG, **run, seed=seed).tokens()
+    found = of_tokens(tokens)
+    assert found is not None
+    assert due_to_length(tokens) != told
+    assert (found["uncorrected"] is not None) == (found["corrected"] is not None) == told
+    assert (found["half_learning_rate"] is not None) == told
+    assert found["words"].startswith("unknown, since older answers differ in length") != told
+    assert len(found["by_lag"]) == len(OLD_AND_LONG["lags"])
+
+
+def test_where_ess_does_not_fall_length_is_no_reason_to_say_nothing() -> None:
+    found = safe_of(**OLD_AND_LONG, size=0.0, by_length=0.0001)
+    assert found["half_learning_rate"] is None
+    assert found["uncorrected"] == {"lag": 5, "interval": [5, None], "largest_seen": True}
 
 
 def test_each_lag_is_known_by_its_newest_steps() -> None:

@@ -29,6 +29,8 @@ class World:
         sure: added to the logit of the likeliest token.
         by_column: column → value → factor of the noise, of healthy runs whose noise differs.
         unrest: standard deviation of log noise from step to step.
+        lag_by_length: share of the answers whose lag is that of their length, the longest the oldest; of the others, it is any.
+        length_noise: standard deviation that the longest answers add to each trainer logit, the shortest none.
         recorded: what there is to read, see `Reduced`.
         requests: requests of the engine and what drops them, see `Requests`.
     """
@@ -47,6 +49,8 @@ class World:
     lags: tuple[int, ...] = (0,)
     lag_noise: float = 0.0
     lag_power: float = 1.0
+    lag_by_length: float | None = None
+    length_noise: float = 0.0
     drift: dict[str, float] = field(default_factory=dict)
     by_column: dict[str, dict[Any, float]] = field(default_factory=dict)
     temperature: float = 1.0
@@ -83,6 +87,11 @@ class Drawn(Reduced):
         self.sequence_groups = {name: self.groups[name][:, 0] for name in ("cached", "in_flight", "replica")}
         self.token_groups = {name: of for name, of in self.groups.items() if name not in self.sequence_groups}
         self.lag = np.minimum(rng.choice(w.lags, size), self.step)
+        length = self.inside.sum(1)
+        longer = (length - length.min()) / max(np.ptp(length), 1)
+        if w.lag_by_length is not None:
+            own = np.array(w.lags)[np.minimum((longer * len(w.lags)).astype(int), len(w.lags) - 1)]
+            self.lag = np.minimum(np.where(rng.random(size) < w.lag_by_length, own, self.lag), self.step)
         base = rng.normal(0, w.spread, (*self.shape, w.vocabulary))
         base[..., 0] += w.sure
         first = np.arange(size) // w.answers * w.answers
@@ -93,7 +102,11 @@ class Drawn(Reduced):
                 scale[self.groups[column] == value] *= factor
         if w.heavy:
             scale = scale * np.exp(w.heavy * rng.standard_normal(self.shape) - w.heavy**2)
-        scale = np.sqrt(scale**2 + (w.lag_noise**2 * self.lag**w.lag_power)[:, None] + self._drift()[:, None])
+        scale = np.sqrt(
+            scale**2
+            + (w.lag_noise**2 * self.lag**w.lag_power + w.length_noise**2 * longer)[:, None]
+            + self._drift()[:, None]
+        )
         self.base = base
         self.trained = base + scale[..., None] * self._shared(rng.standard_normal(base.shape))
         temperature = w.temperature
