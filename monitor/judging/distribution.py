@@ -279,11 +279,12 @@ def _cut_to_one(frame: Frame) -> float:
 def unrelated(frame: Frame, whole: Frame) -> bool:
     """Return whether the sides have different texts or weights.
 
-    This holds if most tokens exceed the setup's range and the two sides do not correlate.
+    This holds if most tokens exceed the setup's range and the two sides are unrelated. Tokens of one context show it
+    directly, since their differences on one side do not predict those on the other.
     """
     if not frame.gap.k3 > far(whole):
         return False  # noise of this size spoils a correlation by itself
-    if not frame.gap.correlation < number("related"):
+    if not frame.gap.correlation < number("related") and not _parted(frame):
         return False
     first = gap_of(whole.series.within(windows(whole.series.step)[0]))
     if first.n >= number("fewest") and first.correlation > number("was_related") and not _at_once(whole):
@@ -292,12 +293,18 @@ def unrelated(frame: Frame, whole: Frame) -> bool:
     return frame.gap.even > number("even")
 
 
+def _parted(frame: Frame) -> bool:
+    """Return whether the two sides' differences within a context are further from each other than from 0."""
+    siblings = None if frame.tokens is None else siblings_of(frame.tokens.fresh)
+    return siblings is not None and siblings.misfit(1.0) > number("siblings_unrelated")
+
+
 def _apart(frame: Frame, whole: Frame) -> Finding | None:
     since, apart = shifted(whole), number("neighbour_gain")
     evidence: dict[str, object] = {"correlation": frame.gap.correlation, "k3": frame.gap.k3}
     if frame.tokens is not None:
         beside, shift = _neighbours(frame.tokens)
-        if frame.gap.correlation > beside + apart:
+        if frame.gap.correlation > beside + apart and not _parted(frame):
             return None
         if beside > frame.gap.correlation + apart:
             evidence |= {"correlation_after_shift": beside, "shift": shift}

@@ -57,8 +57,8 @@ def test_everything_is_read_back_somewhere() -> None:
         "rollout lists",
     }
     used: Counter[str] = Counter()
-    for seed in range(1, 12):
-        world = World(samples=5, attempts=2, decided=0.8, marks=5, renamed=seed % 3 == 1, odd_tokens=0.05)
+    for seed in range(1, 30):
+        world = World(attempts=2, decided=0.8, marks=5, renamed=seed % 3 == 1, odd_tokens=0.05)
         used += in_pieces(History(world, seed).make(), seed, restarts=0.6, leaves=0.4).read_back
         if wanted <= used.keys():
             return
