@@ -682,7 +682,7 @@ def f_growth_twins(rng: np.random.Generator, variant: int) -> Case:
 # ---------------------------------------------------------------------------------------------------------------- mixtures
 
 
-@family(11)
+@family(13)
 def f_two(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng, replicas=2)
     layer: list[str] = ["semantic"]
@@ -715,6 +715,10 @@ def f_two(rng: np.random.Generator, variant: int) -> Case:
     elif variant in (9, 10):
         run |= {"replicas": variant - 7, "faults": [{"kind": "hot", "side": "trainer", "by": 1.4, "since": 160}, {"kind": "other", "side": "engine", "at": {"replica": ["e1"]}, "since": 184}]}
         about, cause, true, layer = "A trainer's temperature, and later a replica with other weights.", [*NOT_SOFTMAX, "replica_divergence", "temperature_mismatch"], [], ["semantic", "inference_path", "unknown"]
+    elif variant in (11, 12):
+        everywhere, noise, cause = [({"kind": "shifted", "side": "trainer", "by": 1}, 2.5, ["misaligned_tokens"]), ({"kind": "other", "side": "trainer"}, 11.0, ["different_model"])][variant - 11]
+        run |= {"ranks": 5, "spread": 0.5 if variant == 11 else 2.2, "faults": [everywhere, {"kind": "noise", "side": "trainer", "size": noise, "at": {"rank": [2]}}]}
+        about, true = "All tokens are of another text or model, and one rank differs more.", []
     else:
         run |= {"faults": [{"kind": "noise", "side": "trainer", "size": 1.5, "at": {"rank": [6]}}, {"kind": "value", "side": "trainer", "value": float("nan"), "share": 0.004}]}
         about, cause, true, layer = "One rank is wrong, and few tokens are NaN.", ["unknown", "nonfinite_logprobs"], [], ["unknown", "semantic"]
