@@ -460,10 +460,11 @@ class World:
         """Lay a damaged or a foreign file among a run's in the archive."""
         draw, top = Random(seed), self.home / "archive"
         run = top / run_dir(self.home, self.run(number).name).name
-        whole = sorted(run.rglob("*.parquet"))
+        with self.disk.aside():  # whoever lays it there has a disk that works
+            whole = [path.read_bytes() for path in sorted(run.rglob("*.parquet"))]
         if not whole:
             return
-        content, name = draw.choice(whole).read_bytes(), f"{draw.getrandbits(128):032x}.parquet"
+        content, name = draw.choice(whole), f"{draw.getrandbits(128):032x}.parquet"
         at = draw.randrange(len(content))
         damaged = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
         some = [("notes.txt", b"mine"), (f"{name}.orig", content), (name, b"PAR1 of somebody PAR1"), (name, damaged)]
