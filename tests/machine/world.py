@@ -656,6 +656,8 @@ class World:
 
     def nothing_of_the_deleted(self) -> None:
         """See that no row is there of a run that was deleted, though much may wait to be removed."""
+        if self.life is None:  # it was killed on its way here
+            self.serve()
         for run in self.runs.values():
             for table in ("all_sequences", "step_metrics", "segments", "raw_files", "alert_states"):
                 found = run.deleted == "confirmed" and self._rows(f"SELECT 1 FROM {table} WHERE run = $run", run)
