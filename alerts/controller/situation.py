@@ -31,7 +31,7 @@ class Preview:
 
     @property
     def words(self) -> str:
-        """What it masks, and what that does to K3, ESS and lengths, in words."""
+        """Text with the masked share and the effect on K3, ESS and lengths."""
         changes = (
             ("K3", self.k3, self.kept_k3),
             ("ESS", self.ess, self.weight_ess),

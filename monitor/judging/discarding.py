@@ -1,4 +1,4 @@
-"""What discarding does: sampled requests that were never trained, against those that were.
+"""Effect of discarding: comparison of sampled requests that were never trained with trained ones.
 
 Asynchronous trainers drop answers that come too late, filters drop groups, and masks drop truncated answers. A request
 counts as discarded once it has waited twice as long as any trained one has. Before that it may still be trained.
@@ -40,14 +40,14 @@ class Sampled:
     """Requests of the engines in the order in which they were done, as arrays [S].
 
     Attributes:
-        time: when it was done, in seconds.
+        time: time of completion in seconds.
         tokens: number of sampled tokens.
         prompt: code of the prompt.
         entropy: mean −r, NaN if unknown.
         reward: reward, NaN where no trainer recorded it.
         first: weight version that sampled its first token, NaN if unknown.
         last: weight version that sampled its last token, NaN if unknown.
-        trained_at: when it was first trained, NaN if it was not.
+        trained_at: time of its first training in seconds, NaN if never trained.
         until: time up to which training is recorded.
         missing: trained sequences that may belong to any of these requests.
     """
@@ -125,7 +125,7 @@ def late_answers(sampled: Sampled) -> list[Finding]:
 
 
 def _longer(tokens_S: Floats, gone_S: Bools, prompt_S: NDArray[np.intp]) -> float:
-    """Return by how much discarded requests are longer than trained ones, by ranks, in standard errors."""
+    """Return the excess length of discarded requests over trained ones, by ranks, in standard errors."""
     rank = _ranks(tokens_S)
     return difference(clustered(rank[gone_S], prompt_S[gone_S]), clustered(rank[~gone_S], prompt_S[~gone_S]))
 
@@ -174,7 +174,7 @@ def _late(sampled: Sampled) -> LateDocument | None:
 
 
 def _of_like_length(late_S: Bools, tokens_S: Floats, gone_S: Bools) -> float:
-    """Return by how much late requests are dropped more often than others of like length, in standard errors.
+    """Return the excess drop rate of late requests over others of like length, in standard errors.
 
     This is the test of Mantel and Haenszel over bins of length.
     """

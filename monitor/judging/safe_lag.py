@@ -1,4 +1,4 @@
-"""How much weight lag is safe, measured on the run's own tokens.
+"""Safe weight lag, measured on the run's own tokens.
 
 ESS is that of the catalog, (Σρ)² / (n·Σρ²) over tokens, and so is what a preview of a correction shows. Half of the
 tokens are enough for a correction (`corrected_ess`). An uncorrected one suffers long before (`uncorrected_ess`).
