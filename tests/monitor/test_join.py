@@ -1,97 +1,133 @@
-"""Which record of the engine belongs to which trained sequence, on a real store; the cases are in tests/unit/test_live.py."""
+"""What is joined, as views, metrics and commands show it, on a real store; which records meet is in tests/unit/test_live.py."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from segments import sampled, trained
+import pytest
+from segments import RUN, sampled, trained
 from store_work import Fed
 
+from logprobe.app.cli import main
+from logprobe.app.doctor import examine
+from logprobe.monitor.analysis import slices
 from logprobe.monitor.live import sequences
+from logprobe.monitor.live.placing import Part, trajectory
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 
-JOINED = """
-SELECT count(rollout_segment) AS linked, count(*) FILTER (rollout_source = 'joined') AS joined,
-       count(*) FILTER (rollout_source = 'unaligned') AS unaligned, count(*) FILTER (joined_by = 'ambiguous') AS ambiguous
-FROM training_sequences
-"""
+# Two turns with a tool's answer (90, 91) between; of the first, token 7 was sampled and never sent. r is −1, −2, …, t = r + 0.5.
+TOKENS, MASK = [5, 6, 90, 91, 8, 9], [True, True, False, False, True, True]
+IN_PARTS = trained(
+    "mine", 1, token_ids=TOKENS, n=6, mask=MASK, received=False, weight_version="4",
+    trainer_logprobs=[-0.5, -1.5, 0.0, 0.0, -0.5, -1.5],
+)  # fmt: skip
+PARTS = (
+    sampled("a/0", 3, token_ids=[5, 6, 7], version="2", prompt_length=10, cached_prefix_tokens=0, trajectory="mine"),
+    sampled("b/0", 2, token_ids=[8, 9], version="4", prompt_length=14, cached_prefix_tokens=12, trajectory="mine"),
+)
 
 
-class Joined(NamedTuple):
-    """How many sequences the store has of each kind."""
-
-    linked: int
-    joined: int
-    unaligned: int
-    ambiguous: int
-
-
-def joined(fed: Fed) -> Joined:
-    return Joined(**fed.rows(JOINED)[0])
-
-
-def sequence(fed: Fed, sample_id: str = "a") -> dict:
+def check(fed: Fed, sample_id: str, **expected: Any) -> dict[str, Any]:
     (row,) = fed.rows("SELECT * FROM sequences WHERE sample_id = ?", sample_id)
+    assert {name: row[name] for name in expected} == expected
     return row
 
 
-def check(row: dict, **expected) -> None:
-    assert {name: row[name] for name in expected} == expected
+def tokens(fed: Fed, sample_id: str) -> list[tuple[float | None, str | None]]:
+    sql = "SELECT rollout_logprob AS r, weight_version AS v FROM tokens WHERE sample_id = ? ORDER BY position"
+    return [(row["r"], row["v"]) for row in fed.rows(sql, sample_id)]
 
 
-def test_tokens_see_the_joined_logprobs_and_the_versions_in_their_places(fed: Fed):
+def test_sequences_tokens_metrics_and_slices_have_what_was_joined(fed: Fed) -> None:
     spans = [{"start": 0, "end": 1, "version": "v1"}, {"start": 1, "end": 3, "version": "v2"}]
-    prompt_and_tool = trained(
-        "a", token_ids=[90, 0, 91, 1, 2], n=5, received=False, mask=[False, True, False, True, True]
+    mask = [False, True, False, True, True]
+    fed.feed("training", trained("a", token_ids=[90, 0, 91, 1, 2], n=5, received=False, mask=mask), IN_PARTS)
+    fed.feed("training", trained("b", received=False, mask=[True, False, True, False]))
+    fed.feed(
+        "training", trained("c", 2, routes=[11, 12] * 4), trained("d", 2, n=3, received=False, routes=[11, 12, 13])
     )
-    fed.feed("training", prompt_and_tool)
-    fed.feed("rollout", sampled("a", 3, spans=spans))
-    check(sequence(fed), rollout_source="joined", alignment="masked", token_match=True, n=3, n_expected=3, n_total=5)
-    found = fed.rows("SELECT token_id, rollout_logprob, weight_version FROM tokens ORDER BY position")
-    assert [row["token_id"] for row in found] == [90, 0, 91, 1, 2]
-    sampled_only = [row for row in found if row["token_id"] < 90]
-    assert [(row["rollout_logprob"], row["weight_version"]) for row in sampled_only] == [
-        (-1.0, "v1"),
-        (-2.0, "v2"),
-        (-3.0, "v2"),
-    ]
-    assert [row["rollout_logprob"] for row in found if row["token_id"] >= 90] == [None, None]
+    fed.feed("rollout", sampled("a", 3, spans=spans), sampled("b"), PARTS[0])
+    fed.feed(
+        "rollout", PARTS[1], sampled("c", routes=[11, 12, 11, 13, 12, 12, 11, 12]), sampled("d", 3, routes=[11, 12, 11])
+    )
+    check(fed, "a", rollout_source="joined", alignment="masked", token_match=True, n=3, n_expected=3, n_total=5)
+    assert tokens(fed, "a") == [(None, None), (-1, "v1"), (None, None), (-2, "v2"), (-3, "v2")]
+    check(fed, "b", alignment="all", token_match=True, n=2, sum_d=1.0)
+    assert tokens(fed, "b") == [(-1, "v1"), (-2, "v1"), (-3, "v1"), (-4, "v1")], "masked ones keep their places"
+    row = check(fed, "mine", rollout_source="joined", joined_by="parts", alignment="masked", length_match=True, n=4)
+    assert row["spans"] == [{"start": 0, "end": 2, "version": "2"}, {"start": 2, "end": 4, "version": "4"}]
+    parts = [(part["sample_id"], part["start"], part["end"], part["cached_prefix_tokens"]) for part in row["parts"]]
+    assert parts == [("a/0", 0, 2, 0), ("b/0", 2, 4, 12)]
+    assert tokens(fed, "mine") == [(-1, "2"), (-2, "2"), (None, None), (None, None), (-1, "4"), (-2, "4")]
+    found = {(r["step"], r["metric"]): r["value"] for r in fed.rows("SELECT step, metric, value FROM metrics")}
+    assert [found[1, key] for key in ("backend.coverage", "weight_lag_mean", "length_mismatch_frac")] == [1, 1, 0]
+    assert found[2, "routing_agreement"] == 8 / 11, "of other numbers of layers, too"
+    table = slices.by(fed.store, RUN, "length", metrics=["routing_agreement"], steps=(2, 2)).to_pylist()
+    assert {row["slice"]: row["routing_agreement"] for row in table} == {"2–3": 2 / 3, "4–7": 6 / 8}
 
 
-def test_tokens_masked_out_of_a_fully_aligned_sequence_keep_their_places(fed: Fed):
-    fed.feed("training", trained("a", received=False, mask=[True, False, True, False]))
-    fed.feed("rollout", sampled("a"))
-    check(sequence(fed), alignment="all", token_match=True, n=2, sum_d=1.0)
-    found = fed.rows("SELECT rollout_logprob AS r, weight_version AS v FROM tokens ORDER BY position")
-    assert found == [{"r": -float(i + 1), "v": "v1"} for i in range(4)]
-
-
-def test_without_raw_tokens_fingerprints_decide(fed: Fed):
-    same, other = sampled("a"), sampled("b", token_ids=[4, 4, 4, 4])
-    fed.feed("rollout", same, other, sampled("c", 2), sampled("d"))
+def test_without_raw_tokens_fingerprints_decide(fed: Fed) -> None:
+    fed.feed("rollout", sampled("a"), sampled("b", token_ids=[4, 4, 4, 4]), sampled("c", 2), sampled("d"))
     Retention(fed.store, RetentionPolicy(max_bytes=0)).run_once()
     fed.restart()
-    masked = trained("d", received=False, mask=[True, False, True, True])
-    rows = [trained(name, received=False) for name in "abc"]
-    fed.feed("training", *rows, masked)
-    report = joined(fed)
-    assert (report.linked, report.joined) == (4, 0)
-    check(sequence(fed, "a"), rollout_source="missing", token_match=True, length_match=True, alignment="all", n=None)
-    check(sequence(fed, "b"), rollout_source="unaligned", token_match=False, length_match=True, alignment=None)
-    check(sequence(fed, "c"), rollout_source="unaligned", token_match=False, length_match=False, alignment=None)
-    check(sequence(fed, "d"), rollout_source="missing", token_match=None, length_match=True, alignment=None)
+    fed.feed(
+        "training",
+        *(trained(name, received=False) for name in "abc"),
+        trained("d", received=False, mask=[True, False, True, True]),
+    )
+    check(fed, "a", rollout_source="missing", token_match=True, length_match=True, alignment="all", n=None)
+    check(fed, "b", rollout_source="unaligned", token_match=False, length_match=True, alignment=None)
+    check(fed, "c", rollout_source="unaligned", token_match=False, length_match=False, alignment=None)
+    check(fed, "d", rollout_source="missing", token_match=None, length_match=True, alignment=None)
 
 
-def test_many_batches_come_to_the_same_as_one(fed: Fed, monkeypatch):
+def test_many_batches_come_to_the_same_as_one(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "TOKENS_PER_BATCH", 100)
-    rng = np.random.default_rng(1)
-    lengths = rng.integers(0, 40, 60)
+    lengths = np.random.default_rng(1).integers(0, 40, 60)
     fed.feed("rollout", *(sampled(f"{i}", int(n)) for i, n in enumerate(lengths)))
-    rows = (trained(f"{i}", i // 8, int(n), received=False) for i, n in enumerate(lengths))
-    fed.feed("training", *rows)
-    assert joined(fed).joined == 60
+    fed.feed("training", *(trained(f"{i}", i // 8, int(n), received=False) for i, n in enumerate(lengths)))
     found = {
         row["sample_id"]: (row["n"], row["sum_d"]) for row in fed.rows("SELECT sample_id, n, sum_d FROM sequences")
     }
     assert found == {f"{i}": (n, n * 0.5) for i, n in enumerate(lengths)}
+
+
+def test_tokens_that_fit_several_sequences_are_said_by_doctor_and_show(
+    fed: Fed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = {"n": 12, "token_ids": list(range(100, 112))}
+    fed.feed("rollout", *(sampled(name, **long) for name in ("r1", "r2")))
+    fed.feed("training", trained("t1", received=False, **long))
+    assert fed.rows("SELECT joined_by, sum_d FROM sequences") == [{"joined_by": "ambiguous", "sum_d": None}]
+    fed.store.close()
+    home, words = str(fed.store.home.path), "all sequences not joined: their tokens fit several"
+    assert any(words in each.text for each in examine(home))
+    main(["show", RUN, "--home", home])
+    assert words in capsys.readouterr().out
+
+
+def part(prompt_length: int | None, *tokens: int) -> Part:
+    return Part({"prompt_length": prompt_length, "spans": []}, np.array(tokens), np.zeros(len(tokens), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([part(10, 5, 6), part(14, 8, 9)], [(0, 2), (2, 4)]),
+        ([part(None, 5, 6), part(None, 8, 9)], [(0, 2), (2, 4)]),  # it is unknown how long prompts were
+        ([part(10, 5, 6, 8), part(14, 8, 9)], [(0, 2), (2, 4)]),  # sampled on, and the next request sampled the same
+        ([part(10, 5, 6), part(14, 8)], [(0, 2), (2, 3)]),  # the trainer appended a token of its own
+        ([part(10, 5, 6), part(14, 7, 9)], None),
+        ([part(14, 5, 6), part(10, 8, 9)], [(0, 2), (2, 4)]),  # prompts that shrink say nothing about places
+    ],
+)
+def test_places_of_parts(parts: list[Part], expected: list[tuple[int, int]] | None) -> None:
+    found = trajectory(np.array(TOKENS), np.array(MASK), parts)
+    assert (found.placed and [(place.start, place.end) for place in found.placed]) == expected
+
+
+def test_a_part_of_which_the_trainer_left_out_a_token() -> None:
+    found = trajectory(np.array([5, 6, 7, 8]), np.array([True, False, True, True]), [part(3, 5, 6, 7), part(6, 8)])
+    assert found.complete
+    assert [place.theirs_P.tolist() for place in found.placed or ()] == [[0, 2], [0]]
