@@ -1,8 +1,8 @@
-"""A run that is trained again under its name: the newest attempt counts; what is taken for an older one is in tests/unit/test_live.py."""
+"""A run that is trained again under its name: the newest attempt counts; what is taken for an older one is in tests/unit/test_live.py,
+and what becomes of frozen steps in tests/machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from recorded_home import take_in
 from segments import RUN, at, records, trained
-from store_work import METRICS, bring_in, freeze
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
@@ -39,30 +38,20 @@ class Trainer:
 
     def says(self, event: str, step: int | None) -> None:
         self.clock += 1
-        row = {
-            "time": at(self.clock),
-            "component": "recorder",
-            "event": event,
-            "severity": "info",
-            "message": "",
-            "count": 1,
-        }
+        row = {"time": at(self.clock), "component": "recorder", "event": event, "severity": "info", "count": 1}
         self.spool.write("health", records("health", row | {"step": step, "details": '{"rank": 0}'}))
 
     def begins(self, step: int) -> Trainer:
         self.says("training_begins", step)
         return self
 
-    def trains(self, *steps: int, samples: int = SAMPLES) -> Trainer:
+    def trains(self, *steps: int) -> Trainer:
         for step in steps:
             self.clock += 1
-            names = [f"{self.name}-{step}-{sample}" for sample in range(samples)]
-            rows = [trained(name, step, time=at(self.clock)) for name in names]
+            rows = [trained(f"{self.name}-{step}-{n}", step, time=at(self.clock)) for n in range(SAMPLES)]
             self.spool.write("training", records("training", *rows))
-            scalars = {"loss": self.started}
-            self.spool.write(
-                "step", records("step", {"time": at(self.clock), "step": step, "rank": 0, "scalars": scalars})
-            )
+            told = {"time": at(self.clock), "step": step, "rank": 0, "scalars": {"loss": self.started}}
+            self.spool.write("step", records("step", told))
         return self
 
 
@@ -83,26 +72,18 @@ class Runs:
     def sequences(self) -> dict[int, int]:
         """Of each step, as its metrics count them; sums of statistics must agree."""
         take_in(self.store)
-        take_in(self.store)  # a step that became dirty while steps were computed
-        counted = {
-            row["step"]: row["sequences"]
-            for row in self.rows("SELECT step, sequences FROM step_summaries ORDER BY step")
-        }
-        measured = self.rows(
-            "SELECT step, count(*) AS n FROM statistics WHERE pair = 'backend' GROUP BY step ORDER BY step"
-        )
+        rows = self.rows("SELECT step, sequences FROM step_summaries ORDER BY step")
+        counted = {row["step"]: row["sequences"] for row in rows}
+        measured = self.rows("SELECT step, count(*) AS n FROM statistics WHERE pair = 'backend' GROUP BY step")
         assert {row["step"]: row["n"] for row in measured} == counted
         return counted
-
-    def older(self) -> list[str]:
-        return [row["writer"] for row in self.rows(OLDER)]
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         return self.store.query(sql).to_pylist()
 
 
 @pytest.fixture
-def runs(store: Store) -> Iterator[Runs]:
+def runs(store: Store) -> Runs:
     return Runs(store)
 
 
@@ -113,7 +94,7 @@ def test_a_resume_five_steps_back(runs: Runs) -> None:
     assert runs.sequences() == dict.fromkeys(
         range(1, 11), SAMPLES
     )  # 9 and 10 are the first attempt's, until the second has been there
-    assert runs.older() == ["a"]
+    assert runs.rows(OLDER) == [{"writer": "a"}]
     (loss,) = runs.rows("SELECT value FROM scalars WHERE step = 7 AND name = 'loss'")
     assert loss["value"] == 100
     older = runs.rows(
@@ -142,52 +123,9 @@ def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(
     (judged,) = judged_runs(store).values()
     assert (judged.newest_step, judged.judged_step) == (7, 7)
     evidence = gather(store, RUN)
-    assert evidence.series.step.tolist() == evidence.series.step.tolist() == list(range(1, 8))
+    assert evidence.series.step.tolist() == list(range(1, 8))
     assert queries.metrics_newest(store, runs=[RUN], keys=["backend.k3_kl"]).num_rows == 1
     again.trains(*range(8, 13))
     runs.sequences()
     assert runs.rows("FROM abandoned_steps") == []
     assert judged_runs(store)[RUN].newest_step == 12
-
-
-@pytest.mark.parametrize("rebuilt", [False, True])
-def test_a_frozen_step_that_is_trained_again_counts_as_it_was_trained_last(runs: Runs, rebuilt: bool) -> None:
-    store = runs.store
-    runs.trainer("a", 0).begins(1).trains(*range(1, 11), samples=8)
-    bring_in(store)
-    assert freeze(store, protected=2).steps == 8
-    again = runs.trainer("b", 100).begins(3).trains(3, 4)
-    bring_in(store)
-    counted = {row["step"]: row["sequences"] for row in runs.rows("SELECT step, sequences FROM step_summaries")}
-    assert counted == {**dict.fromkeys(range(1, 11), 8), 3: SAMPLES, 4: SAMPLES}
-    assert [row["step"] for row in runs.rows("SELECT step FROM frozen_steps ORDER BY step")] == [1, 2, 5, 6, 7, 8]
-    (loss,) = runs.rows("SELECT value, ranks FROM scalars WHERE step = 3 AND name = 'loss'")
-    assert loss == {"value": 100, "ranks": 1}
-    again.trains(*range(5, 11))
-    bring_in(store)
-    expected = {1: 8, 2: 8, **dict.fromkeys(range(3, 11), SAMPLES)}
-    if rebuilt:
-        store.archive.merge()
-        store.close()
-        store.home.database.unlink()
-        store = Store.open(store.home)
-        runs = Runs(store)
-        bring_in(store)
-    counted = {row["step"]: row["sequences"] for row in runs.rows("SELECT step, sequences FROM step_summaries")}
-    assert counted == expected
-    before = store.query(METRICS)
-    assert freeze(store, protected=2).steps == 6
-    assert store.query(METRICS).equals(before)
-    store.close()
-
-
-def test_late_records_of_a_frozen_step_are_not_of_another_attempt(runs: Runs) -> None:
-    """The same session, and a beginning from before: nothing was trained again."""
-    store = runs.store
-    first = runs.trainer("a", 0).begins(1).trains(*range(1, 11), samples=8)
-    bring_in(store)
-    freeze(store, protected=2)
-    first.trains(3)
-    bring_in(store)
-    (row,) = runs.rows("SELECT sequences FROM step_summaries WHERE step = 3")
-    assert row["sequences"] == 8

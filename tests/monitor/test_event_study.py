@@ -11,7 +11,6 @@ from recorded_home import feed, ingest_recorded
 from segments import RUN, sampled, trained
 
 from logprobe.monitor import queries
-from logprobe.monitor.analysis import worst
 from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.store.store import Store
@@ -40,103 +39,58 @@ def off_by(d: list[float]) -> dict[str, list[float]]:
     return {"trainer_logprobs": [-float(i + 1) + value for i, value in enumerate(d)]}
 
 
-def by_distance(source: Source, run: str = RUN, *, reach: int = 16) -> dict[int | None, dict]:
-    rows = queries.event_study_switch(source, run=run, first=None, last=None, reach=reach)
+def by_distance(source: Source, run: str = RUN, *, step: int | None = None, reach: int = 16) -> dict[int | None, dict]:
+    rows = queries.event_study_switch(source, run=run, first=step, last=step, reach=reach)
     return {row["distance"]: row for row in rows.to_pylist()}
 
 
-# --- Distance to a switch ---
-
-
 def test_distances_count_sampled_tokens_from_the_first_of_the_new_weights(store: Store) -> None:
+    """Cases: the spans of one sequence, and by how much its tokens are off."""
+    tool = {"mask": [True, False, False, True, True]}
+    cases: list[tuple[list[dict], list[float], dict]] = [
+        (pieces((3, "1"), (2, "2")), [0.25, 0.25, 0.5, -1.0, -0.75], {}),
+        (pieces((1, "1"), (2, "2"), (1, "3")), [0.5, 0.25, 0.125, 0.75], {}),
+        (pieces((4, "1"), (1, "2")), [0.5, 9, 9, 0.25, 1.0], tool),
+        (pieces((1, "1"), (2, "2")), [0.5, math.nan, 0.25], {}),
+        (pieces((1, "1"), (2, "2")), [0.5, 2.5, 0.25], {}),  # t is 0.5
+        (pieces((1, "1")), [2**-20], {}),
+    ]
     feed(
         store,
-        rollout=[sampled("a", n=5, spans=pieces((3, "1"), (2, "2")))],
-        training=[trained("a", n=5, received=False, **off_by([0.25, 0.25, 0.5, -1.0, -0.75]))],
+        rollout=[sampled(f"{step}", n=len(d), spans=spans) for step, (spans, d, _) in enumerate(cases)],
+        training=[
+            trained(f"{step}", step, n=len(d), received=False, **off_by(d), **more)
+            for step, (_, d, more) in enumerate(cases)
+        ],
     )
-    found = by_distance(store)
-    assert {at: row["logprob_abs_diff_mean"] for at, row in found.items()} == {
-        -3: 0.25,
-        -2: 0.25,
-        -1: 0.5,
-        0: 1.0,
-        1: 0.75,
-    }
-    assert {row["tokens"] for row in found.values()} == {1}
-    assert found[0]["log_ratio_mean"] == -1.0
-    assert found[0]["k3_kl"] == pytest.approx(math.exp(-1), rel=1e-12)
-    assert sorted(by_distance(store, reach=1)) == [-1, 0, 1]
-
-
-def test_tokens_between_two_switches_stand_in_both_counts(store: Store) -> None:
-    feed(
-        store,
-        rollout=[sampled("a", n=4, spans=pieces((1, "1"), (2, "2"), (1, "3")))],
-        training=[trained("a", n=4, received=False, **off_by([0.5, 0.25, 0.125, 0.75]))],
-    )
-    found = by_distance(store)
-    assert {at: row["tokens"] for at, row in found.items()} == {-2: 1, -1: 2, 0: 2, 1: 1}
-    assert found[-1]["logprob_abs_diff_mean"] == (0.5 + 0.125) / 2
-    assert found[0]["logprob_abs_diff_mean"] == (0.25 + 0.75) / 2
-
-
-def test_masked_tokens_are_no_distance(store: Store) -> None:
-    mask = [True, False, False, True, True]
-    feed(
-        store,
-        rollout=[sampled("a", n=5, spans=pieces((4, "1"), (1, "2")))],
-        training=[trained("a", n=5, received=False, mask=mask, **off_by([0.5, 9, 9, 0.25, 1.0]))],
-    )
-    found = by_distance(store)
-    assert {at: row["logprob_abs_diff_mean"] for at, row in found.items()} == {-2: 0.5, -1: 0.25, 0: 1.0}
+    found = [by_distance(store, step=step) for step in range(len(cases))]
+    sizes = [{at: row["logprob_abs_diff_mean"] for at, row in each.items()} for each in found]
+    counts = [{at: (row["tokens"], row["broken"]) for at, row in each.items()} for each in found]
+    assert sizes[0] == {-3: 0.25, -2: 0.25, -1: 0.5, 0: 1.0, 1: 0.75}
+    assert counts[0] == dict.fromkeys(sizes[0], (1, 0))
+    assert found[0][0]["log_ratio_mean"] == -1.0
+    assert found[0][0]["k3_kl"] == pytest.approx(math.exp(-1), rel=1e-12)
+    assert sorted(by_distance(store, step=0, reach=1)) == [-1, 0, 1]
+    assert counts[1] == {-2: (1, 0), -1: (2, 0), 0: (2, 0), 1: (1, 0)}, "between two switches they stand in both counts"
+    assert (sizes[1][-1], sizes[1][0]) == ((0.5 + 0.125) / 2, (0.25 + 0.75) / 2)
+    assert sizes[2] == {-2: 0.5, -1: 0.25, 0: 1.0}, "masked tokens are no distance"
+    for step in (3, 4):  # a broken token is counted and not averaged
+        assert counts[step] == {-1: (1, 0), 0: (0, 1), 1: (1, 0)}
+        assert (sizes[step][0], found[step][0]["k3_kl"], sizes[step][1]) == (None, None, 0.25)
+    d = np.float64(np.float32(-1.0 + 2**-20)) + 1.0
+    assert found[5][None]["k3_kl"] == pytest.approx(d * d / 2 * (1 + d / 3), rel=1e-9), "small gaps keep their digits"
 
 
 def test_sequences_without_a_switch_are_the_comparison_and_unknown_weights_are_nothing(store: Store) -> None:
+    spans = {"a": pieces((2, "1")), "b": pieces((2, None)), "c": pieces((1, None), (1, "1"))}
     feed(
         store,
-        rollout=[
-            sampled("a", n=2, spans=pieces((2, "1"))),
-            sampled("b", n=2, spans=pieces((2, None))),
-            sampled("c", n=2, spans=pieces((1, None), (1, "1"))),
-        ],
-        training=[trained(name, n=2, received=False, **off_by([0.5, 0.25])) for name in "abc"],
+        rollout=[sampled(name, n=2, spans=each) for name, each in spans.items()],
+        training=[trained(name, n=2, received=False, **off_by([0.5, 0.25])) for name in spans],
     )
     found = by_distance(store)
     assert list(found) == [None]
     assert (found[None]["sequences"], found[None]["tokens"]) == (1, 2)
-
-
-@pytest.mark.parametrize("bad", [math.nan, 0.5])
-def test_a_broken_token_is_counted_and_not_averaged(store: Store, bad: float) -> None:
-    feed(
-        store,
-        rollout=[sampled("a", n=3, spans=pieces((1, "1"), (2, "2")))],
-        training=[trained("a", n=3, received=False, trainer_logprobs=[-0.5, bad, -2.75])],
-    )
-    found = by_distance(store)
-    assert (found[0]["tokens"], found[0]["broken"], found[0]["logprob_abs_diff_mean"], found[0]["k3_kl"]) == (
-        0,
-        1,
-        None,
-        None,
-    )
-    assert (found[1]["tokens"], found[1]["broken"], found[1]["logprob_abs_diff_mean"]) == (1, 0, 0.25)
-    first = worst.tokens(store, RUN, steps=(0, 0), count=1).to_pylist()[0]
-    assert first["position"] == 1
-    assert first["broken"] is not None
-
-
-def test_small_gaps_keep_their_digits(store: Store) -> None:
-    d = np.float64(np.float32(-1.0 + 2**-20)) + 1.0
-    feed(
-        store,
-        rollout=[sampled("a", n=1, spans=pieces((1, "1")))],
-        training=[trained("a", n=1, received=False, trainer_logprobs=[-1.0 + 2**-20])],
-    )
-    assert by_distance(store)[None]["k3_kl"] == pytest.approx(d * d / 2 * (1 + d / 3), rel=1e-9)
-
-
-# --- Recorded runs ---
 
 
 def test_an_in_flight_update_shows_as_a_step(recorded: Reader) -> None:

@@ -32,74 +32,22 @@ def d_of(reference: list[Any] = REFERENCE, policy: list[Any] = TRAINER) -> np.nd
     return (np.concatenate(reference).astype(np.float64) - np.concatenate(policy)).astype(np.float64)
 
 
-def recorded(home: Path, **settings: Any) -> Recorder:
-    return Recorder(home, "run", rank=0, **settings)
-
-
-def settled(home: Path, recorder: Recorder, pair: str = "reference") -> dict[str, float | None]:
-    assert recorder.flush()
-    recorder.close()
+@pytest.mark.parametrize("fraction", [1.0, 0.0], ids=["raw tokens", "statistics made at the edge"])
+def test_from_the_call_to_the_metrics_and_tokens(home: Path, fraction: float) -> None:
+    with Recorder(home, "run", rank=0, raw_fraction=fraction, worst_sequences=0) as recorder:
+        assert recorder.training(step=1, **CALL, teacher_logprobs=CURRENT)
     with Store.open(Home(home)) as store:
         take_in(store)
-        rows = store.query("SELECT metric, value FROM metrics WHERE metric LIKE ?", [f"{pair}.%"]).to_pylist()
-    return {row["metric"].removeprefix(f"{pair}."): row["value"] for row in rows}
-
-
-@pytest.mark.parametrize("pair", ["reference", "teacher"])
-@pytest.mark.parametrize("fraction", [1.0, 0.0], ids=["raw tokens", "statistics made at the edge"])
-def test_from_the_call_to_the_metrics(home: Path, fraction: float, pair: str) -> None:
-    recorder = recorded(home, raw_fraction=fraction, worst_sequences=0)
-    call = {f"{pair}_logprobs" if name == "reference_logprobs" else name: value for name, value in CALL.items()}
-    assert recorder.training(step=1, **call)
-    values = settled(home, recorder, pair)
-    d = d_of()
-    assert values["kl"] == pytest.approx(-d.mean())
-    assert values["k3_kl"] == pytest.approx((np.exp(d) - d - 1).mean())
-    assert values["logprob_abs_diff_max"] == pytest.approx(np.abs(d).max())
-    assert (values["coverage"], values["impossible_tokens"], values["nonfinite_tokens"]) == (1, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("values", "broken"),
-    [
-        (np.nan, "nonfinite_tokens"),
-        (-9999.0, "impossible_tokens"),
-        (0.5, "impossible_tokens"),
-        (0.0, "impossible_tokens"),
-    ],
-)
-def test_an_array_that_nobody_filled_is_broken_and_not_close(home: Path, values: float, broken: str) -> None:
-    recorder = recorded(home)
-    assert recorder.training(step=1, **{**CALL, "reference_logprobs": [np.full(len(t), values) for t in TRAINER]})
-    found = settled(home, recorder)
-    unlikely = int((np.concatenate(TRAINER) < -1).sum()) if values == 0 else 43
-    assert found[broken] == unlikely
-    assert found["coverage"] == pytest.approx(1 - unlikely / 43)
-    assert (found["k3_kl"] is None) == (unlikely == 43)
-
-
-def test_tokens_and_other_frameworks_numbers(home: Path) -> None:
-    recorder = recorded(home)
-    assert recorder.training(step=1, **CALL, current_logprobs=CURRENT, teacher_logprobs=CURRENT)
-    settled(home, recorder)
-    with Store.open(Home(home)) as store:
+        values = {row["metric"]: row["value"] for row in store.query("SELECT metric, value FROM metrics").to_pylist()}
         tokens = store.query("SELECT reference_logprob, teacher_logprob FROM tokens ORDER BY sample_id, position")
-    assert tokens["reference_logprob"].to_pylist() == np.concatenate(REFERENCE).tolist()
-    assert tokens["teacher_logprob"].to_pylist() == np.concatenate(CURRENT).tolist()
-
-
-def test_a_distillation_by_hand(home: Path) -> None:
-    """d = teacher − trainer: −0.5, 0.25 and 0. What the student's advantage is made of is −`kl`."""
-    recorder = recorded(home)
-    sides = {"trainer_logprobs": [[-1.0, -1.0, -2.0]], "teacher_logprobs": [[-1.5, -0.75, -2.0]]}
-    assert recorder.training(step=1, sample_ids=["a"], token_ids=[[1, 2, 3]], **sides)
-    found = settled(home, recorder, "teacher")
-    assert found["kl"] == pytest.approx((0.5 - 0.25) / 3)
-    assert found["k3_kl"] == pytest.approx((np.exp(-0.5) + 0.5 - 1 + np.exp(0.25) - 0.25 - 1) / 3)
-    assert found["reverse_kl"] == pytest.approx(
-        (-0.5 * np.exp(-0.5) - np.exp(-0.5) + 1 + 0.25 * np.exp(0.25) - np.exp(0.25) + 1) / 3
-    )
-    assert found["identical_frac"] == pytest.approx(1 / 3)
+    for pair, side in (("reference", REFERENCE), ("teacher", CURRENT)):
+        d = d_of(side)
+        assert values[f"{pair}.kl"] == pytest.approx(-d.mean())
+        assert values[f"{pair}.k3_kl"] == pytest.approx(k3(d).mean())
+        assert values[f"{pair}.logprob_abs_diff_max"] == pytest.approx(np.abs(d).max())
+        counts = ("coverage", "impossible_tokens", "nonfinite_tokens")
+        assert [values[f"{pair}.{name}"] for name in counts] == [1, 0, 0]
+        assert tokens[f"{pair}_logprob"].to_pylist() == (np.concatenate(side).tolist() if fraction else [])
 
 
 def k3(d: np.ndarray) -> np.ndarray:

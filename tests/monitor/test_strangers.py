@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,22 +14,13 @@ from logprobe.monitor.reader import connect, open_reader
 from logprobe.monitor.store.store import Store
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    """Whose `service.json` names a Flight server that has none of our calls."""
+def test_a_stranger_is_no_service_and_the_file_is_read_beside_it(tmp_path: Path) -> None:
     home = Home(tmp_path)
     Store.open(home).close()
-    with flight.FlightServerBase("grpc://127.0.0.1:0") as stranger:
+    with flight.FlightServerBase("grpc://127.0.0.1:0") as stranger:  # which has none of our calls
         home.write_service_info(ServiceInfo("127.0.0.1", stranger.port, "token", 1, "2026-01-01T00:00:00+00:00"))
-        yield home
-
-
-def test_a_stranger_is_no_service(home: Home) -> None:
-    with pytest.raises(ServiceUnavailableError, match="is not responding"):
-        connect(home)
-
-
-def test_the_file_is_read_beside_a_stranger(home: Home) -> None:
-    with open_reader(home) as reader:
-        assert reader.source == "file"
-        assert queries.app_runs(reader).num_rows == 0
+        with pytest.raises(ServiceUnavailableError, match="is not responding"):
+            connect(home)
+        with open_reader(home) as reader:
+            assert reader.source == "file"
+            assert queries.app_runs(reader).num_rows == 0

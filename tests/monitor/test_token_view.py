@@ -33,11 +33,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield reader
 
 
-def one(store: Store, **kinds: list[dict]) -> Tokens:
-    """The tokens of the only training record."""
-    feed(store, **kinds)
-    (key,) = store.query("SELECT segment_id, row FROM training_sequences").to_pylist()
-    found = read_tokens(store, RUN, 0, segment=key["segment_id"], row=key["row"])
+def of_step(store: Store, step: int) -> Tokens:
+    """The tokens of the only training record of a step."""
+    (key,) = store.query("SELECT segment_id, row FROM training_sequences WHERE step = ?", [step]).to_pylist()
+    found = read_tokens(store, RUN, step, segment=key["segment_id"], row=key["row"])
     assert found is not None
     return found
 
@@ -63,61 +62,55 @@ def test_tokens_add_up_to_the_statistics_of_their_sequence(recorded: Reader) -> 
         assert pair.geometric_ratio == pytest.approx(math.exp(row["sum_d"] / row["n"]))
 
 
-def test_a_reference_of_exactly_0_is_a_placeholder_where_the_trainer_is_far_from_certain(store: Store) -> None:
-    t, reference = [-1.5, -0.5, -2.0, -3.0], [-1.0, 0.0, 0.0, math.nan]
-    pair = pair_tokens(
-        one(store, training=[trained("a", trainer_logprobs=t, reference_logprobs=reference)]), "reference"
-    )
-    assert states(pair) == ["measured", "measured", "zero_policy", "nonfinite_policy"]
-    assert pair.d_N[:2].tolist() == [0.5, 0.5]
-    (known,) = store.query("SELECT n, n_expected FROM statistics WHERE pair = 'reference'").to_pylist()
-    assert (known["n"], known["n_expected"]) == (pair.measured, pair.measured + pair.broken)
-
-
-def test_broken_tokens_are_named_come_first_and_are_in_no_value(store: Store) -> None:
+def test_each_token_has_a_state_and_only_measured_ones_a_value(store: Store) -> None:
     r = [-1.0, math.nan, -9999.0, 0.5, 0.0, -1.0, -1.0, -3.0]
     t = [-1.5, -1.0, -1.0, -1.0, -4.0, math.inf, -math.inf, -1.0]
-    pair = pair_tokens(one(store, training=[trained("a", n=8, rollout_logprobs=r, trainer_logprobs=t)]), "backend")
-    assert states(pair) == [
-        "measured", "nonfinite_behaviour", "sentinel_behaviour", "positive_behaviour", "zero_behaviour", "nonfinite_policy",
-        "nonfinite_policy", "measured",
-    ]  # fmt: skip
-    assert pair.worst.tolist() == [1, 2, 3, 4, 5, 6, 7, 0]
-    assert np.isnan(pair.d_N[1:7]).all()
-    assert np.isnan(pair.ratio_N[1:7]).all()
-    assert pair.log_ratio == 1.5
-
-
-def test_what_was_not_recorded_is_not_broken_and_not_measured(store: Store) -> None:
-    tokens = one(
-        store,
-        training=[trained("a", received=False, mask=[False, True, True, True])],
-        rollout=[sampled("a", logprobs=[-1.0, None, -3.0, -4.0])],
-    )
-    pair = pair_tokens(tokens, "backend")
-    assert states(pair) == ["masked", "missing", "measured", "measured"]
-    assert (pair.measured, pair.broken) == (2, 0)
-    assert states(pair_tokens(tokens, "total")) == ["masked", "missing", "missing", "missing"]
-    assert pair_tokens(tokens, "update").sequence_ratio is None
-
-
-def test_sides_of_a_pair(store: Store) -> None:
-    more = {
+    reference = {"trainer_logprobs": [-1.5, -0.5, -2.0, -3.0], "reference_logprobs": [-1.0, 0.0, 0.0, math.nan]}
+    sides = {
         "current_logprobs": [-0.25, -1.0, -2.0, -3.0],
         "reference_logprobs": [-1.0, -2.0, -3.0, -4.0],
         "teacher_logprobs": [-0.25] * 4,
     }
-    tokens = one(store, training=[trained("a", **more)])
-    found = {name: pair_tokens(tokens, name).d_N[0] for name in SIDES}
-    assert found == {"backend": 0.5, "update": 0.25, "total": 0.75, "reference": -0.5, "teacher": 0.25}
+    spans = [
+        {"start": at, "end": end, "version": version} for at, end, version in ((0, 2, "4"), (2, 3, None), (3, 4, "5"))
+    ]
+    feed(
+        store,
+        training=[
+            trained("broken", 0, n=8, rollout_logprobs=r, trainer_logprobs=t),
+            trained("placeholder", 1, **reference),
+            trained("joined", 2, received=False, mask=[False, True, True, True]),
+            trained("sides", 3, **sides),
+        ],
+        rollout=[sampled("joined", logprobs=[-1.0, None, -3.0, -4.0], spans=spans)],
+    )
+    pair = pair_tokens(of_step(store, 0), "backend")
+    assert states(pair) == [
+        "measured", "nonfinite_behaviour", "sentinel_behaviour", "positive_behaviour", "zero_behaviour", "nonfinite_policy",
+        "nonfinite_policy", "measured",
+    ]  # fmt: skip
+    assert pair.worst.tolist() == [1, 2, 3, 4, 5, 6, 7, 0], "broken ones come first"
+    assert np.isnan(pair.d_N[1:7]).all()
+    assert np.isnan(pair.ratio_N[1:7]).all()
+    assert pair.log_ratio == 1.5
 
+    pair = pair_tokens(of_step(store, 1), "reference")  # 0 is a placeholder where the trainer is far from certain
+    assert states(pair) == ["measured", "measured", "zero_policy", "nonfinite_policy"]
+    assert pair.d_N[:2].tolist() == [0.5, 0.5]
+    (known,) = store.query("SELECT n, n_expected FROM statistics WHERE pair = 'reference' AND step = 1").to_pylist()
+    assert (known["n"], known["n_expected"]) == (pair.measured, pair.measured + pair.broken)
 
-def test_versions_are_those_of_the_sampled_token_and_unknown_is_no_switch(store: Store) -> None:
-    spans = [{"start": 0, "end": 2, "version": "4"}, {"start": 2, "end": 3, "version": None}]
-    spans.append({"start": 3, "end": 4, "version": "5"})
-    tokens = one(store, training=[trained("a", received=False)], rollout=[sampled("a", spans=spans)])
+    tokens = of_step(store, 2)
+    pair = pair_tokens(tokens, "backend")
+    assert states(pair) == ["masked", "missing", "measured", "measured"]
+    assert (pair.measured, pair.broken) == (2, 0), "what was not recorded is not broken"
+    assert states(pair_tokens(tokens, "total")) == ["masked", "missing", "missing", "missing"]
+    assert pair_tokens(tokens, "update").sequence_ratio is None
     assert [None if code < 0 else tokens.versions[code] for code in tokens.version_N] == ["4", "4", None, "5"]
-    assert version_switches(tokens.version_N).tolist() == [3]
+    assert version_switches(tokens.version_N).tolist() == [3], "unknown is no switch"
+
+    found = {name: pair_tokens(of_step(store, 3), name).d_N[0] for name in SIDES}
+    assert found == {"backend": 0.5, "update": 0.25, "total": 0.75, "reference": -0.5, "teacher": 0.25}
 
 
 def test_a_turn_begins_after_what_is_not_trained_on() -> None:

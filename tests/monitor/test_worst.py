@@ -58,34 +58,31 @@ def test_tokens_are_ranked_by_their_gap(recorded: Reader) -> None:
         assert [row["place"] for row in found] == [1, 2, 3, 4]
 
 
-def test_broken_comes_first(store: Store) -> None:
-    far = [-1.0, -90.0, -3.0, -4.0]
-    broken = [-1.0, -2.0, math.nan, -4.0]
-    feed(
-        store,
-        training=[trained("far", trainer_logprobs=far), trained("broken", trainer_logprobs=broken), trained("fine")],
-    )
-    rows = worst.sequences(store, RUN).to_pylist()
-    assert [row["sample_id"] for row in rows] == ["broken", "far", "fine"]
-    assert [row["broken"] for row in rows] == [1, 0, 0]
-    rows = worst.tokens(store, RUN, steps=(0, 0), count=2).to_pylist()
-    assert [(row["sample_id"], row["position"], row["broken"]) for row in rows] == [
+def test_broken_comes_first_and_what_has_no_valid_token_has_no_values(store: Store) -> None:
+    nan, current = math.nan, [-1.0, -2.0, -3.0, -4.0]
+    rows = [
+        trained("far", trainer_logprobs=[-1.0, -90.0, -3.0, -4.0]),
+        trained("broken", trainer_logprobs=[-1.0, -2.0, nan, -4.0]),
+        trained("fine", current_logprobs=current),
+        trained("nothing", 1, trainer_logprobs=[nan] * 4),
+    ]
+    feed(store, training=rows)
+    found = worst.sequences(store, RUN).to_pylist()
+    assert [(row["sample_id"], row["broken"]) for row in found] == [
+        ("broken", 1),
+        ("far", 0),
+        ("fine", 0),
+        ("nothing", 4),
+    ]
+    values = [found[3][name] for name in ("tokens", "k3_kl", "log_ratio_min", "share")]
+    assert values == [0, None, None, None]
+    tokens = worst.tokens(store, RUN, steps=(0, 0), count=2).to_pylist()
+    assert [(row["sample_id"], row["position"], row["broken"]) for row in tokens] == [
         ("broken", 2, "nonfinite"),
         ("far", 1, None),
     ]
-
-
-def test_sequences_without_any_valid_token_have_no_values(store: Store) -> None:
-    feed(store, training=[trained("a", trainer_logprobs=[math.nan] * 4)])
-    (row,) = worst.sequences(store, RUN).to_pylist()
-    assert (row["tokens"], row["broken"], row["k3_kl"], row["log_ratio_min"], row["share"]) == (0, 4, None, None, None)
-
-
-def test_other_pairs(store: Store) -> None:
-    current = [-1.0, -2.0, -3.0, -4.0]
-    feed(store, training=[trained("a", current_logprobs=current), trained("b")])
     (row,) = worst.sequences(store, RUN, pair="update").to_pylist()
-    assert (row["sample_id"], row["log_ratio_mean"]) == ("a", -0.5)
+    assert (row["sample_id"], row["log_ratio_mean"]) == ("fine", -0.5)
 
 
 BROKEN: list[tuple[float, float, str | None]] = [
