@@ -29,7 +29,7 @@ from logprobe.collectors.errors import QueryError
 from logprobe.monitor import judgement, queries
 from logprobe.monitor.judgement import JUDGEMENT, Firing, Judgement, Severity
 from logprobe.monitor.judging import bit_equality
-from logprobe.monitor.judging.bit_equality import Certificate
+from logprobe.monitor.judging.bit_equality import QUIET, Certificate
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.judgement import GROWS
 from logprobe.monitor.liveness import Writer
@@ -43,8 +43,6 @@ PATIENCE: Final = 60.0
 # What is critical is told on a busy machine too, and telling it takes a tenth of the time at most.
 _REST: Final = 9.0  # times as long as a look took
 _MOST_REST: Final = 10.0  # seconds
-# A step is looked at once nothing came for it for so long: its records come in several segments.
-QUIET: Final = timedelta(seconds=2)
 TELL_WITHIN: Final = timedelta(hours=24)  # what happened before is history, and not told
 _UNCHANGED: Final = timedelta(seconds=3)  # for which a look at a run holds that is as it was
 _RUNS_PER_BATCH: Final = 128  # of one transaction: bounds memory, and how long other writers wait
@@ -53,7 +51,7 @@ _STORED: Final = attrgetter(*(f.name for f in fields(Alert) if f.name != "seen")
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """State of a run at its last evaluation. `mark`: value that changes with the state."""
+    """State of a run at its last evaluation. `mark`: value that changes with the state, None to read it again."""
 
     mark: object
     pulse: Pulse
@@ -114,7 +112,9 @@ class _Work:
         return [
             alert
             for rule, alert in self.alerts.items()
-            if rule not in self.kept or _STORED(alert) != _STORED(self.kept[rule])
+            if rule not in self.kept
+            or _STORED(alert) != _STORED(self.kept[rule])
+            or (rule == BIT_EQUALITY and alert.level and alert.seen != self.kept[rule].seen)
         ]
 
 
@@ -258,21 +258,17 @@ class Watch:
         told = {kept["run"]: json.loads(kept["document"]) for kept in documents}
         certificates = bit_equality.read(self._store, changed, until=quiet_since)
         for run, now in judgement.read(self._store, changed, self._clock()).items():
-            certificate = self._explained(run, certificates[run])
-            self._facts[run] = _Facts(marks[run], pulses[run], now, told.get(run), certificate)
-
-    def _explained(self, run: str, certificate: Certificate) -> Certificate:
-        """Return a certificate with the details of its break, which are read once."""
-        before = self._facts.get(run)
-        if before is not None and (before.certificate.verdict, before.certificate.since_step) == (
-            certificate.verdict,
-            certificate.since_step,
-        ):
-            return before.certificate if certificate.verdict == "broken" else certificate
-        try:
-            return bit_equality.explained(self._store, run, certificate)
-        except QueryError:  # the other alerts of the run do not wait for its tokens
-            return certificate
+            mark, certificate = marks[run], certificates[run]
+            before = self._facts.get(run)
+            known = before is not None and before.mark is not None and _is_same(before.certificate, certificate)
+            if before is not None and known and certificate.verdict == "broken":
+                certificate = before.certificate  # its details are read once
+            elif not known:
+                try:
+                    certificate = bit_equality.explained(self._store, run, certificate)
+                except QueryError:  # the alerts of the run do not wait for its tokens, which are looked at again
+                    mark = None
+            self._facts[run] = _Facts(mark, pulses[run], now, told.get(run), certificate)
 
     def _commit(self, works: Sequence[_Work], counts: Counter[str]) -> None:
         """Write the changes since the last evaluation, in one transaction."""
@@ -358,6 +354,10 @@ def _mark(row: Row, quiet_since: datetime) -> object:
     """Return a value that changes with the state of a run, and when its newest step is complete."""
     computed = row["newest_computed_at"]
     return (row["last_arrival"], row["revision"], row["diagnosed_at"], computed is not None and computed <= quiet_since)
+
+
+def _is_same(one: Certificate, other: Certificate) -> bool:
+    return (one.verdict, one.since_step) == (other.verdict, other.since_step)
 
 
 def _begun(row: Row, context: Context, known: Known) -> _Work:

@@ -93,6 +93,8 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
     service = reader.status()
     judged = judged_as_of(reader, run)
     alerts = queries.alert_list(reader, run=run).to_pylist()
+    complete = bit_equality.complete_until(now, ended=facts.liveness.state.over)
+    equal = bit_equality.read(reader, [run], until=complete)[run]
     return {
         "run": run,
         "state": facts.liveness.state.value,
@@ -108,7 +110,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "sent": queries.cli_sent(reader, run=run).to_pylist()[0],
         "doubled": next(iter(queries.cli_doubled(reader, run=run).to_pylist()), None),
         "attempts": next(iter(queries.cli_attempts(reader, run=run).to_pylist()), None),
-        "bit_equality": asdict(bit_equality.explained(reader, run, bit_equality.read(reader, [run])[run])),
+        "bit_equality": asdict(bit_equality.explained(reader, run, equal)),
         "alerts": _firing(alerts),
         "alerts_seen_step": next((row["step"] for row in alerts if row["rule"] == JUDGEMENT), None),
         "judged": None if judged is None else judged.document(),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Final, Literal
 
@@ -27,6 +27,8 @@ from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.queries import Source
 
 Verdict = Literal["zero", "broken", "different", "not measured"]
+# A step of a live run is looked at once nothing came for it for so long: its records come in several segments.
+QUIET: Final = timedelta(seconds=2)
 SEEN_STEPS: Final = 50  # equal in a row: a claim without a setting, and the end of a break
 CLAIMED_STEPS: Final = 2  # equal in a row, of a run with such a setting
 COPIES: Final = 100  # equal tokens of older weights; a few are equal by chance, where the policy is certain
@@ -211,6 +213,11 @@ def read(source: Source, runs: Sequence[str], *, until: datetime | None = None) 
         claim = claim_of(parsed(documents[run])) if run in documents else None
         found[run] = judge(rows, claim, cache(partial(_may_agree, source, run)))
     return found
+
+
+def complete_until(now: datetime, *, ended: bool) -> datetime | None:
+    """Return the time after which a computed step of a run may still receive data, or None for an ended run."""
+    return None if ended else now - QUIET
 
 
 def _may_agree(source: Source, run: str) -> bool:

@@ -15,7 +15,16 @@ from segments import RUN, at, sampled, trained
 from logprobe.alerts.rules.watch import Watch
 from logprobe.collectors import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.bit_equality import COPIES, SEEN_STEPS, Certificate, Steps, explained, judge, read
+from logprobe.monitor.judging.bit_equality import (
+    COPIES,
+    SEEN_STEPS,
+    Certificate,
+    Steps,
+    complete_until,
+    explained,
+    judge,
+    read,
+)
 from logprobe.monitor.store.store import Store
 
 R = [-1.0, -2.0, -3.0, -4.0]
@@ -218,6 +227,38 @@ def test_sequences_of_older_weights_are_not_the_first(store: Store) -> None:
     found = of(store, rollout=engine, training=[*older, own], config=[CLAIM], weights=VERSIONS)
     assert found.reason.startswith("1 of 84 tokens of step 2")
     assert "the first is token 3 of sequence own" in explained(store, RUN, found).reason
+
+
+def test_a_break_whose_tokens_cannot_be_read_at_first_is_located_later(store: Store) -> None:
+    engine = [sampled(f"s{step}") for step in range(3)]
+    rows = [same("s0", 0), same("s1", 1), same("s2", 2, trainer_logprobs=[*R[:3], -4.5])]
+    feed(store, rollout=engine, training=rows, config=[CLAIM])
+    now = datetime.now(at(0).tzinfo) + timedelta(seconds=60)
+    watch = Watch(store, tuple, _Never(), clock=lambda: now)
+    files = [file for file in store.home.path.rglob("*.parquet") if "training" in str(file)]
+    assert files
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    words = []
+    for back in (False, True):
+        for file in files if back else ():
+            file.with_suffix(".away").rename(file)
+        now += timedelta(seconds=10)
+        watch.run_once()
+        (row,) = [row for row in store.read("alert_list", run=RUN).to_pylist() if row["rule"] == "bit_equality"]
+        words.append(row["words"])
+    assert "the first is token 3 of sequence s2" in words[1] and "the first" not in words[0]
+    assert len(store.read("alert_history", run=RUN)) == 1
+
+
+def test_a_step_of_a_live_run_counts_once_nothing_came_for_two_seconds(store: Store) -> None:
+    feed(store, rollout=[sampled("s0")], training=[same("s0", 0, trainer_logprobs=[*R[:3], -4.5])], config=[CLAIM])
+    now = store.time.now()
+    verdicts = [
+        read(store, [RUN], until=complete_until(now + timedelta(seconds=later), ended=ended))[RUN].verdict
+        for later, ended in ((0, False), (0, True), (3, False))
+    ]
+    assert verdicts == ["not measured", "broken", "broken"]
 
 
 def test_tokens_that_were_not_kept_have_no_position(home: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -32,8 +33,11 @@ def draw(run: Run) -> None:
     shown = verdict_of(run.judgement, found, frame["step"].to_list(), awaited=data.awaits(run, frame))
     ui.verdict(shown)
     with ui.guarded("bit equality"):
+        complete = bit_equality.complete_until(datetime.now(UTC), ended=run.liveness.state.over)
         equal = data.kept(
-            ("bit equality", run.name), data.version_of(run), lambda: bit_equality.read(data.reader(), [run.name])
+            ("bit equality", run.name),
+            (data.version_of(run), complete is None),
+            lambda: bit_equality.read(data.reader(), [run.name], until=complete),
         )[run.name]
         if equal.verdict in {"zero", "broken"}:  # others claim nothing
             st.caption(ui.unmarked(f"Bit equality: {equal.words}"))
