@@ -298,7 +298,7 @@ def _lag(frame: Frame, rest: Rest) -> Finding | None:
     evidence: dict[str, object] = {"by_lag": ", ".join(f"{lag:g}: {value:.2g}" for lag, value in lags)}
     if (safe := safe_lag(frame)) is not None:
         limit = safe["uncorrected"]
-        bound = None if limit is None else limit["lag"]
+        bound = None if limit is None or limit["largest_seen"] else limit["lag"]  # nothing is beyond the largest one
         evidence |= {"ess_by_lag": curve(safe), "safe_lag": safe["words"], "bound": bound}
     return Finding(
         "staleness", Confidence.KNOWN, frame.growth.since_step, share, share, growth, each, evidence=evidence
