@@ -1,7 +1,7 @@
 """Weights and masks of a correction against its definition, written out a second time: one sequence at a time, one token at a time, with `math` alone.
 
-Every combination of the fields of a configuration is drawn, on padded batches and on lists. Recorded frameworks are compared elsewhere; laws
-that hold whatever the formulas are, in `test_correction_properties.py`.
+Every combination of the fields of a configuration is drawn, on padded batches, tensors and lists; and laws that hold whatever the formulas are.
+Recorded frameworks are compared elsewhere.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logprobe.collectors.correction import CorrectionConfig, correct
+from logprobe.collectors.correction import CorrectionConfig, Report, correct
 
 LEVELS = ("token", "sequence", "geometric")
 BOUNDS = st.one_of(st.none(), st.floats(0.05, 0.999), st.sampled_from([0.0, 0.5, 0.9]))
@@ -224,48 +225,93 @@ def batches(draw: st.DrawFn) -> Batch:
     return Batch(*sides, mask)
 
 
+def applied(config: CorrectionConfig, batch: Batch, of: Any = lambda side: side) -> Any:
+    sides = (batch.rollout, batch.trainer, batch.mask, batch.advantages)
+    rollout, trainer, mask, advantages = map(of, sides)
+    return correct(config, rollout, trainer, mask, advantages=advantages)
+
+
+def numbers(report: Report) -> dict[str, float]:
+    """With NaN for what cannot be measured."""
+    return {name: math.nan if value is None else value for name, value in report.items()}
+
+
+def close(expected: Any) -> Any:
+    return pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
+
+
 @settings(max_examples=500, deadline=None)
 @given(config=configurations(), batch=batches())
-def test_weights_and_masks_are_those_of_the_definition(config: CorrectionConfig, batch: Batch) -> None:
+def test_weights_masks_and_report_are_those_of_the_definition(config: CorrectionConfig, batch: Batch) -> None:
     sequences = {at: Definition(config, sequence) for at, sequence in batch.sequences().items()}
     if any(each.undecided for each in sequences.values()):
         return
     divisor = normalizer(config, list(sequences.values())) if config.normalize and sequences else 1.0
+    divisor = divisor if divisor > 1e-8 else 1.0
     weights, kept = np.zeros(batch.mask.shape), np.zeros(batch.mask.shape, bool)
     for at, each in sequences.items():
         under = batch.mask[at]
         kept[at, under] = each.kept
         of_ratios = [each.weight(ratio) for ratio in each.ratios]
-        weights[at, under] = np.where(each.kept, of_ratios, 0.0) / (divisor if divisor > 1e-8 else 1.0)
-    found = correct(config, batch.rollout, batch.trainer, batch.mask, advantages=batch.advantages)
+        weights[at, under] = np.where(each.kept, of_ratios, 0.0) / divisor
+    found = applied(config, batch)
     assert (found.mask == kept).all()
-    assert found.weights == pytest.approx(weights, rel=1e-9, abs=1e-12)
+    assert found.weights == close(weights)
     assert (found.denominator_mask == (batch.mask if config.denominator == "keep" else kept)).all()
 
     def listed(side: np.ndarray) -> Any:
         return [row[flags] for row, flags in zip(side, batch.mask, strict=True)]
 
-    lists = correct(config, listed(batch.rollout), listed(batch.trainer), advantages=listed(batch.advantages))
+    lists = applied(config, batch, listed)
     for at, flags in enumerate(batch.mask):
-        assert np.asarray(lists.weights[at]) == pytest.approx(weights[at, flags], rel=1e-9, abs=1e-12)
+        assert np.asarray(lists.weights[at]) == close(weights[at, flags])
+        assert (np.asarray(lists.mask[at]) == kept[at, flags]).all()
+    assert numbers(lists.report) == close(numbers(found.report))
+    counts(found.report, list(sequences.values()), divisor)
 
 
-@settings(max_examples=100, deadline=None)
-@given(config=configurations(), batch=batches())
-def test_the_report_counts_what_the_definition_drops(config: CorrectionConfig, batch: Batch) -> None:
-    sequences = [Definition(config, sequence) for sequence in batch.sequences().values()]
-    if any(each.undecided for each in sequences):
-        return
-    report = correct(config, batch.rollout, batch.trainer, batch.mask, advantages=batch.advantages).report
+def counts(report: Report, sequences: list[Definition], divisor: float) -> None:
+    """What the definition drops, as the report counts it."""
     if not sequences:
         assert (report["tokens"], report["masked_frac"], report["ratio_mean"]) == (0, None, None)
         return
     dropped = [not kept for each in sequences for kept in each.kept]
-    assert report["masked_frac"] == pytest.approx(sum(dropped) / len(dropped))
-    assert report["masked_seq_frac"] == pytest.approx(sum(not any(s.kept) for s in sequences) / len(sequences))
+    assert report["masked_frac"] == close(sum(dropped) / len(dropped))
+    assert report["masked_seq_frac"] == close(sum(not any(s.kept) for s in sequences) / len(sequences))
     values = [value for each in sequences for value in each.ratios]
-    assert report["ratio_mean"] == pytest.approx(math.fsum(values) / len(values), rel=1e-9)
+    assert report["ratio_mean"] == close(math.fsum(values) / len(values))
     assert report["veto_seq_frac"] == sum("veto_seq_frac" in each.dropped_by for each in sequences) / len(sequences)
-    divisor = normalizer(config, sequences) if config.normalize else 1.0
-    assert report["normalizer"] == pytest.approx(divisor if divisor > 1e-8 else 1.0)
+    assert report["normalizer"] == close(divisor)
     assert report["clamped_tokens"] == sum(abs(d) > 20 for each in sequences for d in each.sequence.d)
+
+
+BROKEN = (math.nan, math.inf, -math.inf, -9999.0, 1.0, 0.5, 0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(config=configurations(), batch=batches(), values=st.lists(st.sampled_from(BROKEN), min_size=60, max_size=60))
+def test_broken_tokens_carry_no_weight_and_tensors_and_micro_batches_agree(
+    config: CorrectionConfig, batch: Batch, values: list[float]
+) -> None:
+    """Every third token of the engine is broken, and every fifth of the trainer."""
+    size = batch.mask.size
+    for side, every in ((batch.rollout, 3), (batch.trainer, 5)):
+        side.ravel()[::every] = values[: len(range(0, size, every))]
+    rollout, trainer = batch.rollout, batch.trainer
+    broken = ~np.isfinite(rollout) | ~np.isfinite(trainer) | (rollout > 1e-6) | (trainer > 1e-6)
+    broken |= (rollout <= -9999) | (trainer <= -9999) | ((rollout == 0) & (trainer < -1))
+    found = applied(config, batch)
+    assert (found.weights[broken] == 0).all()
+    assert not found.mask[broken].any()
+    assert found.report["broken_tokens"] == (broken & batch.mask).sum()
+
+    tensors = applied(config, batch, torch.tensor)
+    assert tensors.weights.numpy() == close(found.weights)
+    assert (tensors.mask.numpy() == found.mask).all()
+    assert numbers(tensors.report) == close(numbers(found.report))
+
+    plain = config.replace(normalize=False)  # a batch is normalized as a whole
+    parts = [applied(plain, batch, lambda side, row=row: side[row : row + 1]) for row in range(len(batch.mask))]
+    whole = applied(plain, batch)
+    assert np.concatenate([part.weights for part in parts]) == close(whole.weights)
+    assert numbers(Report.merge(*(part.report for part in parts))) == close(numbers(whole.report))
