@@ -160,29 +160,27 @@ def test_files_with_statistics_go_once_all_their_steps_are_frozen(home: Path) ->
 
 def test_late_records_of_frozen_steps_are_counted_and_not_computed(home: Path) -> None:
     with Store.open(Home(home)) as store:
+        assert Freezer(store, StoreBudget(0)).run_once().steps == 0, "computed a moment ago"
         before = store.query(METRICS)
         freeze(store)
-    late = Trainer(home, seed=2)
-    late.record(range(0, 36, 7), 3, name="late ")
-    late.close()
-    without_index(home)
-    with Store.open(Home(home)) as store:
+        late = Trainer(home, seed=2)
+        late.record(range(0, 36, 7), 3, name="late ")
+        late.close()
         bring_in(store)
         assert store.query(METRICS).equals(before)
         assert sequences_kept(store) == [36, 37, 38, 39]
         said = "SELECT sum(sequences)::BIGINT AS n FROM health_records WHERE event = 'late_records'"
         assert store.query(said)["n"].to_pylist() == [6 * 3]
-        freeze(store, protected=0)
-        assert store.query(METRICS).equals(before)
 
 
-def test_what_needs_sequences_says_nothing_of_a_frozen_step(home: Path) -> None:
+def test_what_needs_sequences_says_nothing_of_a_frozen_step_and_everybody_says_so(home: Path) -> None:
+    last = {36, 37, 38, 39}
     with Store.open(Home(home)) as store:
         freeze(store)
         steps = slices.by(store, RUN, "length", per_step=True, metrics=["backend.k3_kl"])["step"].to_pylist()
-        assert set(steps) == {36, 37, 38, 39}
-        assert set(worst.sequences(store, RUN)["step"].to_pylist()) == {36, 37, 38, 39}
-        assert set(store.read("peer_tokens", run=RUN, first=0, last=39)["step"].to_pylist()) == {36, 37, 38, 39}
+        assert set(steps) == last
+        assert set(worst.sequences(store, RUN)["step"].to_pylist()) == last
+        assert set(store.read("peer_tokens", run=RUN, first=0, last=39)["step"].to_pylist()) == last
         said = kept_words(store.read("app_tokens_sides", run=RUN, step=1).to_pylist())
         assert "Frozen since" in said
         assert "all 6 sequences" in said
@@ -190,12 +188,14 @@ def test_what_needs_sequences_says_nothing_of_a_frozen_step(home: Path) -> None:
         # Raw tokens are still there: with r as the trainer received it, else null.
         tokens = store.query("SELECT step, count(rollout_logprob) AS r, count(*) AS n FROM tokens GROUP BY step")
         for row in tokens.to_pylist():
-            assert (row["r"] == row["n"]) == (row["step"] % 3 != 0 or row["step"] >= 36), row
-
-
-def test_a_step_that_was_computed_a_moment_ago_is_not_frozen(home: Path) -> None:
-    with Store.open(Home(home)) as store:
-        assert Freezer(store, StoreBudget(0)).run_once().steps == 0  # computed a moment ago
+            assert (row["r"] == row["n"]) == (row["step"] % 3 != 0 or row["step"] in last), row
+    with FileReader(Home(home)) as reader:
+        document = records.describe(reader, RUN, now=datetime.now(UTC))
+    assert document["kept"] == {"frozen": 36, "first_frozen": 0, "last_frozen": 35}
+    assert (document["sequences"], document["measured"]["trained"]) == (240, 24)
+    assert "no sequences of 36 frozen steps (0 to 35)" in str(list(records.words(document)))
+    done = logprobe("show", "--metrics", RUN, "--home", home, "--slice", "length")
+    assert "36 steps (0 to 35) are frozen and not in these slices" in done.stderr
 
 
 def test_the_store_stays_within_its_budget_however_long_a_run_goes_on(tmp_path: Path) -> None:
@@ -204,44 +204,27 @@ def test_the_store_stays_within_its_budget_however_long_a_run_goes_on(tmp_path: 
     trainer, used = Trainer(home), []
     with Store.open(Home(home)) as store:
         freezer = Freezer(store, StoreBudget(1 << 20), quiet=timedelta(0), protected=8)
-        for number in range(4):
-            trainer.record(range(30 * number, 30 * (number + 1)), 40)
+        for number in range(3):
+            trainer.record(range(30 * number, 30 * (number + 1)), 20)
             bring_in(store)
             used.append(freezer.run_once().bytes)
             rows = store.query(
                 "SELECT count(*) AS n, (SELECT count(*) FROM rollout_sequences) AS r FROM training_sequences"
             )
-            assert rows.to_pylist() == [{"n": 8 * 40, "r": 8 * 40}]
-        assert store.query("SELECT count(*) AS n FROM step_summaries")["n"].to_pylist() == [120]
+            assert rows.to_pylist() == [{"n": 8 * 20, "r": 8 * 20}]
+        assert store.query("SELECT count(*) AS n FROM step_summaries")["n"].to_pylist() == [90]
     trainer.close()
-    assert used[-1] <= used[0] + (4 << 20), used  # 90 steps and 3,600 sequences later
+    assert used[-1] <= used[0] + (3 << 20), used  # 60 steps and 1,200 sequences later
 
 
 def test_a_service_freezes_by_itself_and_says_what_it_keeps(home: Path) -> None:
-    home.mkdir(exist_ok=True)
     (home / "logprobe.yaml").write_text("server: {keep_store_gib: 0}\n")
     with service(home) as reader:
-
-        def measured() -> dict[str, Any] | None:
-            progress = reader.status()["jobs"]["store_budget"]["progress"]
-            return progress if "max_bytes" in progress else None
-
-        progress = eventually(measured, "it has looked at the store")
-        assert progress["max_bytes"] == 0
-        assert progress["over"] is True
+        measured = lambda: reader.status()["jobs"]["store_budget"]["progress"]
+        eventually(lambda: "max_bytes" in measured(), "it has looked at the store")
+        progress = measured()
+        assert (progress["max_bytes"], progress["over"]) == (0, True)
         assert "keep_store_gib" in progress["problem"]
-
-
-def test_the_command_line_says_what_is_kept(home: Path) -> None:
-    with Store.open(Home(home)) as store:
-        freeze(store)
-    with FileReader(Home(home)) as reader:
-        document = records.describe(reader, RUN, now=datetime.now(UTC))
-    assert document["kept"] == {"frozen": 36, "first_frozen": 0, "last_frozen": 35}
-    assert (document["sequences"], document["measured"]["trained"]) == (240, 24)
-    assert "no sequences of 36 frozen steps (0 to 35)" in str(list(records.words(document)))
-    done = logprobe("show", "--metrics", RUN, "--home", home, "--slice", "length")
-    assert "36 steps (0 to 35) are frozen and not in these slices" in done.stderr
 
 
 def test_a_budget_is_not_negative() -> None:

@@ -57,66 +57,51 @@ def test_a_training_segment_is_in_every_place_it_belongs(store: Store, writer: S
     ]  # fmt: skip
 
 
-def test_what_was_not_reported_is_null_and_no_mask_means_every_token(store: Store, writer: SpoolWriter):
-    writer.write("training", records("training", trained("a", mask=None), trained("b", entropy=[1.0] * 4)))
-    Ingester(store).run_once()
+def test_what_was_not_reported_is_null_and_nothing_is_harmless(store: Store, writer: SpoolWriter):
+    writer.write("training", records("training"))
+    writer.write(
+        "training", records("training", trained("a", mask=None), trained("b", entropy=[1.0] * 4), trained("c", n=0))
+    )
+    for number, token_hash in enumerate((0, 1 << 63, (1 << 64) - 1)):  # any number of its width
+        row = {"step": 1, "sample_id": f"{number}", "n_total": 4, "n_expected": 4, "token_hash": token_hash}
+        writer.write("statistics", records("statistics", row))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.rows, report.tokens) == (5, 6, 8 + 3 * 4)
     assert rows(
-        store, "SELECT n_expected, entropy_sum, entropy_n, advantage_abs_sum FROM training_sequences ORDER BY row"
+        store,
+        "SELECT n_expected, entropy_sum, entropy_n, advantage_abs_sum FROM training_sequences WHERE step = 0 ORDER BY row",
     ) == [
         {"n_expected": 4, "entropy_sum": None, "entropy_n": None, "advantage_abs_sum": None},
         {"n_expected": 4, "entropy_sum": 4.0, "entropy_n": 4, "advantage_abs_sum": None},
+        {"n_expected": 0, "entropy_sum": None, "entropy_n": None, "advantage_abs_sum": None},
     ]
-    assert value(store, "SELECT bool_and(mask) FROM tokens") is True
+    assert [row["n"] for row in rows(store, "SELECT n FROM statistics ORDER BY row")] == [4, 4, 0]
+    assert rows(store, "SELECT bool_and(mask) AS all, count(*) AS n FROM tokens") == [{"all": True, "n": 8}]
+    hashes = rows(store, "SELECT token_hash AS h FROM training_sequences WHERE step = 1 ORDER BY sample_id")
+    assert [row["h"] for row in hashes] == [0, 1 << 63, (1 << 64) - 1]
 
 
-def test_empty_sequences_and_empty_segments_are_harmless(store: Store, writer: SpoolWriter):
-    writer.write("training", records("training"))
-    writer.write("training", records("training", trained("a", n=0), trained("b"), trained("c", n=0)))
-    writer.write("rollout", records("rollout", sampled("a", n=0)))
-    report = Ingester(store).run_once()
-    assert (report.segments, report.rows, report.tokens) == (3, 4, 4)
-    assert [row["n"] for row in rows(store, "SELECT n FROM statistics ORDER BY row")] == [0, 4, 0]
-    assert value(store, "SELECT count(*) FROM tokens") == 4
-
-
-def test_a_rollout_segment_keeps_counts_sums_and_spans(store: Store, writer: SpoolWriter):
+def test_other_kinds_arrive_as_records_and_events(store: Store, writer: SpoolWriter):
     spans = [{"start": 0, "end": 2, "version": "1"}, {"start": 2, "end": 3, "version": None}]
-    writer.write(
-        "rollout", records("rollout", sampled("a", 3, spans=spans, logprobs=[-1.0, None, -3.0], finish_reason="stop"))
-    )
-    Ingester(store).run_once()
+    known = {"spans": spans, "logprobs": [-1.0, None, -3.0], "finish_reason": "stop"}
+    writer.write("rollout", records("rollout", sampled("a", 3, **known)))
+    told = {"time": at(0), "step": 1, "rank": 0, "scalars": [("loss", 1.5)], "correction": "{}"}
+    writer.write("step", records("step", told))
+    writer.write("weights", records("weights", {"time": at(1), "version": "1", "step": 1, "source": "trainer"}))
+    writer.write("config", records("config", {"time": at(2), "fingerprint": "f", "kind": "run", "document": "{}"}))
+    said = {"time": at(3), "event": "started", "severity": "info", "message": "hello"}
+    writer.write("health", records("health", said))
+    report = Ingester(store).run_once()
+    assert (report.segments, report.rows, report.tokens) == (5, 5, 3)
     assert rows(store, "SELECT sample_id, n_tokens, n_logprobs, logprob_sum, spans, finish_reason FROM rollouts") == [
         {"sample_id": "a", "n_tokens": 3, "n_logprobs": 2, "logprob_sum": -4.0, "spans": spans, "finish_reason": "stop"}
     ]
-    assert rows(store, "SELECT * FROM step_summaries") == []
-
-
-def test_the_small_kinds_arrive_as_events_and_records(store: Store, writer: SpoolWriter):
-    writer.write(
-        "step", records("step", {"time": at(0), "step": 1, "rank": 0, "scalars": [("loss", 1.5)], "correction": "{}"})
-    )
-    writer.write("weights", records("weights", {"time": at(1), "version": "1", "step": 1, "source": "trainer"}))
-    writer.write("config", records("config", {"time": at(2), "fingerprint": "f", "kind": "run", "document": "{}"}))
-    writer.write(
-        "health", records("health", {"time": at(3), "event": "started", "severity": "info", "message": "hello"})
-    )
-    report = Ingester(store).run_once()
-    assert (report.segments, report.rows, report.tokens) == (4, 4, 0)
-    assert [row["kind"] for row in rows(store, "SELECT kind FROM events ORDER BY time, kind")] == [
-        "correction", "weights", "config", "health",
-    ]  # fmt: skip
+    events = rows(store, "SELECT kind FROM events ORDER BY time, kind")
+    assert [row["kind"] for row in events] == ["correction", "weights", "config", "health"]
     assert value(store, "SELECT scalars['loss'] FROM step_records") == 1.5
     assert value(store, "SELECT version FROM weights") == "1"
     assert rows(store, "SELECT run, step FROM step_summaries") == [{"run": RUN, "step": 1}]
     assert value(store, "SELECT writer FROM health_records") == "writer"
-
-
-@pytest.mark.parametrize("token_hash", [0, 1 << 63, (1 << 64) - 1])
-def test_a_hash_of_tokens_may_be_any_number_of_its_width(store: Store, writer: SpoolWriter, token_hash: int):
-    row = {"step": 0, "sample_id": "a", "n_total": 4, "n_expected": 4, "token_hash": token_hash}
-    writer.write("statistics", records("statistics", row))
-    assert Ingester(store).run_once().rows == 1
-    assert value(store, "SELECT token_hash FROM training_sequences") == token_hash
 
 
 # Exactly once
@@ -220,6 +205,3 @@ def test_segments_of_a_kind_are_computed_together_and_one_that_cannot_be_costs_n
     found = rows(store, "SELECT sample_id, segment_id FROM all_sequences ORDER BY rowid")
     assert [row["sample_id"] for row in found] == ["a", "b", "c", "d"]
     assert len({row["segment_id"] for row in found}) == 4
-
-
-# A full disk

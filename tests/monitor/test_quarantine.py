@@ -45,55 +45,47 @@ def _empty(where: SegmentPath) -> None:
     where.path.write_bytes(b"")
 
 
-@pytest.mark.parametrize(("damage", "reason"), [(_truncate, "truncated"), (_flip, "checksum"), (_empty, "truncated")])
-def test_damaged_segments_are_set_aside_and_the_others_ingested(store: Store, writer: SpoolWriter, damage, reason: str):
-    writer.write("training", records("training", trained("a")))
-    bad = writer.write("training", records("training", trained("b")))
-    writer.write("training", records("training", trained("c")))
-    damage(bad)
-    make_old(bad.path)
-    report = Ingester(store).run_once()
-    assert (report.segments, report.quarantined) == (2, 1)
-    assert spool_files(store) == []
-    (entry,) = rows(store, "SELECT path, origin, run, reason, message FROM quarantine")
-    assert (entry["reason"], entry["run"]) == (reason, RUN)
-    assert entry["origin"] == store.home.relative(bad.path)
-    assert (store.home.path / entry["path"]).is_file()
-    assert value(store, "SELECT event FROM events WHERE kind = 'quarantine'") == reason
-
-
-def _write_segment(home: Path, kind: str, table: pa.Table, name: str = "bad") -> None:
-    SpoolWriter(home, RUN, name).write(kind, table)
-
-
-def test_segments_whose_columns_are_not_the_contract_are_set_aside(store: Store, home: Path):
+def test_what_is_no_whole_segment_is_set_aside_and_the_others_ingested(store: Store, writer: SpoolWriter, home: Path):
+    for sample in ("a", "c"):
+        writer.write("training", records("training", trained(sample)))
+    expected = {}
+    for damage, reason in ((_truncate, "truncated"), (_flip, "checksum"), (_empty, "truncated")):
+        bad = writer.write("training", records("training", trained("b")))
+        damage(bad)
+        make_old(bad.path)
+        expected[store.home.relative(bad.path)] = reason
     good = records("training", trained("a"))
     text = good.set_column(good.schema.get_field_index("token_ids"), "token_ids", pa.array([["x"]]))
-    _write_segment(home, "training", text, "wrong-type")
-    _write_segment(home, "training", good.drop_columns("token_ids"), "missing")
-    _write_segment(home, "weather", good, "unknown-kind")
-    report = Ingester(store).run_once()
-    assert (report.segments, report.quarantined) == (0, 3)
-    assert sorted(row["reason"] for row in rows(store, "SELECT reason FROM quarantine")) == [
-        "columns",
-        "columns",
-        "foreign",
-    ]
-
-
-def test_foreign_files_are_set_aside_wherever_they_lie(store: Store, writer: SpoolWriter):
-    good = writer.write("training", records("training", trained("a")))
-    for name in ("notes.txt", f"{RUN}/core", f"{RUN}/writer/00000009.training.arrow", f"{RUN}/writer/.hidden"):
+    for name, kind, table, reason in (
+        ("wrong-type", "training", text, "columns"),
+        ("missing", "training", good.drop_columns("token_ids"), "columns"),
+        ("unknown-kind", "weather", good, "foreign"),
+    ):
+        expected[store.home.relative(SpoolWriter(home, RUN, name).write(kind, table).path)] = reason
+    foreign = pa.table({"a": [1]})
+    place = writer.directory / "00000099.training.00000000.arrow"
+    with pa.ipc.new_file(place, foreign.schema) as file:
+        file.write_table(foreign)
+    expected[store.home.relative(place)] = "checksum"  # which its name has not
+    for name in ("notes.txt", f"{RUN}/core", f"{RUN}/writer/00000009.training.arrow"):
         (store.home.spool / name).write_text("not ours")
-    table = pa.table({"a": [1]})
-    with pa.ipc.new_file(good.path.with_name("00000008.training.00000000.arrow"), table.schema) as file:
-        file.write_table(table)
+        expected[f"spool/{name}"] = "foreign"
+    fresh, stale, hidden = (
+        writer.directory / name for name in (".00000002.training.tmp", ".00000003.training.tmp", ".hidden")
+    )
+    for path in (fresh, stale, hidden):
+        path.write_bytes(b"half")
+    old = time.time() - STALE_SECONDS - 1
+    os.utime(stale, (old, old))
     report = Ingester(store).run_once()
-    assert (report.segments, report.quarantined) == (1, 4)
-    assert spool_files(store) == [f"{RUN}/writer/.hidden"]
-    assert sorted(row["origin"] for row in rows(store, "SELECT origin FROM quarantine WHERE reason = 'foreign'")) == [
-        "spool/notes.txt", f"spool/{RUN}/core", f"spool/{RUN}/writer/00000009.training.arrow",
-    ]  # fmt: skip
+    assert (report.segments, report.quarantined) == (2, len(expected))
+    found = rows(store, "SELECT path, origin, run, reason, message FROM quarantine")
+    assert {row["origin"]: row["reason"] for row in found} == expected
+    assert {row["run"] for row in found} == {RUN, None}
+    assert all((store.home.path / row["path"]).is_file() for row in found)
+    assert value(store, "SELECT count(*) FROM events WHERE kind = 'quarantine'") == len(expected)
+    # Temporary files are left alone until their writer must be dead.
+    assert spool_files(store) == [f"{RUN}/writer/{name}" for name in (fresh.name, hidden.name)]
 
 
 def test_quarantine_interrupted_before_the_move_is_finished_and_counted_once(
@@ -112,17 +104,6 @@ def test_quarantine_interrupted_before_the_move_is_finished_and_counted_once(
     assert quarantine(store, again, RUN, error)
     assert len({row["path"] for row in rows(store, "SELECT path FROM quarantine")}) == 2
     assert not quarantine(store, again, RUN, error)
-
-
-def test_temporary_files_are_left_alone_until_their_writer_must_be_dead(store: Store, writer: SpoolWriter):
-    writer.write("training", records("training", trained("a")))
-    fresh, stale = (writer.directory / f".0000000{n}.training.tmp" for n in (2, 3))
-    for path in (fresh, stale):
-        path.write_bytes(b"half")
-    old = time.time() - STALE_SECONDS - 1
-    os.utime(stale, (old, old))
-    Ingester(store).run_once()
-    assert spool_files(store) == [f"{RUN}/writer/{fresh.name}"]
 
 
 def test_ages_are_measured_by_the_clock_that_stamps_files(
@@ -185,6 +166,7 @@ BAD_ROWS = {
     "no-step": {"step": None},
     "no-sample": {"sample_id": None},
     "no-tokens": {"token_ids": None},
+    "odd-routes": {"routes": [11] * 7},
 }
 
 

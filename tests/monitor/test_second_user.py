@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +18,13 @@ from logprobe.app.commands import import_
 from logprobe.app.dashboard.access import token
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives, encode
-from logprobe.collectors.errors import ConfigurationError, DirectiveError
+from logprobe.collectors.errors import ConfigurationError, DirectiveError, HomeBusyError, ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.exporters.table_files import replaced
 from logprobe.monitor.home import Home, ServiceInfo, apply_umask
 from logprobe.monitor.live.ingest import Ingester
+from logprobe.monitor.reader import FlightReader
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -37,8 +39,6 @@ def place() -> Iterator[Path]:
     folder = Path(mkdtemp(prefix="logprobe-shared-"))
     folder.chmod(0o755)
     yield folder
-    import shutil
-
     shutil.rmtree(folder)
 
 
@@ -71,34 +71,45 @@ def test_a_new_home_is_its_users_alone(place: Path) -> None:
     assert as_user(home.service_info) is None
 
 
-@pytest.mark.parametrize("name", OWNED)
-def test_a_link_that_another_user_planted_is_refused_and_leads_nowhere(home: Path, victim: Path, name: str) -> None:
-    as_user(lambda: (home / name).symlink_to(victim))
-    with pytest.raises(ConfigurationError, match=rf"{name} is a link that user {MALLORY} made"):
-        Home(home).lock()
+def test_what_another_user_planted_in_an_open_home_is_refused_and_leads_nowhere(home: Path, victim: Path) -> None:
+    for name in OWNED:
+        as_user(lambda name=name: (home / name).symlink_to(victim))
+        with pytest.raises(ConfigurationError, match=rf"{name} is a link that user {MALLORY} made"):
+            Home(home).lock()
+        (home / name).unlink()
+        is_folder = name in {"archive", "quarantine", "directives"}
+        as_user((home / name).mkdir if is_folder else (home / name).touch)
+        with pytest.raises(ConfigurationError, match=f"put there by user {MALLORY}"):
+            Home(home).lock()
+        (home / name).rmdir() if is_folder else (home / name).unlink()
     assert victim.read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", OWNED)
-def test_a_file_or_folder_that_another_user_put_there_is_refused(home: Path, name: str) -> None:
-    as_user((home / name).mkdir if name in {"archive", "quarantine", "directives"} else (home / name).touch)
-    with pytest.raises(ConfigurationError, match=f"put there by user {MALLORY}"):
-        Home(home).lock()
-
-
-def test_a_link_in_place_of_the_shared_folder_is_refused(home: Path, place: Path) -> None:
+def test_a_link_in_place_of_the_shared_folder_is_refused_and_ones_own_links_are_followed(
+    home: Path, place: Path
+) -> None:
     as_user(lambda: (home / "spool").symlink_to(place))
     with pytest.raises(ConfigurationError, match="spool is a link"):
         Home(home).create()
     (home / "spool").unlink()
     as_user((home / "spool").mkdir)
-    Home(home).create()
-
-
-def test_ones_own_links_are_followed(home: Path, place: Path) -> None:
     (place / "large disk").mkdir()
     (home / "archive").symlink_to(place / "large disk")
     Home(home).lock().release()
+
+
+def test_a_home_and_a_service_of_another_user_are_said_to_be(place: Path) -> None:
+    home = Home(place / "shown").create()
+    home.path.chmod(0o755)
+    with home.lock() as lock:
+        lock.announce("127.0.0.1:4711")
+        home.write_service_info(INFO)
+        with pytest.raises(
+            ServiceUnavailableError, match=r"a service of another user is running for .*run this as that"
+        ):
+            as_user(FlightReader(Home(home.path)).status)
+    with pytest.raises(HomeBusyError, match=f"^{home.path} belongs to another user \\("):
+        as_user(Home(home.path).lock)
 
 
 def test_an_address_of_a_service_that_another_user_wrote_is_none(home: Path) -> None:
@@ -120,27 +131,24 @@ def test_a_token_that_another_user_wrote_opens_nothing(home: Path) -> None:
     assert token.renew(Home(home)) == token.read(Home(home)) != "known"
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644, 0o666])
-def test_a_forged_directive_changes_no_training(home: Path, mode: int) -> None:
+def test_a_forged_directive_changes_no_training(home: Path) -> None:
     (home / "directives").mkdir()
     (home / "directives").chmod(0o777)
     file = DirectiveFile(home, RUN)
-
-    def forge() -> None:
-        file.path.write_bytes(encode(ON, None))
+    as_user(lambda: file.path.write_bytes(encode(ON, None)))
+    for mode in (0o600, 0o644, 0o666):
         file.path.chmod(mode)
-
-    as_user(forge)
-    with pytest.raises(DirectiveError, match=f"belongs to user {MALLORY}"):
-        file.read(None)
+        with pytest.raises(DirectiveError, match=f"belongs to user {MALLORY}"):
+            file.read(None)
     with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
         eventually(lambda: "directive_refused" in switch.health["problems"], "its thread has looked")
         assert switch.current(10) is None
 
 
-def test_a_directive_that_others_can_change_does_not_count_without_a_signature(home: Path) -> None:
+def test_the_owners_directive_counts_and_one_that_others_can_change_only_with_a_signature(home: Path) -> None:
     file = DirectiveFile(home, RUN)
     file.write(ON, None)
+    assert as_user(lambda: file.read(None), TRAINER).version == 1, "a trainer of another user believes it"
     file.path.chmod(0o666)
     with pytest.raises(DirectiveError, match="can be changed by others"):
         file.read(None)
@@ -148,12 +156,6 @@ def test_a_directive_that_others_can_change_does_not_count_without_a_signature(h
     file.write(ON, key)
     file.path.chmod(0o666)
     assert file.read(key).version == 1
-
-
-def test_a_trainer_of_another_user_believes_the_homes_owner(home: Path) -> None:
-    file = DirectiveFile(home, RUN)
-    file.write(ON, None)
-    assert as_user(lambda: file.read(None), TRAINER).version == 1
 
 
 def test_a_directive_is_read_through_no_link_and_no_pipe(home: Path, place: Path) -> None:
@@ -171,18 +173,14 @@ def test_a_directive_is_read_through_no_link_and_no_pipe(home: Path, place: Path
     assert file.read(None).version == 1
 
 
-def test_the_kill_switch_overwrites_nothing_behind_a_link(home: Path, victim: Path) -> None:
+def test_neither_the_kill_switch_nor_an_import_overwrites_anything_behind_a_link(home: Path, victim: Path) -> None:
     (home / "directives").mkdir()
     (home / "directives").chmod(0o777)
     file = DirectiveFile(home, RUN)
     as_user(lambda: file.stop_path.symlink_to(victim))
     with pytest.raises(OSError, match="symbolic links"):
         file.stop("ann")
-    assert victim.read_text() == "precious"
     assert file.read(None).stopped  # whatever is there, it stops: that is the safe side
-
-
-def test_an_import_overwrites_nothing_behind_a_link(home: Path, victim: Path) -> None:
     as_user(lambda: (home / "import.lock").symlink_to(victim))
     with pytest.raises(OSError, match="symbolic links"), import_._alone(Home(home)):
         pass
@@ -200,18 +198,11 @@ def test_an_export_writes_through_no_link(place: Path, victim: Path, monkeypatch
 
 
 def record(home: Path) -> None:
-    recorder = Recorder(home, RUN, rank=0)
     values = -np.ones((4, 8), np.float32)
-    recorder.training(
-        step=1,
-        sample_ids=list("abcd"),
-        token_ids=np.ones((4, 8), np.int64),
-        rollout_logprobs=values,
-        trainer_logprobs=values,
-        mask=np.ones((4, 8), bool),
-    )
-    assert recorder.flush()
-    recorder.close()
+    content = {"token_ids": np.ones((4, 8), np.int64), "rollout_logprobs": values, "trainer_logprobs": values}
+    with Recorder(home, RUN, rank=0) as recorder:
+        recorder.training(step=1, sample_ids=list("abcd"), mask=np.ones((4, 8), bool), **content)
+        assert recorder.flush()
 
 
 def ingest(home: Path) -> int:
@@ -244,8 +235,8 @@ def test_a_group_shares_a_home_and_nobody_else_sees_it(place: Path, monkeypatch:
         as_user(lambda: list(home.iterdir()), TRAINER, MALLORY)
 
 
-@pytest.mark.parametrize("text", ["8", "-1", "rwx", "1777", "700"])
-def test_a_umask_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("LOGPROBE_UMASK", text)
-    with pytest.raises(ConfigurationError, match="expected an octal umask"):
-        apply_umask()
+def test_a_umask_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("8", "-1", "rwx", "1777", "700"):
+        monkeypatch.setenv("LOGPROBE_UMASK", text)
+        with pytest.raises(ConfigurationError, match="expected an octal umask"):
+            apply_umask()

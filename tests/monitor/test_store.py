@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from segments import records, trained
 
-from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
+from logprobe.collectors.errors import StoreDamagedError, StoreError
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
@@ -20,18 +20,9 @@ from logprobe.monitor.store import schema, sql_files
 from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store
 
-VIEWS = [
-    "tokens",
-    "sequences",
-    "steps",
-    "metrics",
-    "weights",
-    "events",
-    "rollouts",
-    "runs",
-    "raw_training",
-    "raw_rollout",
-]
+VIEWS = (
+    "tokens", "sequences", "steps", "metrics", "weights", "events", "rollouts", "runs", "raw_training", "raw_rollout",
+)  # fmt: skip
 
 
 def values(store: Store, sql: str) -> list[tuple]:
@@ -80,22 +71,21 @@ def test_tables_that_cannot_all_be_created_are_taken_back(home: Path, monkeypatc
         assert values(store, "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'one'") == [(0,)]
 
 
-def test_what_is_no_store_is_refused(home: Path):
+def test_what_is_no_store_is_refused_and_looking_makes_none(home: Path):
+    with pytest.raises(StoreError, match="logprobe up --once"):
+        Store.open(Home(home), read_only=True)
+    assert not home.exists()
     place = Home(home).create()
     place.database.write_bytes(b"not a database" * 1000)
     with pytest.raises(StoreDamagedError, match=r"is damaged .*Move it and"):
         Store.open(place)
 
 
-def test_reading_what_does_not_exist_creates_nothing(home: Path):
-    with pytest.raises(StoreError, match="logprobe up --once"):
-        Store.open(Home(home), read_only=True)
-    assert not home.exists()
-
-
-def test_a_store_can_be_read_without_writing(store: Store):
+def test_a_store_can_be_read_without_writing_and_says_that_it_is_closed(store: Store):
     mark(store, 1)
     store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        store.query("SELECT 1")
     with Store.open(store.home, read_only=True) as reader:
         assert values(reader, "SELECT step FROM step_records") == [(1,)]
         with pytest.raises(StoreError, match="write failed"):
@@ -103,30 +93,27 @@ def test_a_store_can_be_read_without_writing(store: Store):
 
 
 def test_a_home_that_was_moved_finds_its_raw_files_again(tmp_path: Path):
-    with Store.open(Home(tmp_path / "old")) as store:
+    with Store.open(Home(tmp_path / "it's [a] *home* #%20")) as store:
         writer = SpoolWriter(store.home.path, "run", "w")
         writer.write("training", records("training", trained("a")))
         Ingester(store).run_once()
-    (tmp_path / "old").rename(tmp_path / "it's new")
+        assert values(store, "SELECT count(*) FROM tokens") == [(4,)]
+    store.home.path.rename(tmp_path / "it's new")
     for read_only in (True, False):
         with Store.open(Home(tmp_path / "it's new"), read_only=read_only) as store:
             assert values(store, "SELECT count(*) FROM tokens") == [(4,)]
 
 
-def test_views_of_other_code_are_not_read(store: Store):
-    with store.transaction() as cursor:
-        cursor.execute("COMMENT ON VIEW steps IS 'other'")
+def test_views_follow_the_code_and_those_of_other_code_are_not_read(store: Store):
     store.close()
+    with duckdb.connect(str(store.home.database)) as connection:
+        connection.execute("CREATE OR REPLACE VIEW weights AS SELECT 1 AS of_an_older_version")
+        connection.execute("COMMENT ON VIEW steps IS 'of an older version'")
     with pytest.raises(StoreError, match=r"by other code.*logprobe up"):
         Store.open(store.home, read_only=True)
     Store.open(store.home).close()
-    Store.open(store.home, read_only=True).close()
-
-
-def test_a_closed_store_says_so(store: Store):
-    store.close()
-    with pytest.raises(StoreError, match="is closed"):
-        store.query("SELECT 1")
+    with Store.open(store.home, read_only=True) as again:
+        assert "version" in again.query("SELECT * FROM weights").column_names
 
 
 # Transactions
@@ -143,13 +130,9 @@ def test_a_transaction_that_raises_leaves_nothing(store: Store):
     assert values(store, "SELECT step FROM step_records") == [(3,)]
 
 
-def test_transactions_do_not_nest(store: Store):
+def test_transactions_do_not_nest_and_a_read_beside_one_sees_what_is_committed(store: Store):
     with pytest.raises(StoreError, match="open transaction; use its cursor"), store.transaction(), store.transaction():
         pass
-    mark(store, 1)
-
-
-def test_a_read_beside_a_transaction_sees_what_is_committed(store: Store):
     mark(store, 1)
     with store.transaction() as cursor:
         cursor.execute("INSERT INTO all_step_records (run, step) VALUES ('run', 2)")
@@ -181,23 +164,12 @@ def test_writers_take_turns_and_readers_do_not_wait(store: Store):
     assert values(store, "SELECT count(*) FROM step_metrics") == [(1,)]
 
 
-def test_an_unknown_stored_query_is_refused(store: Store):
-    for name in ("nowhere", "../schema/records", ""):
-        with pytest.raises(QueryError, match="no stored query"):
-            store.read(name)
-
-
 # Views
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_every_view_works_without_any_data(store: Store, view: str):
-    assert store.query(f"SELECT * FROM {view}").num_rows == 0
-
-
-def test_a_home_with_an_awkward_path_works(tmp_path: Path):
-    with Store.open(Home(tmp_path / "it's [a] *home* #%20")) as store:
-        assert store.query("SELECT * FROM tokens").num_rows == 0
+def test_every_view_works_without_any_data(store: Store):
+    for view in VIEWS:
+        assert store.query(f"SELECT * FROM {view}").num_rows == 0, view
 
 
 def test_steps_are_measured_recorded_or_both(store: Store):
@@ -232,18 +204,3 @@ def test_steps_are_measured_recorded_or_both(store: Store):
     for bounds, numbers in (("first := 2", [2, 3]), ("last := 2", [1, 2]), ("first := 2, last := 2", [2])):
         of_steps = store.query(f"SELECT step FROM steps_of('run', {bounds}) ORDER BY step")
         assert of_steps["step"].to_pylist() == numbers
-
-
-def test_views_follow_the_code(store: Store):
-    store.close()
-    with duckdb.connect(str(store.home.database)) as connection:
-        connection.execute("CREATE OR REPLACE VIEW weights AS SELECT 1 AS of_an_older_version")
-        connection.execute("COMMENT ON VIEW steps IS 'of an older version'")
-    with Store.open(store.home) as again:
-        assert "version" in again.query("SELECT * FROM weights").column_names
-
-
-# Files that readers still need
-
-
-# A full disk
