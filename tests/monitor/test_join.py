@@ -6,15 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded_home import take_in
 from segments import RUN, sampled, trained
 from store_work import Fed
 
 from logprobe.app.cli import main
 from logprobe.app.doctor import examine
+from logprobe.collectors import Recorder
 from logprobe.monitor.analysis import slices
 from logprobe.monitor.live import sequences
 from logprobe.monitor.live.placing import Part, trajectory
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
+from logprobe.monitor.store.store import Store
 
 # Two turns with a tool's answer (90, 91) between; of the first, token 7 was sampled and never sent. r is −1, −2, …, t = r + 0.5.
 TOKENS, MASK = [5, 6, 90, 91, 8, 9], [True, True, False, False, True, True]
@@ -131,3 +134,13 @@ def test_a_part_of_which_the_trainer_left_out_a_token() -> None:
     found = trajectory(np.array([5, 6, 7, 8]), np.array([True, False, True, True]), [part(3, 5, 6, 7), part(6, 8)])
     assert found.complete
     assert [place.theirs_P.tolist() for place in found.placed or ()] == [[0, 2], [0]]
+
+
+def test_a_recorder_takes_the_names_of_all_requests_of_a_sequence(store: Store) -> None:
+    with Recorder(store.home.path, RUN) as recorder:
+        content = {"token_ids": [[1, 2], [3]], "trainer_logprobs": [[-1.0, -1.0], [-1.0]]}
+        assert recorder.training(step=0, sample_ids=[("a/0", "b/0"), "c/0"], **content)
+        assert not recorder.training(step=0, sample_ids=[()], token_ids=[[1]], trainer_logprobs=[[-1.0]])
+    take_in(store)
+    rows = store.query("SELECT sample_id, part_ids FROM training_sequences ORDER BY ALL").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [("a/0…b/0", ["a/0", "b/0"]), ("c/0", None)]

@@ -141,23 +141,21 @@ def test_k3_is_that_of_the_statistics() -> None:
 # --- In the store ---
 
 
-@pytest.mark.parametrize("dimension", profiles.RANGES)
-def test_every_profile_adds_up_to_the_statistics(recorded: Store, dimension: str) -> None:
-    run = "v1-initial"
+def test_every_profile_adds_up_to_the_statistics(recorded: Store) -> None:
+    run, sums = "v1-initial", ("sum(n)::BIGINT AS n", "sum(sum_d) AS d", "sum(sum_abs_d) AS size", "sum(sum_k3) AS k3")
+    sql = f"SELECT step, {', '.join(sums)} FROM statistics WHERE run = ? AND pair = ? GROUP BY step"
     for pair in ("backend", "update", "total"):
-        table = profiles.of(recorded, run, dimension, pair=pair, per_step=True).to_pylist()
-        sums = recorded.query(
-            "SELECT step, sum(n)::BIGINT AS n, sum(sum_d) AS d, sum(sum_abs_d) AS size, sum(sum_k3) AS k3 FROM statistics "
-            "WHERE run = ? AND pair = ? GROUP BY step",
-            [run, pair],
-        ).to_pylist()
-        assert {row["step"] for row in table} == {row["step"] for row in sums}
-        for row in sums:
-            mine = [entry for entry in table if entry["step"] == row["step"]]
-            assert sum(entry["tokens"] for entry in mine) == row["n"]
-            for name, total in {"log_ratio_mean": "d", "logprob_abs_diff_mean": "size", "k3_kl": "k3"}.items():
-                found = sum(entry["tokens"] * entry[name] for entry in mine)
-                assert found == pytest.approx(row[total], rel=1e-9, abs=1e-12)
+        expected = {row["step"]: row for row in recorded.query(sql, [run, pair]).to_pylist()}
+        for dimension in profiles.RANGES:
+            found: dict[int, list[dict]] = {}
+            for entry in profiles.of(recorded, run, dimension, pair=pair, per_step=True).to_pylist():
+                found.setdefault(entry["step"], []).append(entry)
+            assert found.keys() == expected.keys()
+            for step, row in expected.items():
+                assert sum(entry["tokens"] for entry in found[step]) == row["n"]
+                for name, total in {"log_ratio_mean": "d", "logprob_abs_diff_mean": "size", "k3_kl": "k3"}.items():
+                    mine = sum(entry["tokens"] * entry[name] for entry in found[step])
+                    assert mine == pytest.approx(row[total], rel=1e-9, abs=1e-12), (dimension, pair, step)
 
 
 def test_a_wrong_temperature_shows_by_probability(recorded: Store) -> None:
@@ -167,59 +165,43 @@ def test_a_wrong_temperature_shows_by_probability(recorded: Store) -> None:
     assert mean["0.01–0.05"] < -0.1 < 0.1 < mean["0.5–0.6"]
 
 
-def test_buckets_of_a_turn_and_of_broken_tokens(feed: Feed) -> None:
+def test_what_stands_in_which_bucket(feed: Feed) -> None:
+    """Cases, a step each: turns with a broken token; r of the engine, the trainer, or nobody; another length; the reference."""
     mask = [False, True, True, False, True, True, True, True, True, True, True]
     t = [-9.0, -1.5, math.nan, -9.0, *[-float(i + 1) + 0.5 for i in range(4, 11)]]
-    feed(training=[trained("a", n=11, mask=mask, trainer_logprobs=t)])
-    assert feed.tokens("turn") == {"0": 2, "1": 1, "2": 1, "3": 1, "4": 1, "≥ 5": 2, "broken": 1}
-    rows = profiles.of(feed.store, RUN, "turn").to_pylist()
-    assert [row["k3_kl"] is None for row in rows] == [False] * 6 + [True]
-    assert sum(feed.tokens("position").values()) == 9
-
-
-def test_r_comes_from_the_engine_where_the_trainer_did_not_get_it(feed: Feed) -> None:
-    mask = [True, False, True, True]
+    # t is −0.5, −1.5, −2.5, −3.5: a certain token that t is far from is a placeholder
+    reference = [-0.75, 0.0, math.nan, -3.25]
+    short = {"token_ids": [0, 2, 3], "logprobs": [-1.0, -3.0, -4.0]}
     feed(
-        rollout=[
-            sampled("all"),
-            sampled("masked", n=3, token_ids=[0, 2, 3], logprobs=[-1.0, -3.0, -4.0]),
-            sampled("got"),
-        ],
+        rollout=[sampled("all"), sampled("masked", n=3, **short), sampled("got"), sampled("less", n=3)],
         training=[
-            trained("all", received=False),
-            trained("masked", received=False, mask=mask),
-            trained("got"),
-            trained("nobody", received=False),
+            trained("turns", 0, n=11, mask=mask, trainer_logprobs=t),
+            trained("all", 1, received=False),
+            trained("masked", 1, received=False, mask=[True, False, True, True]),
+            trained("got", 1),
+            trained("nobody", 1, received=False),
+            trained("less", 2, n=5, received=False),
+            trained("referred", 3, reference_logprobs=reference),
         ],
     )
-    table = profiles.of(feed.store, RUN, "position").to_pylist()
-    assert sum(row["tokens"] for row in table) == 4 + 3 + 4
-    assert {row["log_ratio_mean"] for row in table} == {0.5}
-
-
-def test_the_reference_policy_has_profiles_where_it_was_recorded(feed: Feed) -> None:
-    reference = [
-        -0.75,
-        0.0,
-        math.nan,
-        -3.25,
-    ]  # t is −0.5, −1.5, −2.5, −3.5: a certain token that t is far from is a placeholder
-    feed(training=[trained("a", reference_logprobs=reference), trained("b"), trained("c", 1)])
+    assert feed.tokens("turn", steps=(0, 0)) == {"0": 2, "1": 1, "2": 1, "3": 1, "4": 1, "≥ 5": 2, "broken": 1}
+    rows = profiles.of(feed.store, RUN, "turn", steps=(0, 0)).to_pylist()
+    assert [row["k3_kl"] is None for row in rows] == [False] * 6 + [True]
+    assert sum(feed.tokens("position", steps=(0, 0)).values()) == 9
+    rows = profiles.of(feed.store, RUN, "position", steps=(1, 1)).to_pylist()
+    assert sum(row["tokens"] for row in rows) == 4 + 3 + 4
+    assert {row["log_ratio_mean"] for row in rows} == {0.5}
+    known = {
+        (row["step"], row["pair"]): (row["n"], row["n_expected"])
+        for row in feed.store.query("SELECT step, pair, n, n_expected FROM statistics").to_pylist()
+    }
+    assert known[2, "backend"] == (3, 5)
+    assert feed.tokens("turn", steps=(2, 2))["broken"] == 2, "what the engine did not sample has no r"
+    assert sum(feed.tokens("turn", steps=(2, 2)).values()) == 5
     rows = profiles.of(feed.store, RUN, "turn", pair="reference", per_step=True).to_pylist()
-    assert [(row["label"], row["tokens"], row["log_ratio_mean"]) for row in rows] == [
-        ("0", 1, -0.25),
-        ("3", 1, 0.25),
-        ("broken", 2, None),
-    ]
-    (known,) = feed.store.query("SELECT n, n_expected FROM statistics WHERE pair = 'reference'").to_pylist()
-    assert (known["n"], known["n_expected"]) == (2, 4)
-
-
-def test_what_the_engine_did_not_sample_has_no_r(feed: Feed) -> None:
-    feed(rollout=[sampled("a", n=3)], training=[trained("a", n=5, received=False)])
-    (known,) = feed.store.query("SELECT n, n_expected FROM statistics WHERE pair = 'backend'").to_pylist()
-    assert sum(feed.tokens("turn").values()) == known["n_expected"] == 5
-    assert feed.tokens("turn")["broken"] == known["n_expected"] - known["n"] == 2
+    found = [(row["step"], row["label"], row["tokens"], row["log_ratio_mean"]) for row in rows]
+    assert found == [(3, "0", 1, -0.25), (3, "3", 1, 0.25), (3, "broken", 2, None)]
+    assert known[3, "reference"] == (2, 4)
 
 
 def test_late_data_is_profiled_and_nothing_counts_twice(feed: Feed) -> None:
@@ -250,12 +232,9 @@ def test_many_small_reads_are_one_profile(feed: Feed, monkeypatch: pytest.Monkey
     assert sum(feed.tokens("probability").values()) == 54
 
 
-def test_a_run_with_nothing_to_profile(feed: Feed) -> None:
-    feed(training=[trained("a", received=False), trained("b", 1, n=0, token_ids=[], mask=[], trainer_logprobs=[])])
+def test_a_run_with_nothing_to_profile_has_none_and_what_does_not_exist_is_refused(feed: Feed) -> None:
+    feed(training=[trained("a", received=False), trained("b", 1, n=0)])
     assert feed.tokens("turn") == {}
     assert ProfileJob(feed.store).run_once().steps == 0
-
-
-def test_what_does_not_exist_is_refused(feed: Feed) -> None:
     with pytest.raises(ConfigurationError, match="probability"):
         profiles.of(feed.store, RUN, "depth")

@@ -92,55 +92,52 @@ def test_a_slice_has_the_numbers_of_its_sequences_alone(store: Store) -> None:
     assert by_length == {"2–3": 0, "8–15": 1, "16–31": 0}
 
 
-def test_tokens_that_the_trainer_never_saw_have_no_lag_in_a_slice_either(store: Store) -> None:
+def test_what_the_trainer_never_saw_has_no_lag_and_what_is_masked_is_in_a_slice(store: Store) -> None:
     spans = [{"start": 0, "end": 4, "version": "3"}, {"start": 4, "end": 8, "version": "4"}]
-    feed(store, training=[trained("a", n=4, weight_version="4")], rollout=[sampled("a", n=8, spans=spans)])
-    of_step = {row["metric"]: row["value"] for row in store.query("SELECT metric, value FROM metrics").to_pylist()}
-    row = slices.by(store, RUN, "weight_lag").to_pylist()[0]
-    assert row["slice"] == "1"
-    for key in ("weight_lag_mean", "weight_lag_newest", "mixed_version_frac", "length_mismatch_frac"):
-        assert row[key] == of_step[key]
-    assert row["weight_lag_mean"] == 1
-
-
-def test_sequences_without_a_token_under_the_mask_are_in_a_slice(store: Store) -> None:
-    masks = {"a": [True] * 3, "b": [False] * 3, "c": [True, False, True]}
-    rows = [trained(name, n=3, mask=mask, weight_version="4") for name, mask in masks.items()]
-    feed(store, training=rows, rollout=[sampled("c", n=3, spans=[{"start": 0, "end": 3, "version": "3"}])])
+    masks = {"x": [True] * 3, "y": [False] * 3, "z": [True, False, True]}
+    feed(
+        store,
+        training=[
+            trained("a", 0, n=4, weight_version="4"),
+            *(trained(name, 1, n=3, mask=mask, weight_version="4") for name, mask in masks.items()),
+        ],
+        rollout=[sampled("a", n=8, spans=spans), sampled("z", n=3, spans=[{"start": 0, "end": 3, "version": "3"}])],
+    )
+    of_step = store.query("SELECT metric, value FROM metrics WHERE step = 0").to_pylist()
+    (row,) = slices.by(store, RUN, "weight_lag", steps=(0, 0)).to_pylist()
+    assert (row["slice"], row["weight_lag_mean"]) == ("1", 1)
+    keys = ("weight_lag_mean", "weight_lag_newest", "mixed_version_frac", "length_mismatch_frac")
+    assert {each["metric"]: each["value"] for each in of_step if each["metric"] in keys} == {k: row[k] for k in keys}
     for dimension in slices.DIMENSIONS:
-        table = slices.by(store, RUN, dimension)
-        assert sum(table["sequences"].to_pylist()) == 3
-        assert sum(table["tokens"].to_pylist()) == 5
+        table = slices.by(store, RUN, dimension, steps=(1, 1))
+        assert (sum(table["sequences"].to_pylist()), sum(table["tokens"].to_pylist())) == (3, 5)
         assert max(lag for lag in table["weight_lag_newest"].to_pylist() if lag is not None) == 1
 
 
-@pytest.mark.parametrize("dimension", slices.DIMENSIONS)
 @pytest.mark.parametrize("per_step", [False, True])
-def test_slices_are_a_partition(recorded: Reader, dimension: str, per_step: bool) -> None:
-    table = slices.by(recorded, "v1-initial", dimension, metrics=["backend.kl"], per_step=per_step)
-    (whole,) = recorded.query(
-        "SELECT sum(tokens) AS t, sum(sequences) AS s FROM steps WHERE run = 'v1-initial'"
-    ).to_pylist()
-    assert sum(table["tokens"].to_pylist()) == whole["t"]
-    assert sum(table["sequences"].to_pylist()) == whole["s"]
-    keys = list(zip(table["step"].to_pylist(), table["slice"].to_pylist(), strict=True))
-    assert len(set(keys)) == len(keys)
+def test_slices_are_a_partition_of_finite_values_or_null(recorded: Reader, per_step: bool) -> None:
+    sql = "SELECT sum(tokens) AS t, sum(sequences) AS s FROM steps WHERE run = 'v1-initial'"
+    (whole,) = recorded.query(sql).to_pylist()
+    for dimension in slices.DIMENSIONS:
+        table = slices.by(recorded, "v1-initial", dimension, metrics=["backend.kl"], per_step=per_step)
+        assert sum(table["tokens"].to_pylist()) == whole["t"], dimension
+        assert sum(table["sequences"].to_pylist()) == whole["s"], dimension
+        keys = list(zip(table["step"].to_pylist(), table["slice"].to_pylist(), strict=True))
+        assert len(set(keys)) == len(keys), dimension
+        assert all(value is None or math.isfinite(value) for value in table["backend.kl"].to_pylist()), dimension
 
 
 # --- What recorded runs show ---
 
 
 def test_staleness_explains_the_late_growth(recorded: Reader) -> None:
-    k3 = named(slices.by(recorded, "late-growth", "weight_lag", metrics=["backend.k3_kl"]), "backend.k3_kl")
+    table = slices.by(recorded, "late-growth", "weight_lag", metrics=["backend.k3_kl", "weight_lag_mean"])
+    k3, lag = named(table, "backend.k3_kl"), named(table, "weight_lag_mean")
+    assert {name: float(name) for name in lag} == lag, "the mean lag within a slice is the one that it is named after"
     assert list(k3) == [str(lag) for lag in range(13)]
     assert k3["0"] < 1e-9 < k3["1"] < k3["2"] < k3["3"] < k3["7"]
     order = np.argsort(np.argsort(list(k3.values())))
     assert np.corrcoef(order, range(13))[0, 1] > 0.9
-
-
-def test_the_mean_lag_within_a_slice_is_the_lag_it_is_named_after(recorded: Reader) -> None:
-    lag = named(slices.by(recorded, "late-growth", "weight_lag", metrics=["weight_lag_mean"]), "weight_lag_mean")
-    assert {name: float(name) for name in lag} == lag
 
 
 # --- Which slice ---
@@ -171,51 +168,39 @@ def test_what_is_unknown_is_a_slice_of_its_own_and_comes_last(store: Store) -> N
     assert table["weight_lag_mean"].to_pylist() == [1.75, 2.0]
 
 
-def test_large_lags_share_a_slice(store: Store) -> None:
+def test_lags_and_lengths_have_buckets_and_what_has_no_statistics_measures_nothing(store: Store) -> None:
     spans, lags = [{"start": 0, "end": 4, "version": "100"}], (-2, 0, 16, 17, 32, 33, 64)
+    masks = {count: [index < count for index in range(130)] for count in (0, 1, 2, 3, 4, 63, 64, 127, 128)}
     feed(
         store,
         rollout=[sampled(str(lag), spans=spans) for lag in lags],
-        training=[trained(str(lag), weight_version=str(100 + lag)) for lag in lags],
+        training=[
+            *(trained(str(lag), 0, weight_version=str(100 + lag)) for lag in lags),
+            *(trained(f"n{count}", 1, n=130, mask=mask) for count, mask in masks.items()),
+            trained("without", 2, received=False),
+            trained("with", 2, rank=1),
+        ],
     )
-    assert named(slices.by(store, RUN, "weight_lag")) == {"-2": 1, "0": 1, "16": 1, "17–32": 2, "33–64": 2}
+    by_lag = named(slices.by(store, RUN, "weight_lag", steps=(0, 0)))
+    assert by_lag == {"-2": 1, "0": 1, "16": 1, "17–32": 2, "33–64": 2}
+    by_length = named(slices.by(store, RUN, "length", steps=(1, 1)), "tokens")
+    assert by_length == {"0": 0, "1": 1, "2–3": 5, "4–7": 4, "32–63": 63, "64–127": 191, "128–255": 128}
+    rows = slices.by(store, RUN, "rank", steps=(2, 2)).to_pylist()
+    found = [(row["slice"], row["backend.k3_kl"] is None, row["backend.coverage"]) for row in rows]
+    assert found == [("0", True, 0.0), ("1", False, 1.0)]
 
 
-def test_lengths_are_bucketed_by_powers_of_two(store: Store) -> None:
-    masks = {count: [index < count for index in range(130)] for count in (0, 1, 2, 3, 4, 63, 64, 127, 128)}
-    feed(store, training=[trained(str(count), n=130, mask=mask) for count, mask in masks.items()])
-    expected = {"0": 0, "1": 1, "2–3": 5, "4–7": 4, "32–63": 63, "64–127": 191, "128–255": 128}
-    assert named(slices.by(store, RUN, "length"), "tokens") == expected
-
-
-def test_sequences_without_statistics_count_and_measure_nothing(store: Store) -> None:
-    feed(store, training=[trained("a", received=False), trained("b", rank=1)])
-    rows = slices.by(store, RUN, "rank").to_pylist()
-    assert [(row["slice"], row["backend.k3_kl"] is None, row["backend.coverage"]) for row in rows] == [
-        ("0", True, 0.0),
-        ("1", False, 1.0),
-    ]
-
-
-def test_a_window_without_sequences_has_no_slice(store: Store) -> None:
+def test_a_window_without_sequences_has_no_slice_and_what_does_not_exist_is_refused(store: Store) -> None:
     feed(store, training=[trained("a", step=3)])
     for dimension in (*slices.DIMENSIONS, "tag:x"):
         table = slices.by(store, RUN, dimension, steps=(4, None))
         assert table.num_rows == 0
         assert table.column_names == ["step", "slice", "sequences", "tokens", *metrics.KEYS]
     assert slices.by(store, RUN, "rank", steps=(None, 3)).num_rows == 1
-
-
-def test_what_does_not_exist_is_refused_with_what_does(store: Store) -> None:
-    with pytest.raises(ConfigurationError, match="weight_lag"):
-        slices.by(store, RUN, "lag")
-    with pytest.raises(ConfigurationError, match=r"tag:NAME"):
-        slices.by(store, RUN, "tag:")
-    with pytest.raises(ConfigurationError, match=r"backend\.k3_kl"):
-        slices.by(store, RUN, "rank", metrics=["backend.k3"])
-
-
-def test_values_are_finite_or_null(recorded: Reader) -> None:
-    table = slices.by(recorded, "v1-initial", "environment")
-    values = [value for key in metrics.KEYS for value in table[key].to_pylist()]
-    assert all(value is None or math.isfinite(value) for value in values)
+    for dimension, chosen, words in (
+        ("lag", None, "weight_lag"),
+        ("tag:", None, "tag:NAME"),
+        ("rank", ["backend.k3"], r"backend\.k3_kl"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            slices.by(store, RUN, dimension, metrics=chosen)

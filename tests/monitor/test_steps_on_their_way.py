@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from segments import RUN, records, sampled, trained
 
-from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.home import Home
 from logprobe.monitor.judging.gather import gather
-from logprobe.monitor.reader import FileReader
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
@@ -67,16 +63,3 @@ def test_the_diagnosis_waits_no_longer(sides: Sides, store: Store) -> None:
     with store.transaction() as cursor:
         cursor.execute("UPDATE step_summaries SET computed_at = computed_at - INTERVAL 3 MINUTES")
     assert (gather(store, RUN).joins.sequences, gather(store, RUN).joins.missing) == (2, 1)
-
-
-def test_a_store_of_other_code_is_read_once_its_service_has_adapted_it(home: Path, store: Store) -> None:
-    with store.transaction() as cursor:
-        cursor.execute("DROP MACRO TABLE runs_on_their_way")
-        cursor.execute("COMMENT ON VIEW steps IS 'another version'")
-    store.close()
-    with pytest.raises(StoreError, match=r"last served by other code.*Start its service once"):
-        FileReader(Home(home))
-    Store.open(Home(home)).close()
-    reader = FileReader(Home(home))
-    assert reader.read("controller_coverage", runs=[RUN], first=[0], last=[1]).num_rows == 1
-    reader.close()

@@ -33,124 +33,93 @@ def engine(version: int | None, *hashes: int, replica: str | None = None, **more
 
 
 def _reading(
-    source: str,
-    replica: str | None,
-    version: int | None,
-    hashes: tuple[int, ...],
-    worker: str | None = None,
-    layout: str = "same",
-    adapter: str | None = None,
+    source: str, replica: str | None, version: int | None, hashes: tuple[int, ...], layout: str = "same", **more: Any
 ) -> Reading:
     label = None if version is None else str(version)
-    tensors = dict(zip(KEYS, hashes, strict=True))
-    return Reading(
-        source,
-        replica,
-        worker,
-        label,
-        version,
-        str(hashes),
-        layout,
-        unannounced=False,
-        tensors=tensors,
-        adapter=adapter,
-    )
+    known = {"worker": None, "tensors": dict(zip(KEYS, hashes, strict=True)), "unannounced": False} | more
+    return Reading(source, replica, known.pop("worker"), label, version, str(hashes), layout, **known)
 
 
 OLD, NEW = (1, 2, 9), (3, 4, 9)
 
 
-def test_replicas_with_one_label_and_other_weights_diverge() -> None:
-    rows = [engine(0, *OLD, replica="a"), engine(0, *OLD, replica="b"), engine(1, *NEW, replica="a")]
-    stale = Readings((*rows, engine(1, *OLD, replica="b"))).divergence
-    assert stale is not None
-    assert (stale.version, stale.replicas, stale.wrong) == ("1", ("a", "b"), ("b",))
-    assert Readings((*rows, engine(1, *NEW, replica="b"))).divergence is None
-    assert Readings(tuple(rows)).divergence is None
+A, B, C = ({"replica": name} for name in "abc")
+RED, BLUE = {"adapter": "red"}, {"adapter": "blue"}
+EQUAL = (engine(0, *OLD, **A), engine(0, *OLD, **B))
+IN_STEP = (trainer(0, *OLD), engine(0, *OLD), trainer(1, *NEW))
+ODD = (5, 5, 9)
 
 
-def test_of_three_replicas_the_one_that_is_alone_is_wrong() -> None:
-    rows = [engine(1, *NEW, replica="a"), engine(1, *NEW, replica="b"), engine(1, 7, 7, 7, replica="c")]
-    found = Readings(tuple(rows)).divergence
-    assert found is not None
-    assert found.wrong == ("c",)
+# Readings; the version, replicas and wrong replicas of the divergence that is found.
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ((*EQUAL, engine(1, *NEW, **A), engine(1, *OLD, **B)), ("1", ("a", "b"), ("b",))),  # b has the old ones
+        ((*EQUAL, engine(1, *NEW, **A), engine(1, *NEW, **B)), None),
+        ((*EQUAL, engine(1, *NEW, **A)), None),
+        ((engine(1, *NEW, **A), engine(1, *NEW, **B), engine(1, 7, 7, 7, **C)), ("1", ("a", "b", "c"), ("c",))),
+        (
+            (*EQUAL, trainer(0, *OLD), trainer(1, *NEW), engine(1, *ODD, **A), engine(1, *NEW, **B)),
+            ("1", ("a", "b"), ("a",)),
+        ),
+        ((engine(1, *ODD, **A), engine(1, *NEW, **B)), ("1", ("a", "b"), ())),  # nobody knows which
+        ((engine(1, *OLD, **A), engine(1, *NEW, **B, worker="tp1of2")), None),  # only like is compared with like
+        ((engine(1, *OLD, **A), engine(1, *NEW, **B, layout="packed")), None),
+        (
+            (engine(1, *OLD, **A), engine(1, *NEW, **B), engine(2, *ODD, **A), engine(2, *ODD, **B)),
+            None,
+        ),  # it is mended
+        ((engine(None, *OLD, **A), engine(None, *NEW, **B)), None),
+    ],
+)
+def test_replicas_with_one_label_and_other_weights_diverge(rows: tuple[Reading, ...], expected: Any) -> None:
+    found = Readings(rows).divergence
+    assert (found and (found.version, found.replicas, found.wrong)) == expected
 
 
-def test_the_trainer_decides_which_of_two_replicas_is_wrong() -> None:
-    same = [engine(0, *OLD, replica="a"), engine(0, *OLD, replica="b"), trainer(0, *OLD), trainer(1, *NEW)]
-    found = Readings((*same, engine(1, 5, 5, 9, replica="a"), engine(1, *NEW, replica="b"))).divergence
-    assert found is not None
-    assert found.wrong == ("a",)
-    unknown = Readings((engine(1, 5, 5, 5, replica="a"), engine(1, *NEW, replica="b"))).divergence
-    assert unknown is not None
-    assert unknown.wrong == ()
+# Readings; the version, the one whose weights are held, whether in part, and the tensors that differ.
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ((*IN_STEP, engine(1, *OLD)), ("1", "0", False, ("q", "k"))),
+        ((*IN_STEP, engine(1, 3, 2, 9)), ("1", None, True, ("k",))),
+        ((*EQUAL, engine(1, *NEW, **A), engine(1, *OLD, **B)), ("1", "0", False, KEYS)),  # as other replicas show
+        ((*IN_STEP, engine(1, *NEW)), None),
+        ((trainer(0, *OLD), engine(0, *OLD), trainer(1, *OLD), engine(1, *OLD)), None),  # a learning rate of 0
+        ((trainer(0, *OLD), engine(0, 7, 7, 7), trainer(1, *NEW), engine(1, 8, 8, 8)), None),  # they never agreed
+        ((engine(0, *OLD), engine(1, *OLD)), None),
+        # One that another order of its values keeps apart (q) says nothing; the other one does.
+        ((trainer(0, *OLD), engine(0, 70, 2, 9), trainer(1, *NEW), engine(1, 71, 4, 9)), None),
+        ((), None),
+    ],
+)
+def test_an_engine_without_the_weights_of_its_label_is_found(rows: tuple[Reading, ...], expected: Any) -> None:
+    found = Readings(rows).mismatch
+    assert (found and (found.version, found.held, found.partial, found.different)) == expected
 
 
-@pytest.mark.parametrize("other", [{"worker": "tp1of2"}, {"layout": "packed"}], ids=["worker", "layout"])
-def test_only_like_is_compared_with_like(other: dict[str, str]) -> None:
-    assert Readings((engine(1, *OLD, replica="a"), engine(1, *NEW, replica="b", **other))).divergence is None
-
-
-def test_what_was_wrong_and_is_mended_is_no_finding() -> None:
-    wrong = [engine(1, *OLD, replica="a"), engine(1, *NEW, replica="b")]
-    assert Readings((*wrong, engine(2, 5, 6, 9, replica="a"), engine(2, 5, 6, 9, replica="b"))).divergence is None
-
-
-def test_an_engine_with_the_weights_of_another_version_is_found() -> None:
-    found = Readings((trainer(0, *OLD), engine(0, *OLD), trainer(1, *NEW), engine(1, *OLD))).mismatch
-    assert found is not None
-    assert (found.version, found.held, found.partial, found.different) == ("1", "0", False, ("q", "k"))
-
-
-def test_an_engine_with_some_tensors_of_a_version_is_found() -> None:
-    found = Readings((trainer(0, *OLD), engine(0, *OLD), trainer(1, *NEW), engine(1, 3, 2, 9))).mismatch
-    assert found is not None
-    assert (found.held, found.partial, found.different) == (None, True, ("k",))
-
-
-def test_without_a_trainer_other_replicas_show_that_versions_differ() -> None:
-    rows = [engine(0, *OLD, replica="a"), engine(0, *OLD, replica="b"), engine(1, *NEW, replica="a")]
-    found = Readings((*rows, engine(1, *OLD, replica="b"))).mismatch
-    assert found is not None
-    assert (found.replica, found.held) == ("b", "0")
-
-
-def test_no_false_alarms() -> None:
-    learning_rate_of_zero = Readings((trainer(0, *OLD), engine(0, *OLD), trainer(1, *OLD), engine(1, *OLD)))
-    never_agreed = Readings((trainer(0, *OLD), engine(0, 7, 7, 7), trainer(1, *NEW), engine(1, 8, 8, 8)))
-    alone = Readings((engine(0, *OLD), engine(1, *OLD)))
-    no_versions = Readings((engine(None, *OLD, replica="a"), engine(None, *NEW, replica="b")))
-    in_step = Readings((trainer(0, *OLD), engine(0, *OLD), trainer(1, *NEW), engine(1, *NEW)))
-    # One that another order of its values keeps apart (q) says nothing; the other one does.
-    packed = Readings((trainer(0, *OLD), engine(0, 70, 2, 9), trainer(1, *NEW), engine(1, 71, 4, 9)))
-    for readings in (learning_rate_of_zero, never_agreed, alone, no_versions, in_step, packed, Readings()):
-        assert readings.divergence is None
-        assert readings.mismatch is None
-
-
-def test_a_version_of_two_weights_is_found_whoever_says_so() -> None:
-    restarted = Readings((engine(0, *OLD), engine(1, *NEW), engine(1, *OLD))).reuse
-    assert restarted is not None
-    assert (restarted.version, restarted.source, restarted.different, restarted.versions) == ("1", "worker", 2, 1)
-    marked_twice = Readings((trainer(0, *OLD), trainer(1, *NEW), trainer(0, 7, 7, 7))).reuse
-    assert marked_twice is not None
-    assert (marked_twice.version, marked_twice.source) == ("0", "trainer")
-    adapter = Readings((engine(0, *OLD), engine(0, *NEW, adapter="red"), engine(0, 7, 7, 7, adapter="red"))).reuse
-    assert adapter is not None
-    assert adapter.adapter == "red"
-
-
-def test_different_weights_of_different_owners_are_no_reuse() -> None:
-    for rows in (
-        (engine(0, *OLD), engine(0, *NEW, adapter="red"), engine(0, 7, 7, 7, adapter="blue")),
-        (engine(0, *OLD, worker="tp0of2"), engine(0, *NEW, worker="tp1of2")),
-        (engine(0, *OLD, layout="packed"), engine(0, *NEW)),
-        (engine(None, *OLD), engine(None, *NEW)),
-        (engine(0, *OLD), engine(0, *OLD), engine(1, *OLD)),
-        (trainer(0, *OLD), trainer(0, *NEW), trainer(1, 5, 5, 5), trainer(1, 7, 7, 7)),  # two ranks with a part each
-        (trainer(0, *OLD), trainer(0, *NEW)),  # or two ranks at the first version
-    ):
-        assert Readings(rows).reuse is None
+# Readings; the version that is reused, who says so, and its adapter.
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ((engine(0, *OLD), engine(1, *NEW), engine(1, *OLD)), ("1", "worker", None)),
+        ((trainer(0, *OLD), trainer(1, *NEW), trainer(0, 7, 7, 7)), ("0", "trainer", None)),
+        ((engine(0, *OLD), engine(0, *NEW, **RED), engine(0, 7, 7, 7, **RED)), ("0", "worker", "red")),
+        ((engine(0, *OLD), engine(0, *NEW, **RED), engine(0, 7, 7, 7, **BLUE)), None),  # of different owners
+        ((engine(0, *OLD, worker="tp0of2"), engine(0, *NEW, worker="tp1of2")), None),
+        ((engine(0, *OLD, layout="packed"), engine(0, *NEW)), None),
+        ((engine(None, *OLD), engine(None, *NEW)), None),
+        ((engine(0, *OLD), engine(0, *OLD), engine(1, *OLD)), None),
+        (
+            (trainer(0, *OLD), trainer(0, *NEW), trainer(1, 5, 5, 5), trainer(1, 7, 7, 7)),
+            None,
+        ),  # two ranks with a part each
+        ((trainer(0, *OLD), trainer(0, *NEW)), None),  # or two ranks at the first version
+    ],
+)
+def test_a_version_of_two_weights_is_found_whoever_says_so(rows: tuple[Reading, ...], expected: Any) -> None:
+    found = Readings(rows).reuse
+    assert (found and (found.version, found.source, found.adapter)) == expected
 
 
 def test_a_reused_version_and_a_change_without_a_word_are_findings() -> None:
@@ -241,28 +210,19 @@ EXACT = (arriving(0, 1, 2, rounded=(1, 2)), arriving(0, 1, 2))
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_weights_rounded_on_the_way_are_those_of_the_label(dtype: str) -> None:
     found = Readings((*EXACT, arriving(1, 3, 4, rounded=(30, 2), dtype=dtype), arriving(1, 30, 2)))
-    assert found.rounded == dtype
-    assert found.mismatch is None
+    assert (found.rounded, found.mismatch) == (dtype, None)
     assert found.same({Q: 3, on_the_way(Q, dtype): 30}, Q, 30)
     assert not found.same({Q: 3, on_the_way(Q, dtype): 30}, Q, 31)
 
 
-def test_a_missed_update_among_rounded_ones_is_one() -> None:
+def test_a_missed_update_among_rounded_ones_is_one_and_what_no_rounded_value_shows_is_none() -> None:
     rows = (*EXACT, arriving(1, 3, 4, rounded=(30, 40)), arriving(1, 30, 40))
-    found = Readings((*rows, arriving(2, 5, 6, rounded=(50, 40)), arriving(2, 30, 40))).mismatch
-    assert found is not None
-    assert (found.version, found.held, found.different, found.partial) == ("2", "1", (Q,), False)
-
-
-def test_updates_that_no_rounded_value_shows_are_not_missed() -> None:
-    rows = (*EXACT, arriving(1, 3, 4, rounded=(30, 40)), arriving(1, 30, 40))
+    missed = Readings((*rows, arriving(2, 5, 6, rounded=(50, 40)), arriving(2, 30, 40))).mismatch
+    assert missed is not None
+    assert (missed.version, missed.held, missed.different, missed.partial) == ("2", "1", (Q,), False)
     assert Readings((*rows, arriving(2, 5, 6, rounded=(30, 40)), arriving(2, 30, 40))).mismatch is None
-
-
-def test_weights_that_are_nobodys_are_not_called_rounded() -> None:
-    found = Readings((*EXACT, arriving(1, 3, 4, rounded=(30, 40)), arriving(1, 30, 41)))
-    assert found.rounded is None
-    assert found.mismatch is not None
+    nobodys = Readings((*EXACT, arriving(1, 3, 4, rounded=(30, 40)), arriving(1, 30, 41)))
+    assert (nobodys.rounded, nobodys.mismatch is None) == (None, False)
 
 
 def test_what_rounding_does_to_a_trainers_weights_is_read_of_its_records(home: Path) -> None:

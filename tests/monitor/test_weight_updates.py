@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from segments import RUN, at, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -30,10 +29,10 @@ def published(*versions: int) -> list[dict[str, Any]]:
     return [update(str(version), 10 * version, source="trainer") for version in versions]
 
 
-def found(store: Store, *rows: dict[str, Any]) -> dict[str, Lane]:
-    SpoolWriter(store.home.path, RUN, "w").write("weights", records("weights", *rows))
+def found(store: Store, *rows: dict[str, Any], run: str = RUN) -> dict[str, Lane]:
+    SpoolWriter(store.home.path, run, "w").write("weights", records("weights", *rows))
     Ingester(store).run_once()
-    return {lane.replica or lane.source: lane for lane in lanes(store, RUN)}
+    return {lane.replica or lane.source: lane for lane in lanes(store, run)}
 
 
 def test_each_engine_has_a_lane(store: Store) -> None:
@@ -73,28 +72,20 @@ def test_a_version_that_was_named_and_not_loaded_is_counted_where_loads_are_seen
     assert lane.all_unloaded == 1  # the first was there before anybody looked
 
 
-@pytest.mark.parametrize(
-    ("taken", "state", "behind"),
-    [
-        (range(1, 41), "current", 0),
-        (range(1, 39), "current", 2),
-        (range(1, 37), "behind", 4),
-        (range(1, 4), "stopped", 37),
-        (range(1, 34, 8), "current", 7),  # every eighth: the next is not due yet
-        ((1,), "stopped", 39),
-    ],
-)
-def test_an_engine_is_late_by_its_own_stride(store: Store, taken: Any, state: str, behind: int) -> None:
-    lane = found(store, *published(*range(1, 41)), *(update(str(version), 10 * version + 1) for version in taken))[
-        "engine"
-    ]
-    assert (lane.state, lane.behind) == (state, behind)
-
-
-def test_an_engine_that_updates_to_old_versions_lags_and_has_not_stopped(store: Store) -> None:
-    old = [update(str(version), 10 * version + 300) for version in range(1, 11)]
-    lane = found(store, *published(*range(1, 41)), *old)["engine"]
-    assert (lane.state, lane.behind, lane.missed) == ("behind", 30, 0)
+def test_an_engine_is_late_by_its_own_stride(store: Store) -> None:
+    for name, (taken, later, state, behind) in {
+        "all": (range(1, 41), 1, "current", 0),
+        "all but two": (range(1, 39), 1, "current", 2),
+        "all but four": (range(1, 37), 1, "behind", 4),
+        "three": (range(1, 4), 1, "stopped", 37),
+        "every eighth: the next is not due yet": (range(1, 34, 8), 1, "current", 7),
+        "one": ((1,), 1, "stopped", 39),
+        "still those of long ago": (range(1, 11), 300, "behind", 30),
+    }.items():
+        updates = [update(str(version), 10 * version + later) for version in taken]
+        lane = found(store, *published(*range(1, 41)), *updates, run=name)["engine"]
+        assert (lane.state, lane.behind) == (state, behind), name
+    assert lane.missed == 0
 
 
 def test_names_stand_in_the_order_of_publication_and_unknown_versions_are_counted(store: Store) -> None:
@@ -110,10 +101,6 @@ def test_names_stand_in_the_order_of_publication_and_unknown_versions_are_counte
 
 
 def test_an_engine_that_never_said_a_version_is_there_and_unknown(store: Store) -> None:
-    known = found(store, *published(1, 2), update(None, 11, "a"), update(None, 21, "a"))
-    lane = known["a"]
+    assert lanes(store, RUN) == (), "nobody recorded anything"
+    lane = found(store, *published(1, 2), update(None, 11, "a"), update(None, 21, "a"))["a"]
     assert (lane.state, lane.behind, lane.newest_version, lane.unknown, lane.updates) == ("unknown", None, None, 2, 0)
-
-
-def test_nobody_recorded_anything(store: Store) -> None:
-    assert lanes(store, RUN) == ()
