@@ -31,46 +31,36 @@ def failing(*errors: Exception):
     return work
 
 
-def test_an_error_is_counted_and_the_next_run_tries_again(caplog) -> None:
-    job = Job("toy", 1.0, failing(StoreError("disk full")))
+def test_an_error_is_counted_raised_for_who_asked_and_the_next_run_tries_again() -> None:
+    job = Job("toy", 1.0, failing(*[StoreError("disk full")] * 2))
     job.run()
     account = job.account()
     assert (account.runs, account.failures, account.last_error) == (1, 1, "StoreError: disk full")
     assert account.finished_at is not None
-    job.run()
+    with pytest.raises(StoreError, match="disk full"):
+        job.run_now()
+    assert job.run_now() == {"done": True}
     account = job.account()
-    assert (account.runs, account.failures, account.last_error) == (2, 1, None)
+    assert (account.runs, account.failures, account.last_error) == (3, 2, None)
     assert account.progress["done"] is True
     assert account.progress["seconds"] >= 0
 
 
-def test_a_distinct_error_is_logged_once(caplog) -> None:
-    job = Job("toy", 1.0, failing(*[StoreError("disk full")] * 5, ValueError("other"), StoreError("disk full")))
+def test_a_distinct_error_is_logged_once_of_as_many_as_are_remembered(caplog) -> None:
+    many = [StoreError(f"number {number}") for number in range(jobs._MOST_ERRORS)]
+    job = Job("toy", 1.0, failing(*[StoreError("disk full")] * 5, ValueError("other"), StoreError("disk full"), *many))
     with caplog.at_level(logging.ERROR, logger="logprobe.service"):
         for _ in range(7):
             job.run()
-    assert [record.getMessage() for record in caplog.records] == [
-        "job toy: StoreError: disk full; it will be retried",
-        "job toy: ValueError: other; it will be retried",
-    ]
-    assert caplog.records[1].exc_info  # what nobody foresaw comes with a traceback
-    assert job.account().failures == 7
-
-
-def test_an_error_beyond_those_remembered_is_logged(caplog) -> None:
-    job = Job("toy", 1.0, failing(*[StoreError(f"number {number}") for number in range(jobs._MOST_ERRORS + 1)]))
-    with caplog.at_level(logging.ERROR, logger="logprobe.service"):
-        for _ in range(jobs._MOST_ERRORS + 1):
+        assert [record.getMessage() for record in caplog.records] == [
+            "job toy: StoreError: disk full; it will be retried",
+            "job toy: ValueError: other; it will be retried",
+        ]
+        assert caplog.records[1].exc_info  # what nobody foresaw comes with a traceback
+        for _ in many:
             job.run()
-    assert f"number {jobs._MOST_ERRORS};" in caplog.records[-1].getMessage()
-
-
-def test_asking_for_a_run_raises_what_it_raises_and_counts_it() -> None:
-    job = Job("toy", 1.0, failing(StoreError("disk full")))
-    with pytest.raises(StoreError, match="disk full"):
-        job.run_now()
-    assert job.account().failures == 1
-    assert job.run_now() == {"done": True}
+    assert f"number {jobs._MOST_ERRORS - 1};" in caplog.records[-1].getMessage()
+    assert job.account().failures == 7 + len(many)
 
 
 def test_a_tick_does_not_wait_for_a_run_under_way_but_who_asks_does() -> None:
@@ -100,54 +90,31 @@ def test_a_tick_does_not_wait_for_a_run_under_way_but_who_asks_does() -> None:
     assert job.account().runs == 2
 
 
-def test_schedule_runs_every_job_at_once_and_then_at_its_pace() -> None:
-    jobs = [Job("fast", 0.05, failing()), Job("slow", 3600.0, failing())]
-    schedule = Schedule(jobs)
-    schedule.start()
-    try:
-        eventually(lambda: jobs[0].account().runs >= 5, "the fast one runs again and again")
-    finally:
-        schedule.stop()
-    assert jobs[1].account().runs == 1
-    after = jobs[0].account().runs
-    time.sleep(0.2)
-    assert jobs[0].account().runs == after  # stopped means stopped
+def test_jobs_run_at_once_at_their_pace_never_twice_at_a_time_and_until_stopped() -> None:
+    inside, overlaps, begun = threading.Lock(), [], threading.Event()
 
-
-def test_a_run_longer_than_its_interval_loses_no_later_tick_and_never_overlaps() -> None:
-    inside = threading.Lock()
-    overlaps = []
-
-    def work():
+    def work():  # takes longer than its interval
         overlaps.append(not inside.acquire(blocking=False))
+        begun.set()
         time.sleep(0.12)
         inside.release()
         return {}
 
-    job = Job("long", 0.03, work)
-    schedule = Schedule([job])
+    long, slow = Job("long", 0.03, work), Job("slow", 3600.0, failing())
+    schedule = Schedule([long, slow])
     schedule.start()
     try:
-        eventually(lambda: job.account().runs >= 6, "it runs again and again")
+        eventually(lambda: long.account().runs >= 5, "it runs again and again")
+        begun.clear()
+        assert begun.wait(90)
     finally:
-        schedule.stop()
+        schedule.stop()  # waits for the run under way
+    assert not inside.locked()
     assert not any(overlaps)
-
-
-def test_stop_waits_for_the_run_under_way() -> None:
-    begun, done = threading.Event(), threading.Event()
-
-    def work():
-        begun.set()
-        time.sleep(0.3)
-        done.set()
-        return {}
-
-    schedule = Schedule([Job("long", 3600.0, work)])
-    schedule.start()
-    assert begun.wait(90)
-    schedule.stop()
-    assert done.is_set()
+    assert slow.account().runs == 1
+    after = long.account().runs
+    time.sleep(0.2)
+    assert long.account().runs == after  # stopped means stopped
     schedule.stop()  # twice is fine
 
 

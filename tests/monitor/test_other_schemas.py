@@ -47,11 +47,6 @@ def altered(home: Path, statement: str) -> Home:
     return place
 
 
-@pytest.fixture
-def older(home: Path) -> Home:
-    return altered(home, "UPDATE schema_versions SET version = 28")
-
-
 @pytest.mark.parametrize(
     ("statement", "refusal"),
     [
@@ -60,36 +55,32 @@ def older(home: Path) -> Home:
         ("DROP TABLE schema_versions", STRANGE),
     ],
 )
-@pytest.mark.parametrize("read_only", [False, True])
-def test_it_is_not_opened(home: Path, statement: str, refusal: str, read_only: bool) -> None:
+def test_it_is_not_opened(home: Path, statement: str, refusal: str) -> None:
     place = altered(home, statement)
     before = content(place)
-    with pytest.raises(StoreError) as raised:
-        Store.open(place, read_only=read_only)
-    assert not isinstance(raised.value, StoreDamagedError)
-    assert str(raised.value) == f"{place.database} {refusal}"
-    assert content(place) == before
+    for read_only in (False, True):
+        with pytest.raises(StoreError) as raised:
+            Store.open(place, read_only=read_only)
+        assert not isinstance(raised.value, StoreDamagedError)
+        assert str(raised.value) == f"{place.database} {refusal}"
+        assert content(place) == before
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_say_so_and_change_nothing(
-    older: Home, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_commands_a_service_and_a_reader_say_so_and_change_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    older = altered(home, "UPDATE schema_versions SET version = 28")
     monkeypatch.chdir(tmp_path)
     before = content(older)
-    done = logprobe(*shlex.split(command), "--home", older.path, code=1)
-    assert f"{older.database} {OLDER}" in done.stderr
+    for command in COMMANDS:
+        done = logprobe(*shlex.split(command), "--home", older.path, code=1)
+        assert f"{older.database} {OLDER}" in done.stderr, command
+        assert content(older) == before, command
+    for serve_or_read in (Service(older).run, lambda: open_reader(older)):
+        with pytest.raises(StoreError, match="schema 28"):
+            serve_or_read()
     assert content(older) == before
     assert [path for path in tmp_path.iterdir() if path != older.path] == []
-
-
-def test_a_service_and_a_reader_refuse_it(older: Home) -> None:
-    before = content(older)
-    with pytest.raises(StoreError, match="schema 28"):
-        Service(older).run()
-    with pytest.raises(StoreError, match="schema 28"):
-        open_reader(older)
-    assert content(older) == before
 
 
 def test_a_home_with_nothing_but_such_a_store_gets_no_other_file(tmp_path: Path) -> None:

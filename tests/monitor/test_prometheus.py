@@ -53,21 +53,16 @@ def digest(store):
     pipeline.diagnose()
 
 
-def test_the_newest_step_losses_verdict_and_jobs_of_a_live_run(store):
+def test_the_newest_step_losses_verdict_jobs_and_nodes_of_a_live_run(store):
     record(store.home.path, ODD, step=7)
-    write(
-        store.home.path,
-        ODD,
-        "health",
-        component="recorder",
-        event="queue_full",
-        severity="warning",
-        count=1,
-        sequences=3,
-        tokens=40,
-    )
+    lost = {"event": "queue_full", "severity": "warning", "count": 1, "sequences": 3, "tokens": 40}
+    write(store.home.path, ODD, "health", component="recorder", **lost)
     digest(store)
     record(store.home.path, ODD, step=8)  # waits in the spool
+    for node, segments in (("a", 0), ("b", 3)):
+        queue = {"segments": segments, "bytes": 10 * segments, "oldest_seconds": 100.0 if segments else None}
+        note_node(store.home, node, {ODD: queue})
+    Nodes(store, InFolder(store.home)).once()
 
     def fail():
         raise StoreError("always")
@@ -85,39 +80,31 @@ def test_the_newest_step_losses_verdict_and_jobs_of_a_live_run(store):
     assert found["logprobe_ingest_lag_seconds"].unit == "seconds"
     assert values(found["logprobe_job_failures"]) == {("join",): 1}
     assert values(found["logprobe_alerts_firing"])[ODD, "critical"] == 0
+    assert values(found["logprobe_nodes"]) == {(ODD,): 2}
+    assert values(found["logprobe_node_segments"]) == {(ODD,): 3}
+    assert 100 <= values(found["logprobe_node_behind_seconds"])[(ODD,)] < 400
 
 
-def test_only_live_runs_and_only_so_many(store):
-    for number in range(MOST_RUNS + 3):
-        record(store.home.path, f"run-{number}")
-    record(store.home.path, "over", closed=True)
-    digest(store)
-    found = scraped(store)
-    shown = {sample.labels["run"] for sample in found["logprobe_step"].samples}
-    assert len(shown) == MOST_RUNS
-    assert found["logprobe_live_runs"].samples[0].value == MOST_RUNS + 3
-    assert "over" not in shown
-
-
-def test_the_worst_of_the_live_runs_are_shown_however_old(store):
+def test_only_live_runs_and_only_so_many_the_worst_first_however_old(store):
     for number in range(MOST_RUNS + 3):
         record(store.home.path, f"run-{number:02}")
+    record(store.home.path, "over", closed=True)
     digest(store)
     with store.transaction() as cursor:
         for run, verdict in (("run-00", "growing"), ("run-01", "critical")):
-            row = [run, verdict, datetime.now(UTC)]
             cursor.execute(
                 "INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, causes, document, diagnosed_at)"
                 " VALUES (?, 1, currval('revision'), ?, 'none', [], '{}', ?)",
-                row,
+                [run, verdict, datetime.now(UTC)],
             )
     found = scraped(store)
     shown = {sample.labels["run"] for sample in found["logprobe_step"].samples}
     assert len(shown) == MOST_RUNS
     assert shown >= {"run-00", "run-01"}
+    assert "over" not in shown
+    assert found["logprobe_live_runs"].samples[0].value == MOST_RUNS + 3
     by = {labels[0]: value for labels, value in values(found["logprobe_live_runs_by_severity"]).items()}
-    assert (by["critical"], by["warning"]) == (1, 1)
-    assert sum(by.values()) == MOST_RUNS + 3
+    assert (by["critical"], by["warning"], sum(by.values())) == (1, 1, MOST_RUNS + 3)
 
 
 def test_an_empty_home_is_a_valid_exposition(store):
@@ -158,16 +145,3 @@ def test_over_http():
         assert answer[0] == status
         if status == 200:
             assert answer[1:] == (CONTENT_TYPE, "# EOF\n")
-
-
-def test_how_far_the_nodes_of_a_run_are_behind(store):
-    record(store.home.path, ODD)
-    digest(store)
-    for node, segments in (("a", 0), ("b", 3)):
-        queue = {"segments": segments, "bytes": 10 * segments, "oldest_seconds": 100.0 if segments else None}
-        note_node(store.home, node, {ODD: queue})
-    Nodes(store, InFolder(store.home)).once()
-    found = scraped(store)
-    assert values(found["logprobe_nodes"]) == {(ODD,): 2}
-    assert values(found["logprobe_node_segments"]) == {(ODD,): 3}
-    assert 100 <= values(found["logprobe_node_behind_seconds"])[(ODD,)] < 400

@@ -88,8 +88,16 @@ def deleted(store: Store) -> Store:
 
 
 def test_a_deleted_store_has_again_what_is_only_in_it(store: Store) -> None:
+    ran, execute = set(), store.execute
+
+    def noted(cursor: Any, name: str, /, *args: Any, **params: Any) -> None:
+        ran.add(name)
+        execute(cursor, name, *args, **params)
+
+    store.execute = noted  # type: ignore[method-assign]
     act(store, "run")
     act(store, "another")
+    assert ran == STATEMENTS, "a statement of the list that is left out here would be known to nobody"
     before = contents(store)
     assert all(before.values())
     with deleted(store) as again:
@@ -98,20 +106,6 @@ def test_a_deleted_store_has_again_what_is_only_in_it(store: Store) -> None:
         before = contents(again)
         with deleted(again) as third:
             assert contents(third) == before
-
-
-def test_every_statement_was_part_of_it(store: Store) -> None:
-    """A statement of the list that the test leaves out would be known to nobody."""
-    ran = set()
-    execute = store.execute
-
-    def noted(cursor: Any, name: str, /, *args: Any, **params: Any) -> None:
-        ran.add(name)
-        execute(cursor, name, *args, **params)
-
-    store.execute = noted  # type: ignore[method-assign]
-    act(store, "run")
-    assert ran == STATEMENTS
 
 
 def test_every_statement_that_changes_these_tables_is_kept_or_follows_from_records() -> None:
@@ -142,16 +136,12 @@ def test_what_was_deleted_stays_away(store: Store) -> None:
 def test_a_journal_of_another_schema_is_refused_and_nothing_is_made(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two_actions(store)
+    for action in ("one", "two"):
+        with store.transaction() as cursor:
+            audit.note(store, cursor, NOW, author="a", action=action, subject="s", words="w")
     monkeypatch.setattr("logprobe.monitor.store.schema.VERSION", 1000)
     with pytest.raises(StoreError, match="line 1: written by another version of logprobe"):
         deleted(store)
     monkeypatch.undo()
     with Store.open(store.home) as again:
         assert len(rows(again, "FROM alert_audit")) == 2
-
-
-def two_actions(store: Store) -> None:
-    for action in ("one", "two"):
-        with store.transaction() as cursor:
-            audit.note(store, cursor, NOW, author="a", action=action, subject="s", words="w")
