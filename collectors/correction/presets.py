@@ -37,30 +37,24 @@ def preset(name: str, **changes: Any) -> CorrectionConfig:
     return PRESETS[name].config.replace(**changes)
 
 
-def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
-    """Return the correction of ms-swift's ``rollout_importance_sampling_mode`` and its threshold.
+def _ms_swift(mode: str) -> CorrectionConfig:
+    """Return the correction of ms-swift's ``rollout_importance_sampling_mode`` at its default threshold.
 
-    The threshold is ``rollout_importance_sampling_threshold``. ``sequence_mask`` keeps unlimited token weights in
-    sequences whose geometric ratio is within the threshold. Geometric ratios are means of log-ratios limited to ±20
-    each.
-
-    Raises:
-        ConfigurationError: the mode is none of ms-swift's four, or the threshold is not a number above 0.
+    ``sequence_mask`` keeps unlimited token weights in sequences whose geometric ratio is within the threshold: the
+    mean of log-ratios limited to ±20 each.
     """
     modes: Mapping[str, Mapping[str, Any]] = {
-        "token_truncate": {"is_level": "token", "is_upper": threshold},
-        "token_mask": {"is_level": "token", "is_mode": "mask", "is_upper": threshold},
-        "sequence_truncate": {"is_level": "geometric", "is_upper": threshold, "clamp": "token"},
+        "token_truncate": {"is_level": "token"},
+        "token_mask": {"is_level": "token", "is_mode": "mask"},
+        "sequence_truncate": {"is_level": "geometric", "clamp": "token"},
         "sequence_mask": {
             "is_level": "token",
             "is_upper": None,
             "rs_level": "geometric",
-            "rs_upper": threshold,
+            "rs_upper": 2.0,
             "clamp": "token",
         },
     }
-    if mode not in modes:
-        raise ConfigurationError(f"ms-swift has no mode {mode!r}; use one of {', '.join(modes)}")
     return CorrectionConfig(**modes[mode])
 
 
@@ -114,7 +108,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             CorrectionConfig(rs_level="geometric", rs_measure="k3", rs_upper=0.01, denominator="renormalize"), _VERL
         ),
         **{
-            f"ms-swift/{mode}": Preset(ms_swift(mode), _MS_SWIFT)
+            f"ms-swift/{mode}": Preset(_ms_swift(mode), _MS_SWIFT)
             for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
         },
         "slime/tis": Preset(CorrectionConfig(is_level="token"), "slime --use-tis, tis_clip 2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -21,25 +22,80 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
+# What happens, in order: a mark, a label (None: a load), a reading, a sequence whose tokens' steps began then, the engine's end.
+Happened = tuple[Any, ...]
+Said = list[tuple[str | None, str]]  # version and reason of each reading, oldest first
+FOUR: tuple[Happened, ...] = (("mark", 0, "4"), ("read", 1, 11))
+# Situation → what happens until the service looks, and what it then says; what happens until it looks again, …
+SITUATIONS: dict[str, Sequence[tuple[Sequence[Happened], Said]]] = {
+    "a reading has the version of its time": [
+        (
+            [
+                ("mark", 0, "4"), ("read", 1, 11, "load"), ("label", 2, None), ("read", 3, 12, "load"), ("mark", 4, "5"), ("read", 65, 12),
+            ],
+            [("4", "load"), (None, "load"), ("5", "check")],
+        )
+    ],
+    "a label is known without a mark": [([("label", 0, "6"), ("read", 1, 11)], [("6", "check")])],
+    "without marks no version is known": [([("read", 1, 11), ("read", 10, 12)], [(None, "check")] * 2)],
+    "a mark during a reading": [([("mark", 0, "4"), ("mark", 1.005, "5"), ("read", 1, 11, "load")], [(None, "load")])],
+    "a load during a reading": [
+        ([("mark", 0, "4"), ("label", 1.005, None), ("read", 1, 11, "load")], [(None, "load")])
+    ],
+    "a change that nobody announced, and a mark after it": [
+        ([*FOUR, ("sample", 0.5, 2, 20)], [("4", "check")]),
+        ([("read", 10, 12)], [("4", "check"), (None, "unannounced")]),
+        ([("mark", 11, "5"), ("read", 12, 12, "label")], [("4", "check"), (None, "check"), ("5", "label")]),
+    ],
+    "a mark of the time of the change comes late": [
+        ([*FOUR, ("sample", 2, 20), ("read", 10, 12)], [("4", "check"), (None, "unannounced")]),
+        ([("mark", 9, "5")], [("4", "check"), ("5", "check")]),
+    ],
+    "checks that say nothing new are recorded once a minute": [
+        ([("mark", 0, "4"), *(("read", at, 11) for at in (1, 11, 21, 60, 61, 62))], [("4", "check")] * 2)
+    ],
+    "what did not change with a mark is said before what did": [
+        ([*FOUR, ("mark", 5, "5"), ("read", 11, 11)], [("4", "check")]),
+        ([("read", 21, 12, "load")], [("4", "check"), ("5", "check"), (None, "unannounced")]),
+    ],
+    "what an engine ends with is said": [
+        ([*FOUR, ("mark", 5, "5"), ("read", 11, 11), ("end",)], [("4", "check"), ("5", "check")])
+    ],
+    "clocks of another machine may differ": [
+        (
+            [("mark", 0, "4"), ("mark", 10, "5"), ("read", 5, 11, "check", "else"), ("read", 9.5, 12, "check", "else")],
+            [("4", "check"), (None, "check")],
+        )
+    ],
+    "loads that nobody sees": [
+        ([*FOUR, ("mark", 9, "5")], [("4", "check")]),
+        ([("read", 10, 12)], [("4", "check"), ("5", "check")]),
+    ],
+}  # fmt: skip
+# Of the sequences, at each look: versions of their spans.
+SAMPLED = {
+    "a change that nobody announced, and a mark after it": [["4"], ["4", None], ["4", None, "5"]],
+    "a mark of the time of the change comes late": [[None], ["4", "5"]],
+}
+
 
 class Engine:
     """One engine's fingerprints, with the files through which its worker talks, and the marks of a trainer."""
 
-    def __init__(self, folder: Path) -> None:
-        self.home = folder / "home"
-        self.exchange = Exchange(folder / "exchange")
+    def __init__(self, folder: Path, run: str) -> None:
+        self.home, self.run = folder / "home", run
+        self.exchange = Exchange(folder / "exchange" / run)
         self.timeline = Timeline()
         self.now = time.monotonic() - 100
         clock = Clock()
         sight = Sight(clock, self.now - 10)
         self.found = Fingerprints(self.exchange, self.timeline, Adapters(), clock, sight, caches=True)
-        self.recorder = Recorder(self.home, "run", component="vllm_plugin")
+        self.recorder = Recorder(self.home, run, component="vllm_plugin")
 
-    def answer(self, at: float, value: int, reason: str = "check", of: str = machine() or "") -> None:
-        shown = {"keys": ["w float32[64]"]}
+    def read(self, at: float, value: int, reason: str = "check", of: str = machine() or "") -> None:
         began = self.now + at
         line = {"reason": reason, "began": began, "ended": began + 0.01, "wall": Clock().offset, "machine": of}
-        self.exchange.answers_of(None).append({**line, **shown, "hashes": [value]})
+        self.exchange.answers_of(None).append({**line, "keys": ["w float32[64]"], "hashes": [value]})
         self.found._next_look = 0.0
         self.found.write(self.recorder, None)
 
@@ -47,158 +103,91 @@ class Engine:
         moment = self.now + at
         self.recorder.weights(version, applied_at=Clock().wall(moment), moment=moment, machine=machine())
 
-    def stored(self, query: str) -> list[tuple[Any, ...]]:
-        """What the store says once everything is in it."""
-        assert self.recorder.flush()
-        with Store.open(Home(self.home)) as store:
-            Pipeline(store, Event()).ingest(lambda _: None)
-            return [tuple(row.values()) for row in store.query(query).to_pylist()]
-
-    def read(self) -> list[tuple[Any, ...]]:
-        """Version and reason of each reading, oldest first."""
-        return self.stored("SELECT version, reason FROM fingerprints WHERE source = 'worker' ORDER BY applied_at")
+    def label(self, at: float, version: str | None) -> None:
+        self.timeline.set(self.now + at, version)
 
     def sample(self, *at: float) -> None:
-        """A sequence whose tokens' steps began then."""
         times = [round((self.now + each) * 1e6) for each in at]
         decisions = [{"end": len(at), "at": None, "first": times[0], "last": times[-1]}]
         row = {"sample_id": "a", "token_ids": [1] * len(at), "step_times": times, "decisions": decisions}
         about = self.found._sight.seen(0, 0, None)
         row |= {"machine": machine(), **{name: about[name] for name in ("clock_offset", "engine_started")}}
-        SpoolWriter(self.home, "run", "w").write("rollout", records("rollout", row))
+        SpoolWriter(self.home, self.run, "w").write("rollout", records("rollout", row))
 
-    def versions(self) -> list[Any]:
-        return [span["version"] for (spans,) in self.stored("SELECT spans FROM rollouts") for span in spans]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Engine:
-    return Engine(tmp_path)
+    def end(self) -> None:
+        self.found.write(self.recorder, None, everything=True)
 
 
-def test_a_reading_has_the_version_of_its_time(engine: Engine) -> None:
+def taken_in(*engines: Engine) -> Store:
+    """The store once everything is in it."""
+    for engine in engines:
+        assert engine.recorder.flush()
+    store = Store.open(Home(engines[0].home))
+    Pipeline(store, Event()).ingest(lambda _: None)
+    return store
+
+
+@pytest.fixture(scope="module")
+def looks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Of each situation, a run of its own: what the store says at each look."""
+    folder = tmp_path_factory.mktemp("engines")
+    engines = {name: Engine(folder, name) for name in SITUATIONS}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in SITUATIONS}
+    for number in range(max(map(len, SITUATIONS.values()))):
+        playing = [name for name, parts in SITUATIONS.items() if number < len(parts)]
+        for name in playing:
+            for what, *given in SITUATIONS[name][number][0]:
+                getattr(engines[name], what)(*given)
+        with taken_in(*engines.values()) as store:
+            for name in playing:
+
+                def rows(sql: str, run: str = name, store: Store = store) -> list[tuple[Any, ...]]:
+                    return [tuple(row.values()) for row in store.query(sql, {"run": run}).to_pylist()]
+
+                readings = "SELECT version, reason FROM fingerprints WHERE run = $run AND source = 'worker' "
+                updates = "SELECT version, cache_cleared FROM weights WHERE run = $run AND source = 'engine' "
+                late = "SELECT epoch(e.applied_at - t.applied_at) < 0.001 FROM weights AS e JOIN weights AS t USING (run, version) "
+                found[name].append(
+                    {
+                        "readings": rows(readings + "ORDER BY applied_at"),
+                        "spans": [
+                            s["version"] for (row,) in rows("SELECT spans FROM rollouts WHERE run = $run") for s in row
+                        ],
+                        "updates": rows(updates + "ORDER BY applied_at"),
+                        "in time": rows(late + "WHERE run = $run AND e.source = 'engine' AND t.source = 'trainer'"),
+                    }
+                )
+    return found
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_each_reading_has_its_version_or_none(looks: dict[str, list[dict[str, Any]]], situation: str) -> None:
+    assert [look["readings"] for look in looks[situation]] == [said for _, said in SITUATIONS[situation]]
+    assert [look["spans"] for look in looks[situation]] == SAMPLED.get(situation, [[]] * len(looks[situation]))
+
+
+def test_an_engine_whose_loads_nobody_sees_has_the_version_with_which_it_goes_on(looks: dict[str, Any]) -> None:
+    """Since it was marked; and what it keeps of prefixes, it keeps."""
+    first, second = looks["loads that nobody sees"]
+    assert (first["updates"], second["updates"]) == ([("4", None)], [("4", None), ("5", False)])
+    assert second["in time"] == [(True,)] * 2
+
+
+def test_checksums_of_the_engine_are_readings_of_their_own(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "run")
     engine.mark(0, "4")
-    engine.answer(1, 11, "load")
-    engine.timeline.set(engine.now + 2, None)  # a load
-    engine.answer(3, 12, "load")
-    engine.mark(4, "5")
-    engine.answer(65, 12)
-    assert engine.read() == [("4", "load"), (None, "load"), ("5", "check")]
-
-
-def test_a_label_is_known_without_a_mark(engine: Engine) -> None:
-    engine.timeline.set(engine.now, "6")
-    engine.answer(1, 11)
-    assert engine.read() == [("6", "check")]
-
-
-def test_without_marks_no_version_is_known(engine: Engine) -> None:
-    engine.answer(1, 11)
-    engine.answer(10, 12)
-    assert engine.read() == [(None, "check"), (None, "check")]
-
-
-@pytest.mark.parametrize("during", ["a mark", "a load"])
-def test_a_reading_during_which_something_happened_has_no_version(engine: Engine, during: str) -> None:
-    engine.mark(0, "4")
-    if during == "a mark":
-        engine.mark(1.005, "5")
-    else:
-        engine.timeline.set(engine.now + 1.005, None)
-    engine.answer(1, 11, "load")
-    assert engine.read() == [(None, "load")]
-
-
-def test_weights_that_changed_unannounced_are_unknown_since_they_were_last_seen(engine: Engine) -> None:
-    engine.mark(0, "4")
-    engine.answer(1, 11)
-    engine.sample(0.5, 2, 20)  # and what was written before anybody knew
-    assert engine.versions() == ["4"]
-    engine.answer(10, 12)
-    assert engine.read() == [("4", "check"), (None, "unannounced")]
-    assert engine.versions() == ["4", None]
-
-
-def test_a_mark_that_comes_after_the_change_announces_it(engine: Engine) -> None:
-    engine.mark(0, "4")
-    engine.answer(1, 11)
-    engine.answer(10, 12)
-    assert engine.read() == [("4", "check"), (None, "unannounced")]
-    engine.mark(11, "5")
-    engine.answer(12, 12, "label")
-    assert engine.read() == [("4", "check"), (None, "check"), ("5", "label")]
-
-
-def test_a_mark_of_the_time_of_the_change_is_its_announcement(engine: Engine) -> None:
-    engine.mark(0, "4")
-    engine.answer(1, 11)
-    engine.sample(2, 20)
-    engine.answer(10, 12)
-    assert engine.versions() == [None]
-    engine.mark(9, "5")  # comes late
-    assert engine.read() == [("4", "check"), ("5", "check")]
-    assert engine.versions() == ["4", "5"]
-
-
-def test_checksums_of_the_engine_are_readings_of_their_own(engine: Engine) -> None:
-    engine.mark(0, "4")
-    engine.answer(1, 11)
+    engine.read(1, 11)
     for at, digest, replica in ((2, "0a" * 32, "dp0"), (3, "0b" * 32, "dp1")):
         ranks = [{f"{replica}:pp0:pcp0:tp{rank}:w": digest} for rank in (0, 1)]
         engine.found.write_checksums((engine.now + at, engine.now + at + 0.1, ranks), engine.recorder, replica)
-    rows = engine.stored("SELECT worker, version, reason, tensor_hashes FROM fingerprints ORDER BY applied_at, worker")
-    assert rows == [
+    with taken_in(engine) as store:
+        rows = store.query(
+            "SELECT worker, version, reason, tensor_hashes FROM fingerprints ORDER BY applied_at, worker"
+        )
+        layouts = store.query("SELECT worker, count(DISTINCT layout) AS n FROM fingerprints GROUP BY 1")
+    assert [tuple(row.values()) for row in rows.to_pylist()] == [
         (None, "4", "check", [11]),
         *[(f"checksums-{rank}", "4", "checksum", [0x0A0A0A0A]) for rank in (0, 1)],
         *[(f"checksums-{rank}", "4", "checksum", [0x0B0B0B0B]) for rank in (0, 1)],
     ]
-    layouts = engine.stored("SELECT worker, count(DISTINCT layout) FROM fingerprints GROUP BY 1 ORDER BY 1 NULLS FIRST")
-    assert layouts == [(None, 1), ("checksums-0", 1), ("checksums-1", 1)], "replicas are compared"
-
-
-def test_checks_that_say_nothing_new_are_recorded_once_a_minute(engine: Engine) -> None:
-    engine.mark(0, "4")
-    for at in (1, 11, 21, 60, 61, 62):
-        engine.answer(at, 11)
-    assert engine.stored("SELECT version FROM fingerprints") == [("4",)] * 2
-
-
-def test_what_did_not_change_with_a_mark_is_said_before_what_did(engine: Engine) -> None:
-    engine.mark(0, "4")
-    engine.answer(1, 11)
-    engine.mark(5, "5")  # and nothing is loaded
-    engine.answer(11, 11)
-    assert engine.read() == [("4", "check")]
-    engine.answer(21, 12, "load")
-    assert engine.read() == [("4", "check"), ("5", "check"), (None, "unannounced")]
-    assert engine.stored("SELECT count(DISTINCT fingerprint) FROM fingerprints WHERE version IS NOT NULL") == [(1,)]
-
-
-def test_what_an_engine_ends_with_is_said(engine: Engine) -> None:
-    engine.mark(0, "4")
-    engine.answer(1, 11)
-    engine.mark(5, "5")
-    engine.answer(11, 11)
-    engine.found.write(engine.recorder, None, everything=True)
-    assert engine.read() == [("4", "check"), ("5", "check")]
-
-
-def test_of_another_machine_clocks_may_differ(engine: Engine) -> None:
-    engine.mark(0, "4")
-    engine.mark(10, "5")
-    engine.answer(5, 11, of="elsewhere")
-    engine.answer(9.5, 12, of="elsewhere")
-    assert [row[0] for row in engine.read()] == ["4", None]
-
-
-def test_an_engine_whose_loads_nobody_sees_has_the_version_with_which_it_goes_on(engine: Engine) -> None:
-    """Since it was marked; and what it keeps of prefixes, it keeps."""
-    engine.mark(0, "4")
-    engine.answer(1, 11)
-    engine.mark(9, "5")
-    assert engine.stored("SELECT version FROM weights WHERE source = 'engine'") == [("4",)]
-    engine.answer(10, 12)
-    updates = "SELECT version, cache_cleared FROM weights WHERE source = 'engine' ORDER BY applied_at"
-    assert engine.stored(updates) == [("4", None), ("5", False)]
-    late = "SELECT epoch(w.applied_at - t.applied_at) < 0.001 FROM weights AS w JOIN weights AS t USING (version) "
-    assert engine.stored(late + "WHERE w.source = 'engine' AND t.source = 'trainer'") == [(True,)] * 2
+    assert set(layouts["n"].to_pylist()) == {1}, "replicas are compared"

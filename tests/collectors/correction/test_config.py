@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.collectors.correction.presets import PRESETS, ms_swift, preset
+from logprobe.collectors.correction.presets import PRESETS, preset
 from logprobe.collectors.errors import ConfigurationError
 
 
@@ -109,13 +109,6 @@ def test_presets_take_changes_and_suggest_names() -> None:
         preset("open-rlhf/tis")
     with pytest.raises(ConfigurationError, match=r"is_lower=0.5 is above is_upper=0.1"):
         preset("openrlhf/tis", is_upper=0.1)
-
-
-def test_ms_swift_has_four_modes() -> None:
-    assert ms_swift("token_mask", 1.5).is_upper == 1.5
-    assert ms_swift("sequence_mask", 1.5).rs_upper == 1.5
-    with pytest.raises(ConfigurationError, match="no mode 'token_clip'; use one of token_truncate, token_mask"):
-        ms_swift("token_clip")
 
 
 def test_torch_is_not_imported_for_numpy_arrays() -> None:
