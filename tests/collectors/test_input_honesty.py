@@ -1,4 +1,4 @@
-"""Input that is no measurement and must not pass for one: refused at the call where that can be seen, else counted and shown."""
+"""Input that is no measurement and must not pass for one: counted and shown. What can be seen at the call: `test_recorder.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from recorded_home import take_in
-from spool_contents import by_sample
 
 from logprobe.app.text.gaps import faults_of, measured
 from logprobe.collectors import Recorder
@@ -19,66 +18,6 @@ from logprobe.monitor.judging.bit_equality import Certificate
 from logprobe.monitor.store.store import Store
 
 LONG = BLANK_TOKENS
-
-
-@pytest.fixture
-def recorder(home: Path) -> Any:
-    with Recorder(home, "run", flush_interval=60) as opened:
-        yield opened
-
-
-def padded(mask: Any, names: Any = ("a", "b")) -> dict[str, Any]:
-    ones = -np.ones((2, 4), np.float32)
-    content = {"token_ids": np.ones((2, 4), int), "trainer_logprobs": ones, "rollout_logprobs": ones}
-    return {"step": 1, "sample_ids": list(names), "mask": mask, **content}
-
-
-def with_nan(dtype: Any) -> np.ndarray:
-    mask = np.ones((2, 4), dtype)
-    mask[1, 2] = np.nan
-    return mask
-
-
-def torch_mask() -> Any:
-    import torch
-
-    mask = torch.ones((2, 4), dtype=torch.bfloat16)
-    mask[0, 0] = float("nan")
-    return mask
-
-
-MASKS = {
-    "float16": lambda: with_nan(np.float16),
-    "float32": lambda: with_nan(np.float32),
-    "float64": lambda: with_nan(np.float64),
-    "bfloat16 tensor": torch_mask,
-}
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_nan_in_a_mask_is_refused_at_the_call(recorder: Recorder, home: Path, name: str):
-    assert recorder.training(**padded(MASKS[name]())) is False
-    assert recorder.health["dropped"]["bad_input"]["calls"] == 1
-    assert "mask: contains NaN" in recorder.health["last_error"]
-    assert recorder.training(**padded(np.ones((2, 4), np.float32))) is True
-    assert recorder.flush()
-    assert len(by_sample(home, "training")) == 2
-
-
-@pytest.mark.parametrize("mask", [[[1, None], [1, 1]], [[1.0, float("nan")], [1, 1]], [[1, 1], None]])
-def test_none_and_nan_in_a_list_of_masks_are_refused_at_the_call(recorder: Recorder, mask: Any):
-    lists = [[-1.0, -2.0], [-1.0, -2.0]]
-    call = {"token_ids": [[1, 2], [3, 4]], "trainer_logprobs": lists, "rollout_logprobs": lists, "mask": mask}
-    assert recorder.training(step=1, sample_ids=["a", "b"], **call) is False
-    assert recorder.health["dropped"]["bad_input"]["calls"] == 1
-
-
-@pytest.mark.parametrize("names", [[None, "b"], ["a", None], (None, None), np.array(["a", None], object)])
-def test_a_sequence_without_a_name_is_refused_at_the_call(recorder: Recorder, names: Any):
-    assert recorder.training(**{**padded(np.ones((2, 4), bool)), "sample_ids": names}) is False
-    assert recorder.rollout(sample_ids=names, token_ids=[[1], [2]], logprobs=[[-1.0], [-1.0]]) is False
-    assert recorder.health["dropped"]["bad_input"]["calls"] == 2
-    assert "is None" in recorder.health["last_error"]
 
 
 def zeros_and(*lengths: int) -> tuple[np.ndarray, np.ndarray]:
