@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
-from recorded_home import ingest_recorded, take_in
+from recorded_home import SAMPLE_DATA, take_in
 from streamlit.testing.v1 import AppTest
 
 from logprobe.alerts.controller.policy import POLICY
@@ -19,23 +20,25 @@ from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.page_table import PAGES
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.reader import FileReader
+from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
-HOSTILE = (
+RUN = (  # its name is an attack
     '<img src=x onerror="window.hostile=1">"><script>window.hostile=1</script>[a](javascript:window.hostile=1)'
     "![b](http://foreign.invalid/b)\u202e"
 )
 CHANNEL = {
-    "name": HOSTILE, "kind": "slack", "severities": ["critical"], "waits_until": None, "why": None, "limited": 0, "sent": 3, "waiting": 0,
-    "dead": 1, "last_sent_at": None, "last_error": HOSTILE,
+    "name": RUN, "kind": "slack", "severities": ["critical"], "waits_until": None, "why": None, "limited": 0, "sent": 3, "waiting": 0,
+    "dead": 1, "last_sent_at": None, "last_error": RUN,
 }  # fmt: skip
 ANSWERS: dict[str, Any] = {CHANNELS: {"problem": None, "channels": [CHANNEL]}}
-RUN = "v1-initial"
+OTHER = "other"
 VIEWS = [
     *((page.path, {}) for page in PAGES),
     ("mismatch", {"view": "weights"}),
@@ -51,19 +54,22 @@ SAYS = {
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with a recorded run that is critical, and one whose every name is an attack."""
-    home = tmp_path_factory.mktemp("pages") / "home"
-    ingest_recorded(home, "v1-initial", before_step=40)
-    with Recorder(home, HOSTILE, rank=0) as recorder:
-        recorder.config({HOSTILE: HOSTILE, "framework": HOSTILE}, kind="trainer_config")
-        recorder.report("hostile", HOSTILE, severity="error", component="test")
-        for step in range(4):
-            recorder.training(
-                step=step, sample_ids=[f"{HOSTILE} {step} {row}" for row in range(4)], token_ids=np.full((4, 3), 5),
+    """A home with a recorded run that is critical and whose every name is an attack, and another run."""
+    home, recorded = tmp_path_factory.mktemp("pages") / "home", RecordedRun(SAMPLE_DATA / "v1-initial")
+    writer = SpoolWriter(home, RUN, "replay")
+    for kind in recorded.kinds:
+        table = recorded.table(kind)
+        writer.write(kind, table.filter(pc.less(table["step"], 40)) if kind in {"training", "step"} else table)
+    with Recorder(home, RUN, rank=0) as recorder, Recorder(home, OTHER, rank=0) as other:
+        recorder.config({RUN: RUN, "framework": RUN}, kind="trainer_config")
+        recorder.report("hostile", RUN, severity="error", component="test")
+        for step, each in ((40, recorder), *((step, other) for step in range(4))):
+            each.training(
+                step=step, sample_ids=[f"{RUN} {step} {row}" for row in range(4)], token_ids=np.full((4, 3), 5),
                 rollout_logprobs=np.full((4, 3), -1.0, np.float32), trainer_logprobs=np.full((4, 3), -1.1, np.float32),
-                mask=np.ones((4, 3), bool), tags={"environment": HOSTILE, "dataset": HOSTILE},
+                mask=np.ones((4, 3), bool), tags={"environment": RUN, "dataset": RUN},
             )  # fmt: skip
-            recorder.step(step, {HOSTILE: 1.0, "loss": 0.5})
+            each.step(step, {RUN: 1.0, "loss": 0.5})
     with Store.open(Home(home)) as store:
         take_in(store)
         ProfileJob(store).run_once()
@@ -103,19 +109,6 @@ def markup_of(app: AppTest) -> str:
     return "\n".join(each.proto.body for each in app.get("html"))
 
 
-@pytest.mark.parametrize(("page", "query"), VIEWS)
-def test_a_page_is_drawn_and_names_stay_text(look: Callable[..., AppTest], page: str, query: dict[str, str]) -> None:
-    app = look(page, run=HOSTILE, baseline=RUN, **query)
-    assert [each.value for each in app.exception] == []
-    assert [each.value for each in app.error] == []
-    markup = markup_of(app)
-    assert not re.search(r"<(script|img src=x)", markup)
-    assert not [address for address in re.findall(r'(?:href|src)="([^"]*)', markup) if address.startswith("javascript")]
-    for each in [*app.markdown, *app.caption, *app.button, *app.error]:
-        words = str(getattr(each, "value", "")) + str(getattr(each, "label", ""))
-        assert not re.search(r"(?<!\\)!?(?<!\\)\[[ab]\]\(", words), words
-
-
 def test_links_of_messages_lead_to_the_page_that_they_name(look: Callable[..., AppTest]) -> None:
     app = look("alerts", run=RUN, list="incidents", incident="a#1")
     assert "page" not in app.query_params
@@ -128,33 +121,35 @@ def test_links_of_messages_lead_to_the_page_that_they_name(look: Callable[..., A
     assert look("no such page", run=RUN).query_params.get("run") == RUN
 
 
-def test_an_unknown_run_is_named_and_another_one_shown(look: Callable[..., AppTest]) -> None:
+def test_an_unknown_run_is_named_and_the_same_run_stays_where_the_selector_is_cleared(
+    look: Callable[..., AppTest],
+) -> None:
     app = look("", run="<b>nowhere</b>")
     assert "There is no run called &lt;b&gt;nowhere&lt;/b&gt; here yet" in markup_of(app)
     assert [each.value for each in app.exception] == []
-    app.session_state["run that a link names and that is not here yet"] = HOSTILE  # as if this were the one
+    app.session_state["run that a link names and that is not here yet"] = OTHER  # as if this were the one
     app.run()
-    assert (app.selectbox(key="run").value, "here yet" in markup_of(app)) == (HOSTILE, False)
-
-
-def test_a_selector_that_is_cleared_shows_the_same_run_again(look: Callable[..., AppTest]) -> None:
-    app = look("", run=HOSTILE)
+    assert (app.selectbox(key="run").value, "here yet" in markup_of(app)) == (OTHER, False)
     app.session_state["run"] = None  # as Escape in the selector does
     del app.query_params["run"]
     app.run()
-    assert app.selectbox(key="run").value == HOSTILE
+    assert app.selectbox(key="run").value == OTHER
 
 
-@pytest.mark.parametrize("page", [page.path for page in PAGES])
-def test_an_empty_home_says_how_to_begin(
+@pytest.mark.parametrize("page", ["runs", "tokens"])  # of the home, and of a run
+def test_a_page_without_runs_says_how_to_begin_and_without_a_service_that_it_is_away(
     look: Callable[..., AppTest], page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LOGPROBE_HOME", str(tmp_path))
-    monkeypatch.setattr(data, "_looked", lambda _: data.Look({}))
-    app = look(page)
-    assert [each.value for each in app.exception] == []
-    assert any("No runs yet" in each.value for each in app.markdown)
-    assert str(tmp_path) in app.code[0].value
+    with monkeypatch.context() as patched:
+        patched.setattr(data, "_looked", lambda _: data.Look({}))
+        app = look(page)
+        assert [each.value for each in app.exception] == []
+        assert any("No runs yet" in each.value for each in app.markdown)
+        assert str(tmp_path) in app.code[0].value
+    monkeypatch.setattr(data, "_LOOKS", {})
+    monkeypatch.setattr(data, "reader", away)
+    assert any("The monitor service is not responding" in each.value for each in look(page).markdown)
 
 
 def away(*_: Any, **__: Any) -> Any:
@@ -162,12 +157,18 @@ def away(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(("page", "query"), VIEWS)
-def test_a_service_that_is_away_is_named_and_the_last_values_stay(
+def test_a_page_is_drawn_names_stay_text_and_its_values_stay_without_a_service(
     look: Callable[..., AppTest], page: str, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = look(page, run=RUN, baseline=HOSTILE, **query)
+    app = look(page, run=RUN, baseline=OTHER, **query)
     assert [each.value for each in (*app.exception, *app.error)] == []
     assert query or SAYS[page] in text_of(app), "add words that this page shows"
+    markup = markup_of(app)
+    assert not re.search(r"<(script|img src=x)", markup)
+    assert not [address for address in re.findall(r'(?:href|src)="([^"]*)', markup) if address.startswith("javascript")]
+    for each in [*app.markdown, *app.caption, *app.button]:
+        words = str(getattr(each, "value", "")) + str(getattr(each, "label", ""))
+        assert not re.search(r"(?<!\\)!?(?<!\\)\[[ab]\]\(", words), words
     monkeypatch.setattr(data, "_FRESH_SECONDS", 0.0)
     monkeypatch.setattr(data, "reader", away)
     monkeypatch.setattr(acting, "consult", away)
@@ -178,16 +179,6 @@ def test_a_service_that_is_away_is_named_and_the_last_values_stay(
     assert "/secret/path" not in text_of(app)
     if page in {"", "diagnosis"}:
         assert "raw logprobs" in said  # what was read last
-
-
-def test_a_service_that_never_answered_is_named_too(
-    look: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("LOGPROBE_HOME", str(tmp_path))
-    monkeypatch.setattr(data, "reader", away)
-    for page in PAGES:
-        app = look(page.path)
-        assert any("The monitor service is not responding" in each.value for each in app.markdown), page.path
 
 
 # --- What one can do ---

@@ -16,7 +16,7 @@ from recorded_home import ingest_recorded
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.verdict import LatestDiagnosis, read_latest_diagnosis, verdict_of
 from logprobe.app.runs import runs_of
-from logprobe.app.text.diagnosis import extent, qualities
+from logprobe.app.text.diagnosis import extent
 from logprobe.app.text.judgement import VERDICTS
 from logprobe.app.view.story import Item, Table, findings
 from logprobe.monitor import queries
@@ -57,20 +57,21 @@ def judged(verdict: str, *, since: int | None = None, doubling: float | None = N
     return View(judgement, diagnosis)
 
 
-def test_the_banner_answers_in_order() -> None:
-    found = {"cause": "late_growth", "layer": "objective", "confidence": 0.9, "fix": "Lower the learning rate.", "since_step": 300,
-             "evidence": {"z": 9.0}, "explanation": "It grew."}  # fmt: skip
+def test_what_is_unknown_is_not_healthy() -> None:
+    unknown = banner(View(steps=(0, 1, 2)))
+    assert (unknown["tone"], unknown["word"]) == ("unknown", "Not diagnosed yet")
+    assert len({words[0] for name, words in VERDICTS.items() if name != "calibrating"}) == len(VERDICTS) - 1
+
+
+def test_the_banner_has_the_numbers_of_the_growth_and_says_what_to_do() -> None:
     advice = {"advice": "enable", "why": "the policies differ"}
-    shown = banner(judged("growing", since=300, doubling=40.0, findings=[found], correction=advice))
-    assert (shown["icon"], shown["word"], shown["tone"]) == ("▲", "Growing", "growing")
+    shown = banner(judged("growing", since=300, doubling=40.0, findings=[GREW], correction=advice))
     assert [name for name, _ in shown["facts"]] == ["since step", "K3", "doubles every", "layer", "alerts firing"]
     assert shown["facts"][0][1] == "300"
     assert float(shown["facts"][1][1].split("×")[0]) == pytest.approx(2 ** (94.5 / 40), rel=0.01)
-    assert shown["do"] == [
-        ["late growth", "Lower the learning rate."],
-        ["setting", "no setting named: no training framework was recorded"],
-        ["correction", "switch one on: the policies differ"],
-    ]
+    assert [name for name, _ in shown["do"]] == ["late growth", "setting", "correction"]
+    share = dict(banner(judged("critical", since=310, findings=[LAG, SHAPE], correction=ENABLE))["facts"])
+    assert share["cause"] == "staleness, 100% of K3"
 
 
 @pytest.mark.parametrize(
@@ -84,23 +85,6 @@ def test_the_banner_answers_in_order() -> None:
 def test_noise_is_called_normal_only_for_a_recorded_set_up(status: str, words: str) -> None:
     view = judged("healthy", findings=[{**ROUNDING, "share": part(0.5)}], level={"status": status})
     assert dict(banner(view)["facts"])[words] == "low precision"
-    assert view.diagnosis is not None
-    assert words in qualities(ROUNDING | {"share": part(0.5)}, view.diagnosis.document)
-
-
-def test_what_is_unknown_is_not_healthy() -> None:
-    unknown = banner(View(steps=(0, 1, 2)))
-    assert unknown["tone"] == "unknown"
-    assert unknown["word"] == "Not diagnosed yet"
-    assert {words[1] for words in VERDICTS.values()} & {"Healthy"} == {"Healthy"}
-    assert len({words[0] for name, words in VERDICTS.items() if name != "calibrating"}) == len(VERDICTS) - 1
-
-
-def test_what_is_found_while_a_run_calibrates_is_not_called_too_early() -> None:
-    found = {"cause": "raw_logprobs", "layer": "semantic", "confidence": 0.9, "fix": "Set it.", "since_step": 0,
-             "evidence": {}, "explanation": "Raw."}  # fmt: skip
-    assert "but the following finding" in banner(judged("calibrating", since=0, findings=[found]))["words"]
-    assert "but" not in banner(judged("calibrating", findings=[{**found, "confidence": 0.2}]))["words"]
 
 
 def test_a_finding_that_is_not_credible_gives_no_advice() -> None:
@@ -191,25 +175,15 @@ def test_the_banner_never_contradicts_itself(
     assert facts.get("since step", "").removesuffix(", its first") == ("" if began is None else str(began))
 
 
-def test_the_cause_is_named_with_its_share() -> None:
-    facts = dict(banner(judged("critical", since=310, findings=[LAG, SHAPE], correction=ENABLE))["facts"])
-    assert facts["cause"] == "staleness, 100% of K3"
-    assert facts["since step"] == "310"
-
-
-def with_correction(view: View, standing: Standing) -> View:
-    assert view.diagnosis is not None
-    return replace(view, diagnosis=replace(view.diagnosis, standing=standing))
-
-
 def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> None:
     effect = {"judgement": "harmed", "words": "harmed: the reward is below where it was"}
     on = Standing("applied", 351, {"is_level": "token", "is_mode": "mask"}, effect=effect, judged_at=398)
-    view = with_correction(judged("critical", findings=[LAG, SHAPE], correction=ENABLE), on)
+    view = judged("critical", findings=[LAG, SHAPE], correction=ENABLE)
+    assert view.diagnosis is not None
+    view = replace(view, diagnosis=replace(view.diagnosis, standing=on))
     (_, remedy), *_, (_, said) = banner(view)["do"]
-    assert said == ("on since step 351 (MIS); as of step 398: harmed: the reward is below where it was")
+    assert said == "on since step 351 (MIS); as of step 398: harmed: the reward is below where it was"
     assert remedy.startswith("Bound the lag")
-    assert "importance sampling now" not in str(banner(view))
     assert "switch one on" not in str(banner(view))
 
 
@@ -273,34 +247,30 @@ def test_broken_tokens_are_the_headline(verdict: str) -> None:
     view = judged(verdict, findings=[BROKEN], correction=first("nonfinite_logprobs"))
     shown = banner(view)
     assert "900 tokens have a log-prob that is NaN" in shown["words"]
-    assert "nothing to compare" not in shown["words"].lower()
-    assert "endangers training" not in shown["words"]
     assert dict(shown["facts"])["cause"] == "nonfinite logprobs, 50% of the tokens"
-
-
-def test_no_data_under_a_critical_alert_is_critical() -> None:
-    view = judged("no_data", findings=[BROKEN])
     fires = replace(view.judgement, alerts=(Firing("coverage-low", "critical", started_step=3),))
-    shown = banner(replace(view, judgement=fires))
-    assert (shown["word"], shown["tone"]) == ("Critical", "critical")
-    assert "900 tokens" in shown["words"]
+    assert banner(replace(view, judgement=fires))["word"] == "Critical"
 
 
 @pytest.mark.parametrize(
-    ("level", "words"),
+    ("status", "k3", "high", "words"),
     [
-        (None, "No trend, as it ended after 30 of 200 steps."),
-        (("as expected", 6e-4, 2e-3), "No trend, as it ended after 30 of 200 steps. Level normal for bf16: 6.00e-4, at most 0.002."),
-        (("far above", 0.03, 2e-3), "No trend, as it ended after 30 of 200 steps. Level far above normal for bf16: 0.03, at most 0.002."),
-        (("unknown set-up", 0.03, None), "No trend, as it ended after 30 of 200 steps. K3 was 0.03; no setup was recorded to compare it with."),
+        (None, None, None, "."),
+        ("as expected", 6e-4, 2e-3, ". Level normal for bf16: 6.00e-4, at most 0.002."),
+        ("far above", 0.03, 2e-3, ". Level far above normal for bf16: 0.03, at most 0.002."),
+        ("unknown set-up", 0.03, None, ". K3 was 0.03; no setup was recorded to compare it with."),
     ],
-)  # fmt: skip
-def test_a_run_that_ended_calibrates_no_more(level: tuple[str, float, float | None] | None, words: str) -> None:
-    parts: dict[str, Any] = {}
-    if level is not None:
-        status, k3, high = level
-        parts["level"] = {"status": status, "k3": k3, "expected": {"low": None, "high": high}, "setup": {"engine_dtype": "bfloat16"}}  # fmt: skip
-    view = judged("calibrating", **parts)
+)
+def test_a_run_that_ended_calibrates_no_more(
+    status: str | None, k3: float | None, high: float | None, words: str
+) -> None:
+    of_level = {
+        "status": status,
+        "k3": k3,
+        "expected": {"low": None, "high": high},
+        "setup": {"engine_dtype": "bfloat16"},
+    }
+    view = judged("calibrating", **({} if status is None else {"level": of_level}))
     shown = banner(replace(view, judgement=replace(view.judgement, ended_after=30)))
-    assert (shown["word"], shown["words"]) == ("Too short", words)
+    assert (shown["word"], shown["words"]) == ("Too short", f"No trend, as it ended after 30 of 200 steps{words}")
     assert banner(view)["word"] == "Calibrating"  # while it goes on

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -31,10 +30,8 @@ from logprobe.collectors.errors import QueryError
 from logprobe.monitor.analysis.token_view import STATES, Rule, Side, Tokens, effect, pair_tokens
 from logprobe.monitor.analysis.weight_updates import Lane
 from logprobe.monitor.compare import History, compared
-from logprobe.monitor.home import Home
 from logprobe.monitor.judging.parity import Check, Parity, Setting
 from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 NAN = float("nan")
@@ -47,51 +44,30 @@ ALERT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_only_what_fires_and_is_nobodys_can_be_acknowledged() -> None:
+def test_only_what_fires_and_is_nobodys_can_be_acknowledged_and_without_a_channel_nobody_counts_as_told() -> None:
     snoozed = {"acknowledged_by": "Ada", "acknowledged_until": datetime(2026, 3, 1, 14, 30, tzinfo=UTC)}
     cases = [{}, {"acknowledged_by": "Ada"}, snoozed, {"phase": "pending", "episode": None}]
     assert [alerts.can_be_acknowledged(ALERT | case) for case in cases] == [True, False, True, False]
-    assert alerts.who(ALERT | snoozed) == "Ada, until 2026-03-01 14:30 UTC"
-    assert alerts.who(ALERT) == "–"
-
-
-def test_without_a_channel_nobody_counts_as_told() -> None:
     muted = ALERT | {"muted": "inhibited"}
     assert alerts.count([muted], channels=True) == "1, 1 of them without notification"
-    assert alerts.count([muted], channels=False) == "1; no channel is configured, so no notifications are sent"
-    assert alerts.count([], channels=False) == "0"
-
-
-def test_messages_say_what_became_of_an_alert() -> None:
-    said = {"rule": "r", "severity": "warning", "step": None, "state": "still_firing", "value": None, "words": None}
-    line = alerts.message_line(said, "run")
-    assert (line.cells, line.tone) == (["r", "–", "still firing", "–", "–"], "")
-    assert alerts.message_line(said | {"state": "firing"}, "run").tone == "warning"
-    assert alerts.RECENT == 30
+    assert "no channel is configured" in alerts.count([muted], channels=False)
 
 
 @pytest.mark.parametrize(
-    ("channel", "said"),
+    ("channel", "said", "tone"),
     [
-        ({}, ("not used yet", "")),
-        ({"sent": 3}, ("works", "")),
-        ({"sent": 3, "limited": 2}, ("works; asked for fewer messages 2×", "")),
-        ({"waits_until": "2026-03-01T12:00:30+00:00", "why": "busy"}, ("paused until 12:00:30 UTC: busy", "warning")),
-        ({"last_error": "setup: not_in_channel"}, ("tries again: setup: not_in_channel", "warning")),
-        ({"kind": None, "waiting": 2}, ("messages are waiting for it to recover", "")),
+        ({"sent": 3, "limited": 2}, "works; asked for fewer messages 2×", ""),
+        ({"waits_until": "2026-03-01T12:00:30+00:00", "why": "busy"}, "paused until 12:00:30 UTC: busy", "warning"),
+        ({"last_error": "setup: not_in_channel"}, "tries again: setup: not_in_channel", "warning"),
+        ({"kind": None, "waiting": 2}, "messages are waiting for it to recover", ""),
     ],
 )
-def test_a_channel_says_how_it_is(channel: dict[str, Any], said: tuple[str, str]) -> None:
-    usual = {
-        "kind": "slack",
-        "waits_until": None,
-        "why": None,
-        "limited": 0,
-        "sent": 0,
-        "waiting": 0,
-        "last_error": None,
-    }
-    assert alerts.channel_state(usual | channel) == said
+def test_a_channel_says_how_it_is(channel: dict[str, Any], said: str, tone: str) -> None:
+    usual = {"kind": "slack", "limited": 0, "sent": 0, "waiting": 0}
+    assert alerts.channel_state({"waits_until": None, "why": None, "last_error": None} | usual | channel) == (
+        said,
+        tone,
+    )
 
 
 # --- Correction ---
@@ -127,30 +103,18 @@ def test_the_audit_says_who_when_and_where() -> None:
 
 def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
     side = {"value": 0.5, "low": 0.4, "high": 1.6, "steps": 50}
-    usual = {
-        "name": "ess",
-        "words": "ESS",
-        "unit": "",
-        "before": side,
-        "after": side,
-        "change": None,
-        "sure": False,
-        "factor": False,
-    }
+    usual = {"name": "ess", "words": "ESS", "unit": "", "before": side, "after": side, "sure": False, "factor": False}
     change = {"value": -0.1, "low": -0.2, "high": 0.05, "steps": 50}
     grown = {"value": 3.0, "low": 2.0, "high": 4.5, "steps": 50}
-    cases = [
-        {"change": change},
-        {"change": grown, "sure": True, "factor": True},
-        {"name": "masked", "before": None},
-        {"after": None},
-    ]
-    assert [list(changed(usual | case)) for case in cases] == [
-        ["0.5 (0.4 to 1)", "0.5 (0.4 to 1)", "−0.1 (−0.2 to +0.05): no significant change"],
-        ["0.5 (0.4 to 1)", "0.5 (0.4 to 1)", "×3 (×2 to ×4.5)"],
-        ["no correction", "0.5 (0.4 to 1)", "–"],
-        ["0.5 (0.4 to 1)", "–", "– (one side is not measured)"],
-    ]
+    assert list(changed(usual | {"change": change})) == [
+        "0.5 (0.4 to 1)", "0.5 (0.4 to 1)", "−0.1 (−0.2 to +0.05): no significant change",
+    ]  # fmt: skip
+    for case, said in (
+        ({"change": grown, "sure": True, "factor": True}, "×3 (×2 to ×4.5)"),
+        ({"change": None, "name": "masked", "before": None}, "–"),
+        ({"change": None, "after": None}, "– (one side is not measured)"),
+    ):
+        assert list(changed(usual | case))[2] == said
 
 
 # --- Diagnosis ---
@@ -168,12 +132,10 @@ def test_what_is_not_met_comes_first_with_its_fix_then_what_is_not_known() -> No
     found = Parity("r", "the recipe", "unknown", ("so",), checks, (), ())
     reasons, requirements = parity.sections(found)
     (table,) = requirements.parts
-    assert [(row[0], row[3], row[4]) for row in table.rows] == [
-        ("broken (semantic)", "NOT MET", "because; do this"), ("open (semantic)", "unknown", "because; do this"), ("fine (semantic)", "met", ""),
-    ]  # fmt: skip
+    assert [row[0].partition(" ")[0] for row in table.rows] == ["broken", "open", "fine"]
+    assert [row[4] for row in table.rows] == ["because; do this"] * 2 + [""]
     assert table.rows[0][1].endswith("; 2 more")
     assert reasons.parts == [Points(("so",))]
-    assert parity.sentence(found) == "cannot determine whether r is at parity with the recipe"
 
 
 # --- Mismatch ---
@@ -247,14 +209,6 @@ def test_the_first_line_says_who_does_not_keep_up(lanes: list[Lane], words: str,
     assert found == tone
 
 
-def test_a_lane_says_what_was_out_of_the_ordinary() -> None:
-    assert weights.lane_line(ENGINE).cells == [
-        "engine left", "16", "17", "0.03 s, at most 0.5 s", "0.04 s, at most 0.6 s, mode keep", "kept 16×", "nothing",
-    ]  # fmt: skip
-    odd = replace(ENGINE, all_skipped=2, all_backwards=1, all_unloaded=5, unknown=3, all_reloads=1, usual_stride=4)
-    assert len(list(weights.odd_of(odd))) == 5
-
-
 def test_the_trainer_is_on_top_and_the_worst_engine_next_and_every_row_of_the_chart_is_a_metric() -> None:
     late, unknown = replace(ENGINE, replica="slow", behind=12), replace(ENGINE, replica="mute", behind=None)
     shown = sorted([ENGINE, late, TRAINER, unknown], key=weights.place)
@@ -300,20 +254,12 @@ def test_verdicts_come_with_final_values_first_and_say_where_these_say_the_oppos
     assert [compare.verdict_of(pairing, found)[1] for pairing in found.pairings][:2] == ["bad", "good"]
     assert "Final reward of the common steps 0.2" in compare.verdict_of(found.pairings[0], found)[0]
     k3 = [pairing.metrics[0] for pairing in found.pairings]
-    assert compare.verdict_words(k3[0]).startswith("worse, ")
-    assert compare.verdict_words(k3[1]) == "same"
-    assert compare.turned(k3[2]) == "; at the end the other way round"
+    assert [compare.verdict_words(each).partition(",")[0] for each in k3[:2]] == ["worse", "same"]
+    assert [bool(compare.turned(each)) for each in k3] == [False, False, True]
     chart = compare.chart_of(found, "backend.k3_kl", LIGHT)
     assert chart is not None
     assert [row["title"] for row in chart.rows] == ["K3", "ratio to the baseline"]
     assert compare.chart_of(found, "entropy", LIGHT) is None
-
-
-def test_what_can_be_compared() -> None:
-    assert "needs two" in compare.missing("", [], 1)
-    assert "Choose a baseline" in compare.missing("", ["a"], 3)
-    assert "at least one run" in compare.missing("a", [], 3)
-    assert compare.missing("a", ["b"], 3) == ""
 
 
 # --- Runs ---
@@ -449,29 +395,17 @@ RUN: dict[str, Any] = {
 def test_what_is_lost_of_a_run_is_beside_its_name_and_a_failing_job_says_why() -> None:
     (first,) = page.runs_of(page.Stored([RUN], [])).to_dicts()
     assert (first["lost tokens"], first["quarantined files"], first["of these with raw tokens"]) == (7, 1, 5)
-    job = {
-        "finished_at": "2026-03-01T12:00:00+00:00",
-        "runs": 5,
-        "failures": 2,
-        "last_error": "StoreError: full",
-        "progress": {"seconds": 0.25},
-    }
-    (row,) = page.jobs_of({"ingest": job}).to_dicts()
+    job = {"finished_at": "2026-03-01T12:00:00+00:00", "runs": 5, "failures": 2, "last_error": "StoreError: full"}
+    (row,) = page.jobs_of({"ingest": {**job, "progress": {"seconds": 0.25}}}).to_dicts()
     assert (row["failures"], row["last error"]) == (2, "StoreError: full")
 
 
 def test_limits_and_what_waits_are_said_also_where_they_are_not_known() -> None:
     assert page.limits({}).startswith("unknown")
-    assert page.limits({"max_bytes": None, "max_age_seconds": None}) == "none: everything is kept"
-    assert (
-        page.limits({"max_bytes": 4096, "max_age_seconds": 86400.0})
-        == "4 KiB in all, no older than 1 d; oldest removed first"
-    )
-    assert (
-        page.waiting({"segments": 3, "bytes": 5000, "oldest_seconds": 62.0})
-        == "3 files, 4.88 KiB, the oldest 1 min old"
-    )
-    assert page.waiting({"segments": 0, "unreadable": 2}) == "nothing; 2 file or folders cannot be inspected"
+    assert page.limits({"max_bytes": None, "max_age_seconds": None}).startswith("none")
+    assert page.limits({"max_bytes": 4096, "max_age_seconds": 86400.0}).startswith("4 KiB in all, no older than 1 d")
+    assert page.waiting({"segments": 3, "bytes": 5000, "oldest_seconds": 62.0}).startswith("3 files, 4.88 KiB")
+    assert page.waiting({"segments": 0, "unreadable": 2}).startswith("nothing; 2 ")
     assert page.waiting(None) == "–"
 
 
@@ -481,7 +415,6 @@ def test_a_file_set_aside_says_why_and_what_to_do() -> None:
     assert str(line.cells[2]).startswith("truncated: the file is incomplete")
     assert "replace the file in quarantine" in str(line.cells[3])
     assert (line.tone, page.file_line(file | {"reason": "foreign"}).tone) == ("critical", "warning")
-    assert page.FILES == 100  # of more it is said that these are the newest
 
 
 def asked(ask: Any) -> query.RunningQuery:
@@ -491,9 +424,7 @@ def asked(ask: Any) -> query.RunningQuery:
 
 
 def test_a_result_is_numbers_and_text() -> None:
-    table = pa.table(
-        {"n": [1, None], "x": [0.123456789, NAN], "word": ["<b>x</b>", "a,b"], "list": [list(range(100)), None]}
-    )
+    table = pa.table({"n": [1, None], "word": ["<b>x</b>", "a,b"], "list": [list(range(100)), None]})
     drawn = query.frame_of(asked(lambda *_: table).table)
     assert drawn["n"].to_list() == [1, None]
     assert drawn["word"][0] == "<b>x</b>"
@@ -513,24 +444,10 @@ def test_sql_runs_for_who_may_act_and_the_others_are_told_why_not(
     else:
         assert (done.table, done.refusal) == (None, f"nothing was run: {allowed.value}")
 
-
-def test_a_refusal_says_why_and_a_running_query_that_it_runs() -> None:
     def refuse(*_: str) -> pa.Table:
         raise QueryError("DROP is refused\nsecond line")
 
     assert asked(refuse).refusal == "DROP is refused"
-    go_on = threading.Event()
-    running = query.RunningQuery("SELECT 1", lambda *_: go_on.wait(90) and pa.table({"a": [1]}))
-    assert running.running
-    go_on.set()
-    assert running.wait(90)
-
-
-def test_the_schema_has_the_views_of_the_reference(tmp_path: Any) -> None:
-    with Store.open(Home(tmp_path / "home")) as store:
-        described = dict(query.lines_of_schema(store.read("app_data_schema").to_pylist()))
-    assert {"runs", "steps", "sequences", "tokens", "metrics"} <= set(described)
-    assert "`run` varchar" in described["runs"]
 
 
 def test_what_show_says_is_drawn_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
