@@ -16,8 +16,10 @@ from logprobe.collectors.recorder.arrays import segment_sums
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return a column as one array."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    """Return a column as one array, without a copy if it is one."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def lengths(column: pa.ChunkedArray) -> NDArray[np.int64]:
