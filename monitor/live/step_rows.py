@@ -22,7 +22,7 @@ from logprobe.monitor import ragged
 from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import BY_PARTS, HAS, JOINED, MISSING, RECEIVED, UNALIGNED
 from logprobe.monitor.live.rows import NONE
-from logprobe.monitor.live.steps import engine_spans, orders, version_pieces
+from logprobe.monitor.live.steps import ahead, engine_spans, orders, version_pieces
 from logprobe.monitor.live.versions import Order, Spans, known_spans
 from logprobe.monitor.metrics.lag import is_number
 from logprobe.monitor.metrics.sums import Groups, PairSums, StepSums
@@ -84,17 +84,19 @@ def slice_lists(steps: Sequence[Step]) -> tuple[pa.ListArray, Mapping[str, NDArr
     The order of the slices does not depend on the order of arrival.
     """
     of_runs = orders(steps)
-    index, values, seen = list[tuple[int, _Kind]](), list[NDArray[np.float64]](), list[NDArray[np.bool_]]()
+    numbers, index = dict[tuple[int, _Kind], int](), list[int]()
+    values, seen = list[NDArray[np.float64]](), list[NDArray[np.bool_]]()
     for place, step in enumerate(steps):
         rows = _measured(step)
         if len(rows):
             values.append(step.trained["backend"][rows])
             seen.append(_seen_at_both(step, rows))
-            kinds = _Kinds(step, of_runs[step.run])
-            index += [(place, kinds.of(row)) for row in rows.tolist()]
-    known = sorted(set(index), key=_order)
-    codes = {slice_: code for code, slice_ in enumerate(known)}
-    groups = Groups(np.array([codes[slice_] for slice_ in index], np.intp), len(codes))
+            kinds = _Kinds(step, of_runs[step.run]).of(rows)
+            index += [numbers.setdefault((place, kind), len(numbers)) for kind in kinds]
+    known = sorted(numbers, key=_order)
+    codes = np.empty(len(known), np.intp)
+    codes[[numbers[slice_] for slice_ in known]] = np.arange(len(known))
+    groups = Groups(codes[np.array(index, np.intp)], len(known))
     kinds_of = [dict(zip(_KIND, kind, strict=True)) for _, kind in known]
     table = pa.Table.from_pylist(kinds_of, pa.schema(_KIND))
     sums = np.concatenate(values) if values else np.empty((0, len(COLUMN_SPECS)))
@@ -150,42 +152,65 @@ def _measured(step: Step) -> NDArray[np.intp]:
 
 
 class _Kinds:
-    """Group columns of each record of a step."""
+    """Group columns of records of a step."""
 
     def __init__(self, step: Step, order: Order) -> None:
         self._step, self._order = step, order
-        trained, sampled = step.trained, step.run.sampled
-        self._links = trained["link"].tolist()
-        self._by_parts = (trained["how"] == BY_PARTS).tolist()
-        self._stated = trained["stated"]
-        self._ours = trained["trainer_version"]
-        self._sampled = sampled
         self._known: dict[tuple[Spans | None, str | None], tuple[int | None, bool | None, int | None]] = {}
 
-    def of(self, row: int) -> _Kind:
-        replica, cached = self._request(row)
-        version, in_flight, lag = self._versions(row)
-        return version, replica, cached, in_flight, lag
+    def of(self, rows: NDArray[np.intp]) -> list[_Kind]:
+        """Return the kinds of some records."""
+        trained = self._step.trained
+        requests = zip(self._requests(rows), self._spans(rows), trained["trainer_version"][rows].tolist(), strict=True)
+        found = [(request, self._versions(spans, ours)) for request, spans, ours in requests]
+        return [(version, *request, in_flight, lag) for request, (version, in_flight, lag) in found]
 
-    def _request(self, row: int) -> tuple[str | None, bool | None]:
-        """Return the replica and whether prompt tokens were cached. For several requests, use `rollout_record`."""
-        if self._by_parts[row]:
-            parts = self._step.parts.get(row)
-            numbers = () if parts is None else parts.numbers
-        else:
-            numbers = (self._links[row],) if self._links[row] >= 0 else ()
-        if not numbers:
-            return None, None
-        replicas = {self._sampled["replica"][number] for number in numbers}
-        cached = [int(self._sampled["cached"][number]) for number in numbers]
-        return replicas.pop() if len(replicas) == 1 else None, None if NONE in cached else max(cached) > 0
+    def _requests(self, rows: NDArray[np.intp]) -> list[tuple[str | None, bool | None]]:
+        """Return the replica and whether prompt tokens were cached, for records of several requests if they agree."""
+        links, sampled = self._links(rows), self._step.run.sampled
+        found = list[tuple[str | None, bool | None]]([(None, None)] * len(rows))
+        if len(linked := np.flatnonzero(links >= 0)):
+            replicas, cached = (sampled[name][links[linked]].tolist() for name in ("replica", "cached"))
+            for place, replica, n in zip(linked.tolist(), replicas, cached, strict=True):
+                found[place] = replica, None if n == NONE else n > 0
+        for place, numbers in self._parts(rows):
+            several = {sampled["replica"][number] for number in numbers}
+            tokens = [int(sampled["cached"][number]) for number in numbers]
+            replica = several.pop() if len(several) == 1 else None
+            found[place] = replica, None if not tokens or NONE in tokens else max(tokens) > 0
+        return found
 
-    def _versions(self, row: int) -> tuple[int | None, bool | None, int | None]:
-        if self._stated[row] is not None:
-            spans: Spans | None = known_spans(version_pieces(self._step, row))
-        else:
-            spans, _ = engine_spans(self._step, row)
-        key = (spans, self._ours[row])
+    def _spans(self, rows: NDArray[np.intp]) -> list[Spans | None]:
+        """Return the versions of the tokens, from the trainer where it states them."""
+        step, links = self._step, self._links(rows)
+        found = list[Spans | None]([None] * len(rows))
+        if len(linked := np.flatnonzero(links >= 0)):
+            known = linked[~ahead(step, rows[linked], links[linked])]
+            for place, link in zip(known.tolist(), links[known].tolist(), strict=True):
+                found[place] = step.run.spans[link]
+        for place, _ in self._parts(rows):
+            found[place], _ = engine_spans(step, rows[place])
+        for place, stated in enumerate(step.trained["stated"][rows].tolist()):
+            if stated is not None:
+                found[place] = known_spans(version_pieces(step, rows[place]))
+        return found
+
+    def _links(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+        """Return the only rollout record of each record, or −1."""
+        trained = self._step.trained
+        links: NDArray[np.int64] = np.where(trained["how"][rows] == BY_PARTS, -1, trained["link"][rows])
+        return links
+
+    def _parts(self, rows: NDArray[np.intp]) -> list[tuple[int, Sequence[int]]]:
+        """Return the places of records joined from parts, with their rollout records."""
+        places = np.flatnonzero(self._step.trained["how"][rows] == BY_PARTS).tolist()
+        parts = [self._step.parts.get(int(rows[place])) for place in places]
+        return [(place, () if some is None else some.numbers) for place, some in zip(places, parts, strict=True)]
+
+    def _versions(self, spans: Spans | None, ours: str | None) -> tuple[int | None, bool | None, int | None]:
+        if spans is not None and len(spans) == 1:
+            spans = ((0, 0, spans[0][2]),)  # the number of tokens does not matter
+        key = (spans, ours)
         if key not in self._known:
             self._known[key] = self._placed(*key)
         return self._known[key]
@@ -282,14 +307,12 @@ def _copies(step: Step) -> dict[str, int]:
     rows = rows[sums[rows, _PLACES["n"]] == trained["n_expected"][rows]]
     rarest = np.maximum(sums[rows, _PLACES["sum_behaviour"]], sums[rows, _PLACES["sum_policy"]]) < _RARE
     prompts = step.run.sampled["prompt"] if len(step.run.sampled) else ()
+    columns = (trained[name][rows].tolist() for name in ("link", "group", "sample", "token_hash"))
     answers: dict[str, dict[int | str, set[str]]] = {}
-    for row, is_rare in zip(rows.tolist(), rarest.tolist(), strict=True):
-        link = int(trained["link"][row])
-        group = trained["group"][row] or (prompts[link] if link >= 0 else None)
+    for is_rare, link, of_group, name, tokens in zip(rarest.tolist(), *columns, strict=True):
+        group = of_group or (prompts[link] if link >= 0 else None)
         if group is not None:
-            name = trained["sample"][row]
-            key = int(trained["token_hash"][row]) if is_rare else name
-            answers.setdefault(group, {}).setdefault(key, set()).add(name)
+            answers.setdefault(group, {}).setdefault(tokens if is_rare else name, set()).add(name)
     several = [of_group for of_group in answers.values() if len(set().union(*of_group.values())) > 1]
     return {
         "grouped": sum(len(names) for of_group in several for names in of_group.values()),

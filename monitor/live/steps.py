@@ -111,7 +111,7 @@ class _Versions:
             prefix = trained["alignment"][rows][linked] == _PREFIX
             n[linked] = np.where(prefix, n[linked], sampled["n_tokens"][theirs])
             covered[linked], versions[linked] = sampled["covered"][theirs], sampled["version"][theirs]
-            covered[_ahead(step, rows, links)] = -1
+            covered[ahead(step, rows, links)] = -1
         ours, stated = trained["trainer_version"][rows].tolist(), trained["stated"][rows].tolist()
         silent = np.array([said is None for said in stated], np.bool_)
         simple = silent & (covered >= n) & (trained["how"][rows] != BY_PARTS)
@@ -146,14 +146,14 @@ def engine_spans(step: Step, row: int) -> tuple[Spans | None, int | None]:
     """Return the versions of a record according to the engine, and the number of sampled tokens."""
     if step.trained["how"][row] == BY_PARTS:
         parts = step.parts[row]
-        return (None if _ahead(step, row, [*parts.numbers]).any() else parts.spans(step.run)), parts.n_tokens
+        return (None if ahead(step, row, [*parts.numbers]).any() else parts.spans(step.run)), parts.n_tokens
     number = int(step.trained["link"][row])
     if number < 0:
         return None, None
-    return (None if _ahead(step, row, number) else step.run.spans[number]), int(step.run.sampled["n_tokens"][number])
+    return (None if ahead(step, row, number) else step.run.spans[number]), int(step.run.sampled["n_tokens"][number])
 
 
-def _ahead(step: Step, rows: Any, links: Any) -> Any:
+def ahead(step: Step, rows: Any, links: Any) -> Any:
     """Return a mask of rollout records with a step that began, by the engine's clock, after the training record's time.
 
     For these, no clock shows which of the trainer's marks preceded that step.
