@@ -17,14 +17,6 @@ class Source(Protocol):
     # What stored statements are read from: a `Reader`, a `Store`, or what hands them on.
     def read(self, name: str, /, **params: Any) -> Any: ...
 
-class AcceptancesExpected(TypedDict):
-    run: Any  # VARCHAR
-    same_setup: Any  # BOOLEAN
-    k3: Any  # DOUBLE
-    steps: Any  # BIGINT
-
-def acceptances_expected(source: Source, /, *, reference: Any, run: Any) -> Rows[AcceptancesExpected]: ...
-
 class AcceptancesPolicy(TypedDict):
     run: Any  # VARCHAR
     cause: Any  # VARCHAR

@@ -15,9 +15,6 @@ from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.accepted import expectation
-from logprobe.monitor.judging.judgement import MARGIN
-from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
 
@@ -31,22 +28,10 @@ def run(arguments: Arguments) -> int:
     elif not arguments.reason:
         raise ConfigurationError('--reason is required, e.g. --reason "bf16 by choice"')
     else:
-        limit = arguments.up_to if arguments.like is None else _like(home, arguments)
-        terms = {"because": arguments.reason, "up_to": limit, "source": "command"}
+        terms = {"because": arguments.reason, "up_to": arguments.up_to, "source": "command"}
         up_to = perform(ACTIONS, home, ACCEPT, {**request, **terms})["up_to"]
         said = f"{arguments.cause} is accepted up to a K3 of {number(up_to)}; above that it counts again"
     sys.stderr.write(f"{harmless(said)}\n")
     if arguments.json:
         print(tables.dump({"run": arguments.name, "cause": arguments.cause, "up_to": up_to}))
     return 0
-
-
-def _like(home: Home, arguments: Arguments) -> float:
-    """Return the limit that another run suggests. Raises `ConfigurationError` if its K3 was not measured."""
-    with open_reader(home) as reader:
-        expected = expectation(reader, arguments.name, arguments.like)
-    if expected is None:
-        raise ConfigurationError(
-            f"no K3 was measured in a run {arguments.like!r}; choose another run, see `logprobe runs`"
-        )
-    return MARGIN * expected.k3

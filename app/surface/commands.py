@@ -222,7 +222,6 @@ ALERTS: Final[Leaves] = {
             argument("cause", "CAUSE"),
             REASON,
             option("--up-to K3", "K3 it may explain, in nats (default: twice what it explains now)", parse=positive),
-            option("--like OTHER", "up to twice the K3 that this run had in its first steps"),
             option("--withdraw", "withdraw the acceptance"),
         ),
     ),

@@ -1,38 +1,14 @@
-"""Accepted causes of runs from the store, and the K3 to expect from earlier runs of the same setup."""
+"""Accepted causes of runs from the store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from logprobe.monitor import queries
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.judgement import Acceptance
 from logprobe.monitor.queries import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """Expected K3 according to another run.
-
-    Attributes:
-        run: the other run.
-        k3: median of its first steps, nats.
-        steps: number of these steps.
-        same_setup: true if engine configuration and sampling params are the same.
-    """
-
-    run: str
-    k3: float
-    steps: int
-    same_setup: bool
-
-    @property
-    def words(self) -> str:
-        """Return the sentence that proposes the expectation."""
-        of = " of the same setup" if self.same_setup else ""
-        return f"run {self.run}{of} had K3 {self.k3:.2g} (median of its first {self.steps} steps)"
 
 
 def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
@@ -58,15 +34,6 @@ def _acceptance(row: Mapping[str, Any]) -> Acceptance:
         source=row["source"],
         was=row["was"],
     )
-
-
-def expectation(source: Source, run: str, reference: str | None = None) -> Expectation | None:
-    """Return the expected K3 of `run`, from `reference` or else from the newest healthy earlier run of the same setup.
-
-    Returns None if no such run exists or its K3 was not measured. Raises `QueryError`.
-    """
-    rows = queries.acceptances_expected(source, run=run, reference=reference).to_pylist()
-    return next((Expectation(row["run"], row["k3"], row["steps"], row["same_setup"]) for row in rows), None)
 
 
 def explained(document: DiagnosisDocument, cause: str) -> float | None:

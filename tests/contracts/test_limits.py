@@ -102,7 +102,6 @@ OTHERS = {
     "monitor/shipped/pulling.py _MOST_NAMED": "counted",
     "monitor/store/archiving.py _MOST_NAMED": "counted",
     "monitor/store/freezing.py _DAY // _GROWTH_PAUSE": "window",
-    "monitor/sql/acceptances_expected.sql acceptances_expected 5": "sample",
     "monitor/sql/diagnosis_routes.sql diagnosis_routes 512": "sample",
     "monitor/sql/diagnosis_sampled.sql diagnosis_sampled $most": "window",
     "monitor/sql/freeze.sql freeze_due $most": "page",

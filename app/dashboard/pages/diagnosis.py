@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from logprobe.app.view import parity
 from logprobe.app.view.story import findings, not_measured
 from logprobe.monitor import queries
 from logprobe.monitor.judging import culprit
-from logprobe.monitor.judging.accepted import Expectation, expectation, explained
+from logprobe.monitor.judging.accepted import explained
 from logprobe.monitor.judging.culprit import Picture
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.judgement import MARGIN
@@ -121,34 +120,22 @@ def _experiment(document: Mapping[str, Any] | None, run: str) -> None:
 # --- What is accepted ---
 
 
-@dataclass(frozen=True)
-class Acceptances:
-    """Rows of `acceptances_read` of a run, and the mismatch expected from an earlier run, or None."""
-
-    accepted: Sequence[Mapping[str, Any]] = ()
-    expected: Expectation | None = None
-
-
-def _acceptances(run: Run) -> Acceptances:
+def _acceptances(run: Run) -> Sequence[Mapping[str, Any]]:
     """Return the acceptances of the run. They are reread with each new version, because an acceptance causes a new
     diagnosis.
     """
-
-    def read() -> Acceptances:
-        rows = queries.acceptances_read(data.reader(), run=run.name).to_pylist()
-        return Acceptances(rows, expectation(data.reader(), run.name))
-
-    return data.kept(("acceptances", run.name), (data.version_of(run), st.session_state.get("accepted")), read)
+    version = (data.version_of(run), st.session_state.get("accepted"))
+    place = ("acceptances", run.name)
+    return data.kept(place, version, lambda: queries.acceptances_read(data.reader(), run=run.name).to_pylist())
 
 
-def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, accepting: Acceptances) -> None:
-    """Draw a button to accept a finding, with a limit suggested by another run or by the size of the finding."""
-    cause, now, told = finding["cause"], explained(document, finding["cause"]), accepting.expected
-    suggested = MARGIN * told.k3 if told is not None else None if now is None else MARGIN * now
-    why = "" if told is None else f" The limit is {MARGIN:g} times what was expected: {told.words}."
+def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument) -> None:
+    """Draw a button to accept a finding, with a limit suggested by the size of the finding."""
+    cause, now = finding["cause"], explained(document, finding["cause"])
+    suggested = None if now is None else MARGIN * now
     veto = " It still vetoes a correction: importance weights of a wrong distribution are wrong."
     words = (
-        f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit.{why}"
+        f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit."
         f"{veto if finding['layer'] == 'semantic' else ''}"
     )
     limit = Field("up_to", "up to a K3 of", "" if suggested is None else f"{suggested:.2g}", required=suggested is None)
@@ -165,21 +152,17 @@ def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, acc
 
 def _accepting(run: Run, document: DiagnosisDocument) -> None:
     """Draw buttons to accept findings that need action, and list all acceptances."""
-    accepting = _acceptances(run)
+    accepted = _acceptances(run)
     for finding in document["findings"]:
         if finding["urgency"] != "informational" and finding["accepted"] is None:
-            _accept(run, document, finding, accepting)
-    if accepting.expected is not None:
-        ui.write(f"Expected: {accepting.expected.words}.")
-    if not accepting.accepted:
+            _accept(run, document, finding)
+    if not accepted:
         return
     by_cause = {finding["cause"]: finding for finding in document["findings"]}
     ui.title("Accepted", "neither alerts nor vetoes a correction, up to the limit")
-    lines = [_acceptance(entry, by_cause.get(entry["cause"]), document) for entry in accepting.accepted]
+    lines = [_acceptance(entry, by_cause.get(entry["cause"]), document) for entry in accepted]
     ui.table("accepted", ("finding", "K3 now", "up to", "because", "by"), lines)
-    entry = accepting.accepted[
-        ui.pick("accepted finding", [each["cause"] for each in accepting.accepted], "accepted finding")
-    ]
+    entry = accepted[ui.pick("accepted finding", [each["cause"] for each in accepted], "accepted finding")]
     cause = entry["cause"]
 
     def do(given: Mapping[str, str]) -> str:
