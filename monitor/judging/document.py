@@ -253,22 +253,12 @@ class CorrectionDocument(TypedDict):
     why: str
 
 
-class PartDocument(TypedDict):
-    """One part of the growth of K3, see `decomposition.Part`."""
-
-    k3: float
-    interval: list[float]
-    share: float
-    share_interval: list[float]
-
-
 class ExplainedDocument(TypedDict):
-    """Growth of K3 in parts with its description, see `decomposition.Decomposition`."""
+    """Growth of K3 with its description, see `decomposition`: K3 of the run's beginning and of today, and the share of
+    the growth of each part."""
 
-    first: list[int]
-    now: list[int]
     k3: list[float]
-    parts: dict[str, PartDocument]
+    parts: dict[str, float]
     words: str
 
 

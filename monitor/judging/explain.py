@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from logprobe.monitor.judging.decomposition import Decomposition, between
+from logprobe.monitor.judging.decomposition import why_it_grew
 from logprobe.monitor.judging.discarding import discarding
 from logprobe.monitor.judging.document import (
     CorrectionDocument,
@@ -21,7 +21,6 @@ from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import GROWS, Acceptance, Confidence, Finding, Judgement, Place, digits
 from logprobe.monitor.judging.level import in_words, setup_of
 from logprobe.monitor.judging.signatures import UNKNOWN, bounded
-from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.unmeasured import not_measured
 
 CONFIDENCES: Final[Mapping[Confidence, float]] = MappingProxyType(
@@ -49,7 +48,7 @@ def diagnosed(frame: Frame, accepted: Sequence[Acceptance] = ()) -> DiagnosisDoc
 
 def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
     """Return the document of a judgement of a frame."""
-    growth, level = decomposed(frame), _level(judgement, frame)
+    level = _level(judgement, frame)
     return {
         "run": frame.run,
         "verdict": judgement.verdict,
@@ -58,38 +57,23 @@ def explained(judgement: Judgement, frame: Frame) -> DiagnosisDocument:
         "layer": judgement.layer,
         "findings": _findings(judgement),
         "not_measured": list(not_measured(frame, judgement.findings)),
-        "correction": _correction(judgement, frame, level, growth),
+        "correction": _correction(judgement, frame, level),
         "unexplained": _rounded(judgement.unexplained),
         "level": level,
         "growth": frame.growth.document(),
-        "why_it_grew": None if growth is None else growth.document(),
+        "why_it_grew": why_it_grew(frame),
         "lag": judgement.lag,
         "discarded": None if frame.sampled is None else discarding(frame.sampled),
         "framework": None,
     }
 
 
-def decomposed(frame: Frame) -> Decomposition | None:
-    """Return the decomposition of the growth of K3, or None if it did not grow or too few tokens are kept."""
-    first, now = frame.first, frame.now
-    if frame.tokens is None or not now.k3 > number("grown_ratio") * first.k3:
-        return None
-    return between(frame.tokens, first.steps, now.steps)
-
-
-def _correction(
-    judgement: Judgement, frame: Frame, level: LevelDocument | None, growth: Decomposition | None
-) -> CorrectionDocument:
+def _correction(judgement: Judgement, frame: Frame, level: LevelDocument | None) -> CorrectionDocument:
     advice = judgement.advice
     if judgement.reason == "veto":
         cause = next(f.cause for f in judgement.findings if f.vetoes)
         first = "find what is wrong" if cause == UNKNOWN else f"fix {cause}"
         return {"advice": advice, "why": f"{first} first: a correction would hide it"}
-    if advice == "enable" and growth is not None and growth.grew:
-        composition = growth.parts["composition"]
-        if composition.share_interval[0] >= 1 - number("material"):
-            why = f"{growth.words}; tokens of one kind differ as they did, so there is nothing to correct"
-            return {"advice": "do_not_enable", "why": why}
     if advice == "not_needed":
         grows = _GROWTH.get(frame.growth.verdict, "growth of K3 is not judged yet")
         return {"advice": advice, "why": f"{grows}; {in_words(level)}"}
