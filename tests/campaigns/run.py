@@ -239,7 +239,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         tools=(("prometheus", "prometheus"),),
     ),
     "proof": Campaign(
-        "faults planted on real engines, found by `logprobe bisect` ('bf16 two', 'article', '--minutes 7'); writes tables",
+        "faults planted on real engines, found by `logprobe bisect` ('bf16 in_flight', 'article'); writes tables",
         (("tests/proof/prove.py",),),
         path=_PROOF,
     ),

@@ -2,7 +2,7 @@
 
     python tests/proof/named_table.py FOLDER [SITUATION … | --table]
 
-Runs all situations, or these of engines, or none; the unseen ones last. Rows without a result stay as the page has them.
+Runs all situations, or these of engines, or none. Rows without a result stay as the page has them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,7 @@ from typing import Any, Final
 import engine_faults
 import page
 import trainers
-import unseen
 
-_NEW: Final = frozenset(
-    {
-        "experts-bf16", "experts-routes", "experts-routes-unrecorded", "experts-adapter", "window-unrecorded", "bf16-unrecorded",
-        "raw-penalty", "raw-bf16", "top-k-noted", "frequency", "fp16",
-    }
-)  # fmt: skip
-_OLD: Final = [name for name in engine_faults.FAULTS if name not in _NEW]
 HEADER: Final = (
     "| situations | ran | wrong setting named | the setting named, where there is one | right side | ran, by the rules of |",
     "|---|---|---|---|---|---|",
@@ -61,8 +53,8 @@ def _ran(document: Mapping[str, Any]) -> str:
     return f"{document['ran']['on']}, {document['ran']['rules']}"
 
 
-def _of_trainers(folder: Path, which: str) -> list[Answer]:
-    file = folder / f"trainers-{which}.json"
+def _of_trainers(folder: Path) -> list[Answer]:
+    file = folder / "trainers.json"
     if not file.exists():
         return []
     kept = json.loads(file.read_text())
@@ -70,9 +62,10 @@ def _of_trainers(folder: Path, which: str) -> list[Answer]:
     return [Answer(bool(one["expected"]), trainers.judged(one), _ran(kept)) for one in documents]
 
 
-def _of_engines(folder: Path, names: Sequence[str]) -> list[Answer]:
-    documents = {name: json.loads(file.read_text()) for name in names if (file := folder / f"{name}.json").exists()}
-    faults = {name: engine_faults.fault_of(name) for name in documents}
+def _of_engines(folder: Path) -> list[Answer]:
+    files = {name: folder / f"{name}.json" for name in engine_faults.FAULTS}
+    documents = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    faults = {name: engine_faults.FAULTS[name] for name in documents}
     return [
         Answer(bool(faults[name].knobs), engine_faults.judged(faults[name], document), _ran(document))
         for name, document in documents.items()
@@ -80,29 +73,11 @@ def _of_engines(folder: Path, names: Sequence[str]) -> list[Answer]:
 
 
 def lines(folder: Path, before: Mapping[str, list[str]]) -> Iterator[str]:
-    """The table; of sets without a result, the row that the page has: `before`, by its first cell."""
-    sets = {
-        "developed": trainers.DEVELOPED,
-        "held_out": trainers.HELD_OUT,
-        "further": trainers.FURTHER,
-        "unseen": unseen.TRAINERS,
-    }
-    words = {
-        "developed": "trainers, the rules were written against them",
-        "held_out": "trainers, written before the rules",
-        "further": "trainers, written on 2026-11-25",
-        "unseen": "trainers, written on 2026-11-25 and looked at when all else was done",
-    }
-    rows = [(words[which], len(of) * len(trainers.KINDS), _of_trainers(folder, which)) for which, of in sets.items()]
-    rows += [
-        ("engines, written before 2026-11-25", len(_OLD), _of_engines(folder, _OLD)),
-        ("engines, written on 2026-11-25", len(_NEW), _of_engines(folder, sorted(_NEW))),
-        (
-            "engines, written on 2026-11-25 and looked at when all else was done",
-            len(unseen.ENGINES),
-            _of_engines(folder, [*unseen.ENGINES]),
-        ),
-    ]
+    """The table; a row without a result stays as the page has it: `before`, by its first cell."""
+    rows = (
+        ("trainers", len(trainers.FAULTS) * len(trainers.KINDS), _of_trainers(folder)),
+        ("engines", len(engine_faults.FAULTS), _of_engines(folder)),
+    )
     yield from HEADER
     for name, of, answers in rows:
         if answers:
@@ -113,21 +88,12 @@ def lines(folder: Path, before: Mapping[str, list[str]]) -> Iterator[str]:
 
 def main(folder: Path, names: Sequence[str]) -> int:
     here = Path(__file__).parent
-    scripts = (
-        [["trainers.py", str(folder), which] for which in ("developed", "held_out", "further", "unseen")]
-        if not names
-        else []
-    )
+    scripts = [] if names else [["trainers.py", str(folder)]]
     if names != ["--table"]:
         scripts.append(["engine_faults.py", str(folder), *names])
-    if not names:
-        scripts.append(["engine_faults.py", str(folder), "--unseen"])
-    wrong = [
-        bool(subprocess.run([sys.executable, str(here / script), *given], check=False).returncode)
-        for script, *given in scripts
-    ]
+    done = [subprocess.run([sys.executable, str(here / script), *given], check=False) for script, *given in scripts]
     page.write("named", lines(folder, page.rows("named")))
-    return any(wrong)
+    return any(one.returncode for one in done)
 
 
 if __name__ == "__main__":

@@ -60,27 +60,6 @@ WARM = {"temperature": 0.7}
 FAULTS: dict[str, Fault] = {
     "healthy": Fault("nothing", sampling=WARM),
     "bf16": Fault("engine in bfloat16", ("engine",), ("dtype",), engine={"dtype": "bfloat16"}, sampling=WARM),
-    "lm_head": Fault(
-        "lm_head in bfloat16",
-        ("engine",),
-        ("head_dtype",),
-        engine={"hf_overrides": {"head_dtype": "bfloat16"}},
-        sampling=WARM,
-    ),
-    "raw_logprobs": Fault(
-        "raw log-probs at T = 0.7",
-        ("engine",),
-        ("logprobs_mode",),
-        engine={"logprobs_mode": "raw_logprobs"},
-        sampling=WARM,
-    ),
-    "top_p": Fault("top-p that the trainer ignores", ("engine",), ("top_p",), sampling={**WARM, "top_p": 0.8}),
-    "penalty": Fault(
-        "repetition penalty that the trainer ignores",
-        ("engine",),
-        ("repetition_penalty",),
-        sampling={**WARM, "repetition_penalty": 1.3},
-    ),
     "kv_cache": Fault(
         "KV cache rounded to 8 bits",
         ("engine",),
@@ -106,31 +85,8 @@ FAULTS: dict[str, Fault] = {
         state="in_flight",
     ),
     "missed_sync": Fault("missed weight sync", ("engine_state",), ("weights",), sampling=WARM, weights="old"),
-    "trainer_bf16": Fault(
-        "trainer in bfloat16", ("trainer",), ("trainer.dtype",), sampling=WARM, trainer={"dtype": "bfloat16"}
-    ),
     "trainer_dropout": Fault(
         "trainer with dropout", ("trainer",), ("trainer.dropout",), sampling=WARM, trainer={"dropout": 0.1}
-    ),
-    "trainer_shift": Fault(
-        "trainer's logits shifted by one", ("trainer",), ("trainer.shift",), sampling=WARM, trainer={"shift": 1}
-    ),
-    "trainer_mask": Fault(
-        "trainer's mask shifted by one", ("trainer",), ("trainer.mask_shift",), sampling=WARM, trainer={"mask_shift": 1}
-    ),
-    "trainer_temperature": Fault(
-        "trainer without the temperature",
-        ("trainer",),
-        ("trainer.temperature",),
-        sampling=WARM,
-        trainer={"temperature": 1.0},
-    ),
-    "two": Fault(
-        "raw log-probs and bfloat16",
-        ("engine",),
-        ("logprobs_mode", "dtype"),
-        engine={"logprobs_mode": "raw_logprobs", "dtype": "bfloat16"},
-        sampling=WARM,
     ),
     "both_sides": Fault(
         "raw log-probs, and a trainer in bfloat16",

@@ -1,27 +1,21 @@
 """Records a run whose prompts are kept, with an engine that reports raw log-probs at a temperature other than 1.
 
-    python tests/proof/recorded_run.py MODEL HOME RUN [ENGINE]
-
-`ENGINE`: other settings of the engine, as a JSON object.
+    python tests/proof/recorded_run.py MODEL HOME RUN
 
 The engine is watched by the plugin; the trainer's side is right. `prove.py` then scores and bisects the run by its name alone.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 VERSION = "7"
-RAW = {"logprobs_mode": "raw_logprobs"}
 
 
-def record(model: Path, home: Path, run: str, engine_settings: Mapping[str, Any] = RAW) -> None:
+def record(model: Path, home: Path, run: str) -> None:
     """Two prompts with several answers each, one step."""
     from planted import ENVIRONMENT, RIGHT
 
@@ -37,7 +31,7 @@ def record(model: Path, home: Path, run: str, engine_settings: Mapping[str, Any]
     from logprobe.monitor.proof.forward import score
 
     recorder = Recorder(home, run, component="trainer")
-    settings = {**RIGHT, **engine_settings}
+    settings = {**RIGHT, "logprobs_mode": "raw_logprobs"}
     engine = LLMEngine.from_engine_args(EngineArgs(model=str(model), seed=1, **settings))
     mark(VERSION, 0, recorder=recorder)
     final = RequestOutputKind.FINAL_ONLY  # all answers to a prompt at once
@@ -70,6 +64,6 @@ def record(model: Path, home: Path, run: str, engine_settings: Mapping[str, Any]
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], *map(json.loads, sys.argv[4:]))
+    record(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
     sys.stdout.flush()
     os._exit(0)

@@ -1,10 +1,9 @@
 """Trainers that are wrong, on tiny models of four kinds: what a bisection of their recorded log-probs names, and what it must not.
 
-    python tests/proof/trainers.py FOLDER developed|held_out|further|unseen
+    python tests/proof/trainers.py FOLDER [suite]
 
 Prints counts and a line per situation that is judged wrongly; what was found is kept in the folder. Forward passes are real; there is no engine:
-r is the model's own, in another attention kernel. `DEVELOPED` are the faults that the rules were written against; `HELD_OUT` were written
-before and first run after. `FURTHER` and those of unseen.py came later, likewise written before any of them was run.
+r is the model's own, in another attention kernel. `suite`: the few situations of the test suite.
 """
 
 from __future__ import annotations
@@ -209,34 +208,6 @@ def unscaled(config: Any) -> None:
     )
 
 
-DEVELOPED: dict[str, Fault] = {
-    "healthy": Fault("nothing", given(), sides=("unknown",)),
-    "bf16": Fault("bfloat16", given(dtype="bfloat16"), ("trainer.dtype",)),
-    "fp16": Fault("float16", given(dtype="float16"), ("trainer.dtype",)),
-    "head": Fault("head in bfloat16", given(head_dtype="bfloat16"), ("trainer.head_dtype",)),
-    "temperature": Fault("temperature forgotten", given(temperature=1.0), ("trainer.temperature",)),
-    "shift": Fault("logits shifted by one", given(shift=1), ("trainer.shift",)),
-    "mask": Fault("mask shifted by one", given(mask_shift=1), ("trainer.mask_shift",)),
-    "packing": Fault("packed without boundaries", given(packing=True), ("trainer.packing",)),
-    "two": Fault(
-        "bfloat16 without the temperature",
-        given(dtype="bfloat16", temperature=1.0),
-        ("trainer.temperature", "trainer.dtype"),
-    ),
-    "padding": Fault("left padding without a mask", left_padded),
-    "bos": Fault("a BOS that was not sampled from", changed(ids=lambda ids: [BOS, *ids])),
-    "unscaled": Fault("rope scaling forgotten", changed(unscaled)),
-    "theta": Fault("another rope_theta", changed(rope("rope_theta", 500.0))),
-    "dropout": Fault("dropout", changed(dropout=0.1)),
-    "context": Fault("a window of 40 tokens", changed(passes=within(40))),
-    "adapter": Fault("an adapter missing", without_adapter),
-}
-KINDS = ("llama", "experts", "tied", "window")
-
-
-# --- Held out: written before the rules were changed, not run until they were ---
-
-
 def _epsilon(config: Any) -> None:
     config.rms_norm_eps = 1e-2
 
@@ -248,46 +219,6 @@ def _perturbed(model: Any) -> None:
     weight += 0.1 * weight.std() * torch.randn_like(weight)
 
 
-def _halves(model: Any) -> None:
-    """Rotary halves interleaved instead of split: rows of q and k in another order than the checkpoint's."""
-    import torch
-
-    for layer in model.model.layers:
-        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
-            size = model.config.head_dim if getattr(model.config, "head_dim", None) else 16
-            order = torch.arange(size).reshape(2, -1).T.reshape(-1)
-            weight = projection.weight
-            weight.copy_(weight.reshape(-1, size, weight.shape[1])[:, order].reshape(weight.shape))
-
-
-def _retied(model: Any) -> None:
-    """The head is the embedding's, or no longer: the wrong one of both."""
-    import torch
-
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if head.weight is embedding.weight or torch.equal(head.weight, embedding.weight):
-        head.weight = torch.nn.Parameter(head.weight + 0.05 * torch.randn_like(head.weight))
-    else:
-        head.weight = torch.nn.Parameter(embedding.weight.clone())
-
-
-def _attention_scale(model: Any) -> None:
-    for layer in model.model.layers:
-        layer.self_attn.scaling *= 0.8
-
-
-def _skipped(model: Any) -> None:
-    model.model.layers[1].forward = lambda hidden_states, *_, **__: hidden_states
-
-
-def _fewer_bits(model: Any) -> None:
-    """Weights rounded to 8 bits per row."""
-    for name, weight in model.named_parameters():
-        if weight.ndim == 2 and "embed" not in name and "lm_head" not in name:
-            scale = weight.abs().amax(1, keepdim=True) / 127
-            weight.copy_((weight / scale).round() * scale)
-
-
 def _older(model: Any) -> None:
     import torch
 
@@ -295,20 +226,8 @@ def _older(model: Any) -> None:
         weight.add_(0.02 * weight.std() * torch.randn_like(weight))
 
 
-def _retokenised(ids: list[int]) -> list[int]:
-    return [one + 1 if one % 17 == 3 else one for one in ids]
-
-
 def _truncated(ids: list[int]) -> list[int]:
     return ids[-48:]
-
-
-def _bidirectional(model: Any, ids: list[int]) -> Any:
-    """A prompt that sees itself whole: attention without the causal mask."""
-    import torch
-
-    mask = torch.zeros(1, 1, len(ids), len(ids))
-    return model(torch.tensor([ids]), attention_mask=mask).logits[0]
 
 
 def _positions(offset: int, factor: int = 1) -> Callable[[Any, list[int]], Any]:
@@ -321,23 +240,11 @@ def _positions(offset: int, factor: int = 1) -> Callable[[Any, list[int]], Any]:
     return passes
 
 
-def _of_response(model: Any, ids: list[int]) -> Any:
-    """The trainer's template drops the first three tokens of the prompt."""
-    import torch
-
-    return model(torch.tensor([ids[3:]])).logits[0]
-
-
 def rounded(folder: Path, rows: Rows) -> Scored:
     """Log-probs that were kept in bfloat16."""
     import torch
 
     return [torch.tensor(one).bfloat16().float().tolist() for one in given()(folder, rows)]
-
-
-def averaged(folder: Path, rows: Rows) -> Scored:
-    """The sequence's mean in the place of each token's value."""
-    return [[sum(one) / len(one)] * len(one) for one in given()(folder, rows)]
 
 
 def some_wrong(folder: Path, rows: Rows) -> Scored:
@@ -346,79 +253,10 @@ def some_wrong(folder: Path, rows: Rows) -> Scored:
     return [wrong[at] if at % 4 == 3 else right[at] for at in range(len(rows))]
 
 
-def temperature_of(value: float) -> Callable[[Path, Rows], Scored]:
-    return given(temperature=value)
-
-
-def exchanged(folder: Path, rows: Rows) -> Scored:
-    """Answers of a batch in another order than its questions."""
-    right = given()(folder, rows)
-    found = []
-    for at, one in enumerate(right):
-        other = right[(at + 1) % len(right)]
-        found.append((other * 2)[: len(one)])
-    return found
-
-
-HELD_OUT: dict[str, Fault] = {
-    "epsilon": Fault("a norm's epsilon", changed(_epsilon)),
-    "layer": Fault("one layer's weights", changed(weights=_perturbed)),
-    "halves": Fault("rotary halves interleaved", changed(weights=_halves)),
-    "tie": Fault("embeddings tied, or not, by mistake", changed(weights=_retied)),
-    "attention": Fault("another attention scale", changed(weights=_attention_scale)),
-    "skipped": Fault("a layer left out", changed(weights=_skipped)),
-    "eight_bits": Fault("weights in 8 bits", changed(weights=_fewer_bits)),
-    "older": Fault("older weights", changed(weights=_older)),
-    "retokenised": Fault("tokenised again", changed(ids=_retokenised)),
-    "truncated": Fault("truncated context", changed(ids=_truncated)),
-    "bidirectional": Fault("no causal mask", changed(passes=_bidirectional)),
-    "doubled": Fault("positions doubled", changed(passes=_positions(0, 2))),
-    "template": Fault("the prompt's first three tokens dropped", changed(passes=_of_response)),
-    "rounded": Fault("log-probs kept in bfloat16", rounded),
-    "averaged": Fault("a mean in each token's place", averaged),
-    "rank": Fault("one rank of four with other weights", some_wrong),
-    "exchanged": Fault("sequences exchanged", exchanged),
-    "other_temperature": Fault("a temperature of 0.9", temperature_of(0.9)),
-    "little_dropout": Fault("a little dropout", changed(dropout=0.01)),
-    # With a knob, or without an effect: right is to name it, or to find nothing.
-    "offset": Fault(
-        "positions from 1, which rotary embeddings do not see", changed(passes=_positions(1)), sides=("unknown",)
-    ),
-    "labels": Fault("labels shifted by one", given(mask_shift=-1), ("trainer.mask_shift",)),
-    "logits": Fault("logits read one position early", given(shift=-1), ("trainer.shift",)),
-    "both": Fault("float16, packed", given(dtype="float16", packing=True), ("trainer.packing", "trainer.dtype")),
-}
-
-
-# --- Further: written on 2026-11-25, before one of them was run ---
-
-
 def _bfloat16_weights(model: Any) -> None:
     """Weights that went through bfloat16 on their way to the trainer, which computes in float32."""
     for weight in model.parameters():
         weight.copy_(weight.bfloat16().float())
-
-
-def _embedding_scale(model: Any) -> None:
-    embedding = model.get_input_embeddings()
-    embedding.register_forward_hook(lambda *args: args[-1] * 1.02)
-
-
-def _norms_plus_one(model: Any) -> None:
-    """The last norm's weight is read as an offset from one."""
-    model.model.norm.weight.add_(0.1)
-
-
-def _eight_bit_keys(model: Any) -> None:
-    """Keys and values in 8 bits, as a cache would keep them."""
-
-    def rounded_to_8(_: Any, __: Any, output: Any) -> Any:
-        scale = output.abs().amax(-1, keepdim=True) / 127
-        return (output / scale).round() * scale
-
-    for layer in model.model.layers:
-        layer.self_attn.k_proj.register_forward_hook(rounded_to_8)
-        layer.self_attn.v_proj.register_forward_hook(rounded_to_8)
 
 
 def _one_ahead(model: Any, ids: list[int]) -> Any:
@@ -437,20 +275,6 @@ def _bfloat16_logits(model: Any, ids: list[int]) -> Any:
     return model(torch.tensor([ids])).logits[0].bfloat16().float()
 
 
-def _capped(model: Any, ids: list[int]) -> Any:
-    """Logits capped softly, as some architectures do and this one does not."""
-    import torch
-
-    logits = model(torch.tensor([ids])).logits[0]
-    return 20.0 * torch.tanh(logits / 20.0)
-
-
-def _separated(folder: Path, rows: Rows) -> Scored:
-    """A template that puts a token between prompt and response."""
-    at = {(*row["prompt_ids"], *row["response_ids"]): len(row["prompt_ids"]) for row in rows}
-    return changed(ids=lambda ids: [*ids[: at[tuple(ids)]], BOS, *ids[at[tuple(ids)] :]])(folder, rows)
-
-
 def _truncating(model: Any, ids: list[int]) -> Any:
     """The trainer renormalises over the 32 likeliest tokens, the sampler did not."""
     import torch
@@ -458,14 +282,6 @@ def _truncating(model: Any, ids: list[int]) -> Any:
     logits = model(torch.tensor([ids])).logits[0]
     least = logits.topk(32, -1).values[:, -1:]
     return torch.where(logits < least, least - 5.0, logits)
-
-
-def _routed(config: Any) -> None:
-    """One expert a token instead of two; where there are none, another activation."""
-    if hasattr(config, "num_experts_per_tok"):
-        config.num_experts_per_tok = 1
-    else:
-        config.hidden_act = "gelu"
 
 
 def offset_by(value: float) -> Callable[[Path, Rows], Scored]:
@@ -483,29 +299,109 @@ def on_some(wrong: Callable[[Path, Rows], Scored], every: int) -> Callable[[Path
     return score
 
 
-FURTHER: dict[str, Fault] = {
-    # Outside the list of knobs, most of them beside one of it.
+def _bfloat16_attention(model: Any) -> None:
+    """What attention returns goes through bfloat16."""
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.register_forward_pre_hook(lambda _, args: (args[0].bfloat16().float(),))
+
+
+def _blocks(model: Any, ids: list[int]) -> Any:
+    """Attention within blocks of 32 tokens, as a packing that cuts long sequences makes it."""
+    import torch
+
+    at = torch.arange(len(ids))
+    right = (at[:, None] >= at[None]) & (at[:, None] // 32 == at[None] // 32)
+    mask = torch.zeros(right.shape).masked_fill(~right, -1e9)
+    return model(torch.tensor([ids]), attention_mask=mask[None, None]).logits[0]
+
+
+def _first_masked(model: Any, ids: list[int]) -> Any:
+    """The first token is taken for padding."""
+    import torch
+
+    at = torch.arange(len(ids))
+    wrong = (at[:, None] < at[None]) | ((at[None] == 0) & (at[:, None] > 0))
+    mask = torch.zeros(wrong.shape).masked_fill(wrong, -1e9)
+    return model(torch.tensor([ids]), attention_mask=mask[None, None]).logits[0]
+
+
+def _unlikely_floor(folder: Path, rows: Rows) -> Scored:
+    """Log-probs are clamped at -4."""
+    return [[max(one, -4.0) for one in row] for row in given()(folder, rows)]
+
+
+def _scaled(folder: Path, rows: Rows) -> Scored:
+    """Log-probs divided by the temperature after the softmax instead of logits before it."""
+    return [[one / TEMPERATURE for one in row] for row in given(temperature=1.0)(folder, rows)]
+
+
+def _late(wrong: Callable[[Path, Rows], Scored]) -> Callable[[Path, Rows], Scored]:
+    """The second half of each response alone has the fault."""
+
+    def score(folder: Path, rows: Rows) -> Scored:
+        right, other = given()(folder, rows), wrong(folder, rows)
+        return [[*a[: len(a) // 2], *b[len(a) // 2 :]] for a, b in zip(right, other, strict=True)]
+
+    return score
+
+
+def _mixed(folder: Path, rows: Rows) -> Scored:
+    """Half of a mean over two trainers, one in bfloat16: an average of log-probs."""
+    right, other = given()(folder, rows), given(dtype="bfloat16")(folder, rows)
+    return [[(x + y) / 2 for x, y in zip(a, b, strict=True)] for a, b in zip(right, other, strict=True)]
+
+
+FAULTS: dict[str, Fault] = {
+    # Outside the list of knobs.
+    "padding": Fault("left padding without a mask", left_padded),
+    "bos": Fault("a BOS that was not sampled from", changed(ids=lambda ids: [BOS, *ids])),
+    "unscaled": Fault("rope scaling forgotten", changed(unscaled)),
+    "theta": Fault("another rope_theta", changed(rope("rope_theta", 500.0))),
+    "dropout": Fault("dropout", changed(dropout=0.1)),
+    "context": Fault("a window of 40 tokens", changed(passes=within(40))),
+    "adapter": Fault("an adapter missing", without_adapter),
+    "epsilon": Fault("a norm's epsilon", changed(_epsilon)),
+    "layer": Fault("one layer's weights", changed(weights=_perturbed)),
+    "truncated": Fault("truncated context", changed(ids=_truncated)),
+    "doubled": Fault("positions doubled", changed(passes=_positions(0, 2))),
+    "rounded": Fault("log-probs kept in bfloat16", rounded),
+    "rank": Fault("one rank of four with other weights", some_wrong),
+    "other_temperature": Fault("a temperature of 0.9", given(temperature=0.9)),
     "bf16_weights": Fault("weights that went through bfloat16", changed(weights=_bfloat16_weights)),
     "bf16_logits": Fault("logits stored in bfloat16", changed(passes=_bfloat16_logits)),
-    "embedding": Fault("embeddings scaled by 1.02", changed(weights=_embedding_scale)),
-    "last_norm": Fault("the last norm's weight 0.1 too large", changed(weights=_norms_plus_one)),
-    "keys": Fault("keys and values in 8 bits", changed(weights=_eight_bit_keys)),
     "ahead": Fault("a causal mask off by one", changed(passes=_one_ahead)),
-    "capped": Fault("logits capped softly", changed(passes=_capped)),
-    "separated": Fault("a token between prompt and response", _separated),
     "truncating": Fault("the trainer truncates, the sampler does not", changed(passes=_truncating)),
-    "routed": Fault("one expert instead of two, or another activation", changed(_routed)),
     "constant": Fault("0.02 added to each log-prob", offset_by(0.02)),
     "shift_two": Fault("logits shifted by two", given(shift=2)),
-    "some_shifted": Fault("logits shifted by one on one rank of four", on_some(given(shift=1), 4)),
-    "some_bf16": Fault("bfloat16 on one rank of two", on_some(given(dtype="bfloat16"), 2), may=("trainer.dtype",)),
     "twice": Fault("divided by the temperature twice", given(temperature=TEMPERATURE**2)),
-    # With a knob.
-    "fp16_temperature": Fault(
-        "float16 without the temperature",
-        given(dtype="float16", temperature=1.0),
+    "bf16_attention": Fault("attention in bfloat16", changed(weights=_bfloat16_attention)),
+    "blocks": Fault("attention within blocks of 32", changed(passes=_blocks)),
+    "first_masked": Fault("the first token taken for padding", changed(passes=_first_masked)),
+    "floor": Fault("log-probs clamped at -4", _unlikely_floor),
+    "scaled": Fault("log-probs divided by the temperature, not logits", _scaled),
+    "late_temperature": Fault("no temperature in the second half of responses", _late(given(temperature=1.0))),
+    "some_mask": Fault("mask shifted on one rank of six", on_some(given(mask_shift=1), 6)),
+    "mixed": Fault("a mean of a trainer in bfloat16 and one in float32", _mixed),
+    # With a knob, or without an effect: right is to name it, or to find nothing.
+    "healthy": Fault("nothing", given(), sides=("unknown",)),
+    "bf16": Fault("bfloat16", given(dtype="bfloat16"), ("trainer.dtype",)),
+    "fp16": Fault("float16", given(dtype="float16"), ("trainer.dtype",)),
+    "head": Fault("head in bfloat16", given(head_dtype="bfloat16"), ("trainer.head_dtype",)),
+    "temperature": Fault("temperature forgotten", given(temperature=1.0), ("trainer.temperature",)),
+    "shift": Fault("logits shifted by one", given(shift=1), ("trainer.shift",)),
+    "mask": Fault("mask shifted by one", given(mask_shift=1), ("trainer.mask_shift",)),
+    "packing": Fault("packed without boundaries", given(packing=True), ("trainer.packing",)),
+    "two": Fault(
+        "bfloat16 without the temperature",
+        given(dtype="bfloat16", temperature=1.0),
         ("trainer.temperature", "trainer.dtype"),
     ),
+    "offset": Fault(
+        "positions from 1, which rotary embeddings do not see", changed(passes=_positions(1)), sides=("unknown",)
+    ),
+    "labels": Fault("labels shifted by one", given(mask_shift=-1), ("trainer.mask_shift",)),
+    "logits": Fault("logits read one position early", given(shift=-1), ("trainer.shift",)),
+    "some_bf16": Fault("bfloat16 on one rank of two", on_some(given(dtype="bfloat16"), 2), may=("trainer.dtype",)),
     "head_temperature": Fault(
         "head in bfloat16 without the temperature",
         given(head_dtype="bfloat16", temperature=1.0),
@@ -526,6 +422,33 @@ FURTHER: dict[str, Fault] = {
         may=("trainer.dtype", "trainer.attn_implementation"),
     ),
     "head_fp16": Fault("head in float16, below the floor", given(head_dtype="float16"), sides=("unknown",)),
+    "mask_temperature": Fault(
+        "mask shifted, without the temperature",
+        given(mask_shift=1, temperature=1.0),
+        ("trainer.mask_shift", "trainer.temperature"),
+    ),
+    "head_shift": Fault(
+        "head in bfloat16, logits one early",
+        given(head_dtype="bfloat16", shift=-1),
+        ("trainer.shift", "trainer.head_dtype"),
+    ),
+    "packed_bf16": Fault(
+        "packed, in bfloat16", given(packing=True, dtype="bfloat16"), ("trainer.packing", "trainer.dtype")
+    ),
+    "three": Fault(
+        "mask shifted, packed, in float16",
+        given(mask_shift=-1, packing=True, dtype="float16"),
+        ("trainer.mask_shift", "trainer.packing", "trainer.dtype"),
+    ),
+    "sdpa": Fault("other attention kernels, in float32", given(attn_implementation="sdpa"), sides=("unknown",)),
+}
+
+KINDS = ("llama", "experts", "tied", "window")
+SUITE: Mapping[str, tuple[str, ...]] = {  # what the test suite has bisected
+    "llama": ("healthy", "bf16", "temperature", "unscaled", "context", "dropout"),
+    "experts": ("fp16", "shift", "packing", "adapter"),
+    "tied": ("mask", "two", "theta"),
+    "window": ("healthy", "head", "bos", "padding"),
 }
 
 
@@ -582,18 +505,14 @@ def judge(folder: Path, kind: str, faults: Mapping[str, Fault]) -> dict[str, Any
     return found
 
 
-def main(folder: Path, which: str) -> int:
+def main(folder: Path, *, suite: bool = False) -> int:
     import page
     import torch
 
     torch.set_num_threads(1)  # tiny products: threads only wait for each other
-    faults = {"developed": DEVELOPED, "held_out": HELD_OUT, "further": FURTHER}.get(which)
-    if faults is None:
-        import unseen
-
-        faults = unseen.TRAINERS
-    found = {kind: judge(folder, kind, faults) for kind in KINDS}
-    (folder / f"trainers-{which}.json").write_text(json.dumps({"ran": page.ran(), "found": found}))
+    names = SUITE if suite else dict.fromkeys(KINDS, tuple(FAULTS))
+    found = {kind: judge(folder, kind, {name: FAULTS[name] for name in names[kind]}) for kind in KINDS}
+    (folder / "trainers.json").write_text(json.dumps({"ran": page.ran(), "found": found}))
     of = {f"{kind} {name}": document for kind, documents in found.items() for name, document in documents.items()}
     wrong = {name: words for name, document in of.items() if (words := judged(document))}
     settings = [document for document in of.values() if document["expected"]]
@@ -603,4 +522,4 @@ def main(folder: Path, which: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1]), suite=sys.argv[2:] == ["suite"]))

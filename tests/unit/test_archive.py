@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from segments import records, sampled, trained
 
-from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.files import Disk
 from logprobe.collectors.spool.schema import SCHEMAS
@@ -21,7 +20,7 @@ from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter
 from logprobe.monitor.store import archive as archives
 from logprobe.monitor.store import merging, tiers
 from logprobe.monitor.store.archive import Archive
-from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES
+from logprobe.monitor.store.archive_file import SEQUENCES
 from logprobe.monitor.store.merging import Merger
 
 RUN = "a run/1"
@@ -49,27 +48,6 @@ class Refusing(Disk):
     def unlink(self, path: Path) -> None:
         self._look("unlink", path)
         super().unlink(path)
-
-    def sync(self, path: Path) -> None:
-        self._look("sync", path)
-        super().sync(path)
-
-    def write(self, path: Path, content: bytes, *, mode: int = 0o600) -> None:
-        self._look("write", path)
-        super().write(path, content, mode=mode)
-
-
-class StoppedTime(Time):
-    """Clocks that are told what to show."""
-
-    def __init__(self) -> None:
-        self.seconds = 1.8e9
-
-    def wall(self) -> float:
-        return self.seconds
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 def several(home: Path, count: int, run: str = RUN) -> list[Segment]:
@@ -160,80 +138,55 @@ def test_a_file_per_run_kind_and_size_and_the_spool_is_empty(tmp_path: Path, mon
     assert table.column_names == ["segment_id", "row", *SCHEMAS["training"].names]
 
 
-def test_a_segment_stays_in_the_spool_until_its_file_is_durable(tmp_path: Path) -> None:
-    disk = Refusing()
-    archive = opened(tmp_path, disk=disk)
-    segments = several(tmp_path, 3)
-    for refused in ({"write": "training"}, {"sync": "training"}):
-        disk.refused = refused
-        assert list(archive.merge(segments).waiting) == [f"{RUN}/training"]
-        assert all(segment.where.path.exists() for segment in segments)
-    disk.refused = {}
-    assert archive.merge(segments).removed == 3
-    assert len(archive.files(RUN)) == 1  # the second try had come as far as the name
-    assert not list(tmp_path.rglob("*.tmp"))
-
-
-def test_a_copy_under_another_name_is_removed_and_not_kept_twice(tmp_path: Path) -> None:
-    archive = opened(tmp_path)
-    segments = several(tmp_path, 2)
-    archive.merge(segments)
-    copy = segments[0].where.path.with_name(f"00000077{segments[0].where.path.name[8:]}")
-    writer = SpoolWriter(tmp_path, RUN, "w")
-    again = writer.write("training", records("training", trained("s0", step=0)))
-    again.path.rename(copy)
-    assert archive.holds(RUN, segments[0].segment_id)
-    assert archive.merge([read_segment(SegmentPath.parse(copy))]).removed == 1
-    assert not copy.exists()
-    assert len(archive.files(RUN)) == 1
-
-
 # A start
 
 
-def test_a_start_tells_what_the_index_does_not_know(tmp_path: Path) -> None:
-    archive = opened(tmp_path)
-    archive.merge(several(tmp_path, 2))
-    first = archive.changes()
-    archive.noted(first)
-    archive.merge(several(tmp_path, 4)[2:])
-    (second,) = archive.changes().new
-    listed = {file.path for file in first.new}
-    assert opened(tmp_path, listed).changes().new == [second]
-    (archive.folder / first.new[0].path).unlink()
-    found = opened(tmp_path, listed).changes()
-    assert (found.new, found.gone) == ([second], sorted(listed))
-    assert opened(tmp_path, listed | {second.path}).changes().new == []
-
-
-@pytest.mark.parametrize("what", ["flipped", "cut", "empty"])
-def test_a_damaged_file_stays_and_is_named(tmp_path: Path, what: str) -> None:
-    archive = opened(tmp_path)
-    segments = several(tmp_path, 4)
-    archive.merge(segments[:2])
-    archive.merge(segments[2:])
-    damaged, whole = archive.files(RUN)
-    path = archive.folder / damaged.path
-    whole_content = content = path.read_bytes()
-    content = {"flipped": content[:50] + b"?" + content[51:], "cut": content[:-9], "empty": b""}[what]
-    path.write_bytes(content)
-    again = opened(tmp_path)
-    assert list(again.left) == [damaged.path]
-    assert "checksum" in again.left[damaged.path]
+def test_what_is_no_file_of_the_archive_stays_and_is_named_until_it_is_gone_or_right(tmp_path: Path) -> None:
+    for home in ("one", "two"):
+        opened(tmp_path / home).merge(several(tmp_path / home, 4 if home == "one" else 1))
+    one, folder = opened(tmp_path / "one"), tmp_path / "one/archive"
+    segments = several(tmp_path / "one", 7)
+    for segment in segments[4:]:
+        one.merge([segment])
+    whole, *spoiled = sorted(one.files(RUN), key=lambda file: -len(file.segments))
+    (theirs,) = opened(tmp_path / "two").files(RUN)
+    content = {folder / file.path: (folder / file.path).read_bytes() for file in spoiled}
+    some = [bytes([*right[:50], right[50] ^ 1, *right[51:]]) for right in content.values()]
+    laid = dict(zip(content, [some[0], some[1][:-9], b""], strict=True))
+    foreign = {
+        folder / theirs.path: (tmp_path / "two/archive" / theirs.path).read_bytes(),
+        folder / "other/training" / Path(whole.path).name: (folder / whole.path).read_bytes(),
+        **{(folder / whole.path).with_name(name): b"PAR1 mine PAR1"
+           for name in ("notes.txt", f"{1:032x}.parquet", f"{1:032x}.parquet.part")},
+    }  # fmt: skip
+    for path, data in (laid | foreign).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    again = opened(tmp_path / "one")
+    assert {str(folder / path) for path in again.left} == {str(path) for path in laid | foreign}
+    reasons = {path: why.partition(":")[0] for path, why in again.left.items()}
+    assert {reasons[file.path] for file in spoiled} == {"damaged"}
+    assert again.left[theirs.path] == "a file of another data directory"
+    wrong = f"in the wrong folder: it is of run {RUN!r} and kind 'training'"
+    assert again.left[f"other/training/{Path(whole.path).name}"] == wrong
     assert again.changes().new == [whole]
-    assert not again.holds(RUN, min(damaged.segments))
+    assert not again.holds(RUN, min(spoiled[0].segments))
     with pytest.raises(SegmentError, match="checksum"):
-        again.table(damaged)
-    assert path.read_bytes() == content
-    assert (
-        opened(tmp_path, {damaged.path, whole.path}).changes().new == []
-    )  # a start does not read what the index knows
+        again.table(spoiled[0])
+    for path, data in (laid | foreign).items():
+        assert path.read_bytes() == data
+    # A start does not read what the index knows.
+    assert opened(tmp_path / "one", {whole.path, *(file.path for file in spoiled)}).changes().new == []
     again.reexamine()
-    assert list(again.left) == [damaged.path]
-    path.write_bytes(whole_content)
-    again.reexamine()
+    assert len(again.left) == len(laid | foreign)
+    for path, data in content.items():
+        path.write_bytes(data)
+    for path in foreign:
+        path.unlink()
+    for _ in laid | foreign:
+        again.reexamine()
     assert again.left == {}
-    assert damaged.path in {file.path for file in again.files(RUN)}
+    assert len(again.files(RUN)) == 1 + len(spoiled)
 
 
 def test_a_damaged_file_that_was_listed_is_found_before_a_segment_goes(tmp_path: Path) -> None:
@@ -303,42 +256,6 @@ def test_segments_stay_when_the_archive_is_unmounted_while_they_are_merged(tmp_p
     assert (archive.folder / file.path).exists()
 
 
-@pytest.mark.parametrize("name", ["notes.txt", f"{1:032x}.parquet", f"{1:032x}.parquet.part"])
-def test_a_foreign_file_stays_and_is_named(tmp_path: Path, name: str) -> None:
-    archive = opened(tmp_path)
-    archive.merge(several(tmp_path, 1))
-    (file,) = archive.files(RUN)
-    path = (archive.folder / file.path).with_name(name)
-    path.write_bytes(b"PAR1 mine PAR1")
-    again = opened(tmp_path, {file.path})
-    assert [Path(each).name for each in again.left] == [name]
-    assert path.read_bytes() == b"PAR1 mine PAR1"
-    again.reexamine()
-    assert again.left
-    path.unlink()
-    again.reexamine()
-    assert again.left == {}
-
-
-def test_a_file_in_another_place_or_of_another_home_stays_and_is_named(tmp_path: Path) -> None:
-    for home in ("one", "two"):
-        opened(tmp_path / home).merge(several(tmp_path / home, 1))
-    one = opened(tmp_path / "one")
-    (mine,) = one.files(RUN)
-    (theirs,) = opened(tmp_path / "two").files(RUN)
-    there = tmp_path / "one/archive" / theirs.path
-    there.write_bytes((tmp_path / "two/archive" / theirs.path).read_bytes())
-    elsewhere = tmp_path / "one/archive/other/training" / Path(mine.path).name
-    elsewhere.parent.mkdir(parents=True)
-    elsewhere.write_bytes((tmp_path / "one/archive" / mine.path).read_bytes())
-    again = opened(tmp_path / "one")
-    assert again.left == {
-        theirs.path: "a file of another data directory",
-        f"other/training/{elsewhere.name}": f"in the wrong folder: it is of run {RUN!r} and kind 'training'",
-    }
-    assert again.files(RUN) == [mine]
-
-
 @pytest.mark.parametrize("index", ["kept", "deleted"])
 @pytest.mark.parametrize("there", ["nothing", "an empty folder", "the folder of another home", "files without a mark"])
 def test_no_start_with_another_folder_and_nothing_is_touched(tmp_path: Path, there: str, index: str) -> None:
@@ -375,60 +292,24 @@ def test_no_start_without_any_known_file(tmp_path: Path) -> None:
     assert opened(tmp_path, {file.path}).changes().new == []
 
 
-def test_a_folder_that_cannot_be_listed_is_said_and_holds_up_no_other(tmp_path: Path) -> None:
-    archive = opened(tmp_path)
-    first, second = several(tmp_path, 1), several(tmp_path, 2, "second")
-    archive.merge([*first, second[0]])
-    disk = Refusing()
-    disk.refused = {"names": "a run%2F1/training"}
-    again = Archive(tmp_path, disk=disk)
-    assert list(again.open()) == ["a run%2F1/training"]
-    assert {file.run for file in again.changes().new} == {"second"}
-    assert again.merge(second[1:]).removed == 1
-    assert {file.run for file in opened(tmp_path).changes().new} == {RUN, "second"}
-
-
-def test_a_run_with_a_file_that_cannot_be_read_waits_and_holds_up_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("operation", "named"), [("names", "a run%2F1/training"), ("read", "a run%2F1")])
+def test_a_run_that_cannot_be_read_waits_and_holds_up_no_other(tmp_path: Path, operation: str, named: str) -> None:
     archive = opened(tmp_path)
     first, second = several(tmp_path, 2), several(tmp_path, 2, "second")
     archive.merge([first[0], second[0]])
-    (file,) = archive.files(RUN)
     disk = Refusing()
-    disk.refused = {"read": file.path}
+    disk.refused = {operation: "a run%2F1/training"}
     again = Archive(tmp_path, disk=disk)
-    assert list(again.open()) == ["a run%2F1"]
-    assert again.changes().waiting.keys() == {RUN}
+    assert list(again.open()) == [named]
+    assert {file.run for file in again.changes().new} == {"second"}
     report = again.merge([first[1], second[1]])
-    assert list(report.waiting) == [f"{RUN}/training"]
-    assert report.removed == 1
+    assert (list(report.waiting), report.removed) == ([f"{RUN}/training"], 1)
     disk.refused = {}
     assert again.merge([first[1]]).removed == 1
     assert {file.run for file in again.changes().new} == {RUN, "second"}
 
 
 # Merging again
-
-
-def test_small_files_become_one_and_go_once_the_index_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "SMALL_FILES", 3)
-    archive = opened(tmp_path)
-    segments = several(tmp_path, 3)
-    for segment in segments:
-        archive.merge([segment])
-    archive.noted(archive.changes())
-    old = archive.files(RUN)
-    values = sorted(map(str, (row for file in old for row in bits(archive.table(file)))))
-    assert archive.compact(RUN) == 3
-    assert archive.sweep() == 0  # readers may be at work
-    changes = archive.changes()
-    (new,) = changes.new
-    assert changes.gone == sorted(file.path for file in old)
-    assert new.segments == {segment.segment_id for segment in segments}
-    archive.noted(changes)
-    assert archive.sweep() == 3
-    assert archive.files(RUN) == [new]
-    assert sorted(map(str, bits(archive.table(new)))) == values
-    assert archive.compact(RUN) == 0
 
 
 def test_files_that_share_a_part_are_merged_and_each_segment_counts_once(tmp_path: Path) -> None:
@@ -453,27 +334,7 @@ def sums(*steps: int) -> pa.Table:
     return pa.table({"step": pa.array(steps, pa.int64()), "value": np.arange(len(steps), dtype=float)})
 
 
-def test_tokens_become_statistics_and_statistics_become_metrics(tmp_path: Path) -> None:
-    clock = StoppedTime()
-    archive = opened(tmp_path, time=clock)
-    archive.merge(several(tmp_path, 2))
-    (tokens,) = archive.files(RUN)
-    sequences = tiers.reduce(archive, RUN, [tokens], sums(0, 1))
-    assert (sequences.kind, sequences.segments, sequences.tier) == (SEQUENCES, tokens.segments, 1)
-    archive.noted(archive.changes())
-    archive.sweep()
-    assert not (archive.folder / tokens.path).exists()
-    with pytest.raises(StoreError, match="have changed"):
-        tiers.reduce(archive, RUN, [tokens], sums(0))
-    tiers.freeze(archive, RUN, [sequences], sums(0, 1))
-    archive.noted(archive.changes())
-    archive.sweep()
-    (file,) = opened(tmp_path, time=clock).changes().new
-    assert (file.kind, file.segments) == (FROZEN, tokens.segments)
-    assert archive.holds(RUN, min(tokens.segments))  # what comes again is known
-
-
-def test_files_that_were_reduced_in_part_are_not_reduced_again(tmp_path: Path) -> None:
+def test_only_files_that_are_there_and_not_reduced_in_part_are_reduced(tmp_path: Path) -> None:
     archive = opened(tmp_path)
     segments = several(tmp_path, 2)
     archive.merge(segments)
@@ -482,6 +343,13 @@ def test_files_that_were_reduced_in_part_are_not_reduced_again(tmp_path: Path) -
     with pytest.raises(StoreError, match="reduced already"):
         tiers.reduce(archive, RUN, [tokens], sums(0, 1))
     assert archive.changes().gone == []
+    archive.merge(several(tmp_path, 1, "second"))
+    (tokens,) = archive.files("second")
+    tiers.reduce(archive, "second", [tokens], sums(0))
+    archive.noted(archive.changes())
+    archive.sweep()
+    with pytest.raises(StoreError, match="have changed"):
+        tiers.reduce(archive, "second", [tokens], sums(0))
 
 
 def test_a_file_has_bounds_of_steps_and_none_of_tokens(tmp_path: Path) -> None:
