@@ -34,9 +34,14 @@ ENGINE_DOCUMENT = {"document": {"summary": SUMMARY, "environment": ENVIRONMENT}}
 
 
 def _feed(
-    store: Store, *, prompt: list[int] | None, spans: list[dict] | None = None, version: str | None = "7"
+    store: Store,
+    *,
+    prompt: list[int] | None,
+    spans: list[dict] | None = None,
+    version: str | None = "7",
+    run: str = RUN,
 ) -> None:
-    writer = SpoolWriter(store.home.path, RUN, "w")
+    writer = SpoolWriter(store.home.path, run, "w")
     documents = [
         ("engine", "engine_config", ENGINE_DOCUMENT["document"]),
         ("warm", "sampling_params", {"temperature": 0.7, "top_p": 0.9, "top_k": -1}),
@@ -44,16 +49,11 @@ def _feed(
     rows = [{"fingerprint": name, "kind": kind, "document": json.dumps(text)} for name, kind, text in documents]
     writer.write("config", records("config", *rows))
     known = {"prompt_hash": "ab", "sampling_id": "warm", "engine_config_id": "engine"}
-    spans = spans or [{"start": 0, "end": 4, "version": "7"}]
-    answers = [
-        {**sampled(name), **known, "spans": spans, "prompt_token_ids": prompt if name == "a" else None}
-        for name in ("a", "b")
-    ]
+    known["spans"] = spans or [{"start": 0, "end": 4, "version": "7"}]
+    answers = [{**sampled(name), **known, "prompt_token_ids": prompt if name == "a" else None} for name in ("a", "b")]
     writer.write("rollout", records("rollout", *answers))
-    writer.write(
-        "training",
-        records("training", *({**trained(n, 3, received=False), "weight_version": version} for n in ("a", "b"))),
-    )
+    used = [{**trained(name, 3, received=False), "weight_version": version} for name in ("a", "b")]
+    writer.write("training", records("training", *used))
     Ingester(store).run_once()
 
 
@@ -74,33 +74,26 @@ def test_both_answers_to_a_recorded_prompt_are_scored_as_the_engine_was_set_up(s
         "hf_overrides": {"head_dtype": "float32"},
     }
     assert found.environment == {"VLLM_BATCH_INVARIANT": "1"}
+    assert found.not_repeated == ("the engine's arguments, which were not recorded",)
     assert len(recorded_sample(store, RUN, versions={"7"}, most=1).sequences) == 1
 
 
-def test_a_response_of_two_versions_keeps_where_they_met(store: Store):
+def test_a_response_of_two_versions_keeps_where_they_met_and_what_lacks_something_says_what(store: Store):
     _feed(store, prompt=[11, 12], spans=SPANS)
     (first, _) = recorded_sample(store, RUN, versions={"6", "7"}, most=10).sequences
     assert first.rollout_version == "7"
     assert [(span.start, span.end, span.version) for span in first.spans] == [(0, 2, "6"), (2, 4, "7")]
-
-
-def test_without_prompts_it_says_how_to_record_them(store: Store):
-    _feed(store, prompt=None)
-    with pytest.raises(ConfigurationError, match="LOGPROBE_RECORD=prompts="):
-        recorded_sample(store, RUN, versions={"7"}, most=10)
-
-
-@pytest.mark.parametrize(("versions", "given"), [({"9"}, "--model for 9"), ({""}, "a --model without a version")])
-def test_without_the_checkpoint_it_says_which_versions_there_are(store: Store, versions: set[str], given: str):
-    _feed(store, prompt=[11, 12])
-    with pytest.raises(ConfigurationError, match=f"2 sampled by 7 and trained on by 7; {given}"):
-        recorded_sample(store, RUN, versions=versions, most=10)
-
-
-def test_sequences_of_an_unknown_version_are_not_scored_by_some_checkpoint(store: Store):
-    _feed(store, prompt=[11, 12], version=None)
-    with pytest.raises(ConfigurationError, match="an unknown version"):
-        recorded_sample(store, RUN, versions={"7"}, most=10)
+    _feed(store, prompt=[11, 12], run="whole")
+    _feed(store, prompt=None, run="no prompts")
+    _feed(store, prompt=[11, 12], version=None, run="no version")
+    for run, versions, words in (
+        ("no prompts", {"7"}, "LOGPROBE_RECORD=prompts="),
+        ("no version", {"7"}, "an unknown version"),
+        ("whole", {"9"}, "2 sampled by 7 and trained on by 7; --model for 9"),
+        ("whole", {""}, "2 sampled by 7 and trained on by 7; a --model without a version"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            recorded_sample(store, run, versions=versions, most=10)
 
 
 def test_a_trainer_may_name_the_checkpoint_of_a_version(store: Store, tmp_path: Path):
@@ -152,12 +145,6 @@ def test_recorded_arguments_are_repeated_whole_and_those_that_cannot_be_are_list
     )
     by_hand = Setup({"": Path("model")}, arguments="--no-async-scheduling --logprobs-mode=processed_logprobs")
     assert set(by_hand.recorded_as(found).overrides) == {"dtype", "hf_overrides", "compilation_config"}
-
-
-def test_an_engine_whose_arguments_were_not_recorded_is_not_surely_repeated(store: Store):
-    _feed(store, prompt=[11, 12])
-    found = recorded_sample(store, RUN, versions={"7"}, most=10)
-    assert found.not_repeated == ("the engine's arguments, which were not recorded",)
 
 
 def test_an_imported_run_is_scored_from_the_trainers_records_by_step(tmp_path: Path):
