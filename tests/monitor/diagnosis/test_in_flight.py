@@ -32,11 +32,6 @@ def switched(columns: Columns, gap: float) -> None:
     np.minimum(columns.t, -1e-6, out=columns.t)  # log-probs still
 
 
-def test_tokens_after_a_switch_that_kept_the_cache() -> None:
-    found = diagnosed(Simulation(change=lambda columns: switched(columns, 0.1), weights=KEPT).frame())["findings"]
-    assert (found[0]["cause"], found[0]["confidence"]) == ("inflight_stale_kv", 0.95)
-
-
 def test_what_requests_in_flight_make_is_not_the_prefix_cache() -> None:
     def both(columns: Columns) -> None:
         columns.requests["cached"] = np.ones(len(columns.step), np.bool_)

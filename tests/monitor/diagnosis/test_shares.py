@@ -15,9 +15,7 @@ ROUTED = Noise(1e-2, tail=0.8, rerouted=0.01)
 LAGGING = Run(noise=Noise(5e-4), lag=Lag((0, 1, 2, 3), 3e-4), setup=DENSE)
 DRIFTING = Run(noise=Noise(1e-3), trend=Trend(250, 40), setup=DENSE)
 RUNS = {
-    "dense": Run(noise=Noise(5e-4), setup=DENSE),
     "asynchronous": LAGGING,
-    "experts": Run(noise=ROUTED, setup=EXPERTS),
     "policies drift apart": DRIFTING,
     "a lag that grows": Run(noise=Noise(1e-3), lag=Lag((0, 1), 5e-4, onset=250), setup=DENSE),
     "experts, policies drift apart": Run(noise=ROUTED, trend=Trend(250, 40), setup=EXPERTS),
