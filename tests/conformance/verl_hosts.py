@@ -164,7 +164,7 @@ class VerlV0(Verl):
 
 class VerlV1(Verl):
     lacks = "PPOTrainer has no method _compute_advantage"
-    corrects = False  # its workers count tokens in a mask of their own; `test_verl.py` has what it can do
+    corrects = False  # its workers count tokens in a mask of their own; `test_refusals.py` has what it can do
 
     def later(self) -> None:
         self.v1 = type("PPOTrainer", (), {"_setup": lambda self: None, "fit": lambda self: None})

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conformance.host import RUN, closing
 from conformance.other_hosts import PipelineRl, micro_batch, packed
-from spool_contents import by_sample, health_events, rows
+from spool_contents import by_sample, rows
 
 from logprobe.collectors.integrations import pipelinerl
 
@@ -60,14 +60,6 @@ def test_weights_that_have_no_version_get_none(home: Path, host: Any) -> None:
     found = {row["step"]: row["weight_version"] for row in by_sample(home, "training").values()}
     assert found == {1: "0", 3: None, 4: "24"}
     assert [(row["version"], row["step"]) for row in rows(home, "weights")] == [("0", None), ("8", 1), ("24", 3)]
-
-
-def test_pieces_of_sequences_are_not_recorded_and_that_is_said(home: Path, host: Any) -> None:
-    host.micro_batch(packed(), 0, seq_parallel_group=object())
-    host.close()
-    assert not rows(home, "training")
-    (report,) = health_events(home)["no_logprobs"]
-    assert "seq_parallel" in report["message"]
 
 
 def test_a_loss_that_fails_leaves_nothing_behind(home: Path, host: Any) -> None:

@@ -213,9 +213,3 @@ def test_samples_that_are_gone_and_old_updates_take_no_memory(home: Path) -> Non
     assert watch._sampled == {}
     assert len(watch._updates) <= trainer.args.max_staleness + 2
     recorder.close()
-
-
-def test_a_correction_is_refused_where_there_are_no_weights(home: Path) -> None:
-    _, recorder = watched(home, AsyncGrpo(), correction=True)
-    recorder.close()
-    assert "no importance weights" in health_events(home)["correction_impossible"][0]["message"]
