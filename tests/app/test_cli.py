@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
 import json
@@ -18,7 +17,7 @@ import pytest
 from processes import SECONDS, eventually, logprobe, record, service
 
 from logprobe.app import cli
-from logprobe.app.surface.arguments import require_run, step_range
+from logprobe.app.surface.arguments import require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
@@ -40,131 +39,82 @@ def ingested(tmp_path_factory):
 # --- Without extras ---
 
 # Fails on any import of what only extras bring.
+# Fails on any import of what only extras bring, then runs commands: for each its exit code, and what it wrote. `load` imports modules.
 BARE = """
-import sys
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
+missing, commands = json.loads(sys.argv[1])
 class Bare:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"duckdb", "polars", "streamlit", "plotly", "apscheduler", "tsdownsample", "torch", "vllm"}:
+        if name.partition(".")[0] in missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Bare())
 from logprobe.app.cli import main
-sys.exit(main(sys.argv[1:]))
+found, loaded = [], []
+for words in commands:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = len(list(map(import_module, words[1:]))) if words[0] == "load" else main(words)
+    found.append([code, out.getvalue(), err.getvalue()])
+    loaded.append(sorted(sys.modules))
+json.dump([found, loaded], sys.stdout)
 """
+SERVED = ["duckdb", "polars", "streamlit", "plotly", "apscheduler", "tsdownsample"]
+OTHERS = ["torch", "vllm", "cryptography", "transformers", "wandb", "trackio", "tensorboard"]
 
 
 # The same with the extra `serve`, and none of the others.
-SERVED = """
-import sys
-class Served:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"cryptography", "torch", "transformers", "vllm", "wandb", "trackio", "tensorboard"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Served())
-import logprobe.app.processes.service, logprobe.app.processes.stack, logprobe.app.dashboard.application
-"""
 
 
-def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BARE, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-
-
-def test_the_extra_serve_is_enough_for_service_and_dashboard() -> None:
-    command = [sys.executable, "-c", SERVED]
+def bare(missing: list[str], *commands: str) -> tuple[list[tuple[int, str, str]], list[list[str]]]:
+    """Code, output and errors of each command of one process that lacks these packages; modules loaded after each."""
+    given = json.dumps([missing, [words.split() for words in commands]])
+    command = [sys.executable, "-c", BARE, given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["doctor", "--json"]])
-def test_the_base_install_is_enough_for(arguments) -> None:
-    done = bare(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-    assert done.stderr == ""
+def test_the_extra_serve_is_enough_for_service_and_dashboard_and_a_list_of_runs_loads_no_rules() -> None:
+    parts = [f"logprobe.app.{name}" for name in ("processes.service", "processes.stack", "dashboard.application")]
+    found, (of_runs, _) = bare(OTHERS, "load logprobe.app.commands.runs", " ".join(("load", *parts)))
+    assert [code for code, _, _ in found] == [1, 3]
+    heavy = {"pydantic", "pyarrow.compute", "polars", "apscheduler", "logprobe.monitor.judging.judge"}
+    assert heavy.isdisjoint(of_runs), "it made the command twice as slow"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["runs"], ["show", "x", "--metrics"], ["up"], ["demo"]],
-)
-def test_a_missing_extra_is_named_in_one_line(arguments, tmp_path) -> None:
-    done = bare(*arguments, "--home", str(tmp_path / "h"))
-    assert done.returncode == 1
-    assert done.stderr.startswith("logprobe: ")
-    assert "pip install 'logprobe[serve]'" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
-
-
-def test_a_missing_extra_is_unknown_to_preflight_and_not_wrong(tmp_path) -> None:
-    done = bare("preflight", "--model", "tiny", "--json", "--home", str(tmp_path / "h"))
-    assert done.returncode == 2
-    document = json.loads(done.stdout)
-    assert "pip install 'logprobe[serve]'" in document.pop("error")
-    assert document == {"result": "unknown", "checks": []}
-
-
-def test_doctor_on_a_home_without_extras_says_what_it_cannot_read(tmp_path) -> None:
-    done = bare("doctor", "--home", str(tmp_path))
-    assert done.returncode == 0
-    assert "the recorded data cannot be read here: duckdb is not installed" in done.stdout
-
-
-def test_help_loads_nothing_heavy() -> None:
-    loaded = (
-        "import sys; from logprobe.app.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+def test_the_base_install_is_enough_or_the_missing_extra_is_named_in_one_line(tmp_path) -> None:
+    home = f"--home {tmp_path}"
+    asked = ("runs", "show x --metrics", "up", "demo", "preflight --model tiny --json")
+    done, loaded = bare(
+        SERVED + OTHERS, "--help", "doctor --json", f"doctor {home}", *(f"{words} {home}" for words in asked)
     )
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    for heavy in ("numpy", "pyarrow", "duckdb", "rich", "logprobe.app.commands"):
-        assert f"'{heavy}'" not in done.stderr
-    assert not [name for name in ast.literal_eval(done.stderr) if name.startswith("logprobe.monitor")]
-
-
-def test_a_list_of_runs_loads_no_rules() -> None:
-    """Nor what reads settings or compute functions: these made the command twice as slow."""
-    loaded = "import sys; import logprobe.app.commands.runs; print(sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    for heavy in ("pydantic", "pyarrow.compute", "polars", "apscheduler", "logprobe.monitor.judging.judge"):
-        assert f"'{heavy}'" not in done.stdout
+    for heavy in ("numpy", "pyarrow", "duckdb", "rich", "logprobe.app.commands", "logprobe.monitor"):
+        assert heavy not in loaded[0], "help loads nothing heavy"
+    for code, out, err in done[:3]:
+        assert (code, bool(out), err) == (0, True, "")
+    assert "the recorded data cannot be read here: duckdb is not installed" in done[2][1]
+    for words, (code, out, err) in zip(asked[:-1], done[3:-1], strict=True):
+        assert (code, out, err.count("\n")) == (1, "", 1), words
+        assert err.startswith("logprobe: ")
+        assert "pip install 'logprobe[serve]'" in err
+    code, out, _ = done[-1]
+    document = json.loads(out)
+    assert "pip install 'logprobe[serve]'" in document.pop("error")
+    assert (code, document) == (2, {"result": "unknown", "checks": []}), "unknown, and not wrong"
 
 
 # --- Usage and errors ---
 
 
-def test_version() -> None:
-    assert logprobe("--version").stdout.startswith("logprobe 0.")
-
-
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["nonsense"],
-        ["show"],
-        ["show", "x", "--tokens", "--metrics"],
-        ["show", "x", "--slice", "rank"],
-        ["show", "x", "--metrics", "--steps", "a:b"],
-        ["show", "x", "--metrics", "--per-step"],
-        ["show", "x", "--metrics", "--option", "a=b"],
-        ["show", "x", "--metrics", "--slice", "rank", "--as", "verl"],
-        ["show", "x", "--pair", "total"],
-        ["compare", "x"],
-        ["store", "quarantine", "x", "--retry", "--drop"],
-        ["store", "quarantine", "x"],
-        ["up", "--port", "99999"],
-        ["demo", "--speed", "nan"],
-    ],
-)
-def test_wrong_usage_is_one_line_and_exit_code_2(arguments) -> None:
-    done = logprobe(*arguments, code=2)
+    "words", ["nonsense", "show", "show x --slice rank", "compare x", "store quarantine x --retry --drop",
+              "store quarantine x", "up --port 99999", "demo --speed nan"],
+)  # fmt: skip
+def test_wrong_usage_is_one_line_and_exit_code_2(words: str) -> None:
+    done = logprobe(*words.split(), code=2)
     assert done.stderr.startswith("logprobe: ")
-    assert done.stderr.count("\n") == 1
-    assert "--help" in done.stderr
-
-
-def test_the_default_data_directory_is_that_of_the_user(tmp_path) -> None:
-    record(tmp_path / "logprobe", "toy-run", steps=range(1))
-    assert "256" not in logprobe("up", "--once", LOGPROBE_HOME="", XDG_DATA_HOME=str(tmp_path)).stderr
-    assert "toy-run" in logprobe("runs", LOGPROBE_HOME="", XDG_DATA_HOME=str(tmp_path)).stdout
+    assert (done.stderr.count("\n"), "--help" in done.stderr) == (1, True)
 
 
 def test_a_user_without_a_home_folder_is_told_what_to_set() -> None:
@@ -172,13 +122,12 @@ def test_a_user_without_a_home_folder_is_told_what_to_set() -> None:
     assert done.stderr == "logprobe: no data directory: this user has no home folder; set LOGPROBE_HOME\n"
 
 
-def test_shared_options_stand_anywhere(ingested) -> None:
+def test_shared_options_stand_anywhere_and_the_home_may_come_from_the_environment(ingested, tmp_path) -> None:
     before = logprobe("--home", ingested, "--json", "runs").stdout
     assert before == logprobe("runs", "--json", "--home", ingested).stdout != ""
-
-
-def test_the_home_may_come_from_the_environment(ingested) -> None:
-    assert "toy-run" in logprobe("runs", LOGPROBE_HOME=str(ingested)).stdout
+    assert before == logprobe("runs", "--json", LOGPROBE_HOME=str(ingested)).stdout
+    (tmp_path / "logprobe").symlink_to(ingested)  # the user's own, where nothing is said
+    assert before == logprobe("runs", "--json", LOGPROBE_HOME="", XDG_DATA_HOME=str(tmp_path)).stdout
 
 
 def test_a_home_without_anything_says_what_to_do(home) -> None:
@@ -319,33 +268,12 @@ def test_metrics_json_is_the_public_document(ingested) -> None:
         assert 0 < step["metrics"]["backend.k3_kl"] < 1e-3
         assert step["metrics"]["reward"] == 1.5
         assert step["metrics"]["weight_lag_mean"] is None  # no engine told its version: unknown, not 0
-        assert step["metrics"]["update.k3_kl"] is None
-        assert step["metrics"]["entropy"] is None
-
-
-def test_metrics_of_some_steps_and_keys(ingested) -> None:
-    def steps(bounds: str) -> list[int]:
-        done = logprobe(
-            "show", "--metrics", "toy-run", "--json", "--steps", bounds, "--metric", "reward", "--home", ingested
-        )
-        document = json.loads(done.stdout)
-        assert all(list(step["metrics"]) == ["reward"] for step in document["steps"])
-        return [step["step"] for step in document["steps"]]
-
-    assert steps("1:2") == [1, 2]
-    assert steps("2:") == [2, 3]
-    assert steps(":0") == [0]
-    assert steps("3") == [3]
-    assert steps("7:9") == []
-
-
-def test_metrics_for_people(ingested) -> None:
     lines = logprobe("show", "--metrics", "toy-run", "--home", ingested, COLUMNS="80").stdout.splitlines()
-    assert [line.split()[0] for line in lines[-4:]] == ["0", "1", "2", "3"]
-    assert lines[0].split()[:2] == ["step", "sequences"]
-    assert "–" in lines[-4]  # unknown looks unknown
-    assert max(map(len, lines)) <= 80
-    assert "nan" not in "".join(lines).lower()
+    assert (lines[-1].split()[0], "–" in lines[-4], max(map(len, lines)) <= 80) == ("3", True, True)
+    for bounds, steps in {"1:2": [1, 2], "2:": [2, 3], ":0": [0], "3": [3], "7:9": []}.items():
+        words = ("--steps", bounds, "--metric", "reward", "--home", ingested)
+        found = json.loads(logprobe("show", "--metrics", "toy-run", "--json", *words).stdout)["steps"]
+        assert [(each["step"], list(each["metrics"])) for each in found] == [(step, ["reward"]) for step in steps]
 
 
 def test_an_unknown_metric_or_run_is_named_with_a_remedy(ingested) -> None:
@@ -383,15 +311,11 @@ def test_sql_in_three_forms(ingested) -> None:
     assert logprobe("sql", query, "--home", ingested).stdout.splitlines()[2].split()[:2] == ["0", "–"]
 
 
-def test_runs(ingested) -> None:
+def test_the_state_of_a_run_without_a_service(ingested) -> None:
     (run,) = json.loads(logprobe("runs", "--json", "--home", ingested).stdout)
     assert (run["run"], run["state"], run["steps"], run["last_step"], run["tokens"]) == ("toy-run", "ended", 4, 3, 256)
-
-
-def test_status_without_a_service(ingested) -> None:
     document = json.loads(logprobe("show", "toy-run", "--json", "--home", ingested).stdout)
-    assert document["state"] == "ended"
-    assert (document["last_step"], document["sequences"]) == (3, 16)
+    assert (document["state"], document["last_step"], document["sequences"]) == ("ended", 3, 16)
     assert document["service"] == {"running": False, "backlog": None, "jobs": {}}
     assert [collector["closed"] for collector in document["collectors"]] == [True]
     text = logprobe("show", "toy-run", "--home", ingested).stdout
@@ -408,27 +332,23 @@ def test_status_tells_a_problem_to_its_end(home) -> None:
     assert logprobe("show", "toy", "--home", home).stdout.count("really") == 20
 
 
-def test_doctor_says_what_cannot_be_measured_and_why(ingested) -> None:
-    findings = json.loads(logprobe("doctor", "--json", "--home", ingested).stdout)
-    gaps = [finding for finding in findings if finding["section"] == "runs"]
+def test_doctor_says_what_cannot_be_measured_and_whether_an_engine_would_be_watched(ingested) -> None:
+    def said(section: str, **environment: str) -> list[dict]:
+        findings = json.loads(logprobe("doctor", "--json", **environment).stdout)
+        return [finding for finding in findings if finding["section"] == section]
+
+    gaps = said("runs", LOGPROBE_HOME=str(ingested))
     texts = " / ".join(gap["text"] for gap in gaps)
-    assert "toy-run: all sequences with no entropy" in texts
     assert "toy-run: all sequences with no current log-probs; unknown: all `update` and `total` metrics" in texts
     assert "toy-run: no rollout side" in texts
     assert "reward" not in texts
     assert all(gap["remedy"] for gap in gaps)
-
-
-def test_doctor_knows_whether_an_engine_would_be_watched(home) -> None:
-    def hooks(**environment: str) -> str:
-        findings = json.loads(logprobe("doctor", "--json", **environment).stdout)
-        return " / ".join(finding["text"] for finding in findings if finding["section"] == "hooks")
-
-    assert "registered" in hooks()
-    assert "LOGPROBE_HOME and LOGPROBE_RUN not set" in hooks()
-    assert f"records to {home}" in hooks(LOGPROBE_HOME=str(home), LOGPROBE_RUN="x")
-    assert "excludes the plugin" in hooks(VLLM_PLUGINS="other")
-    assert "verified" in hooks()
+    for environment, words in (
+        ({}, "LOGPROBE_HOME and LOGPROBE_RUN not set"),
+        ({"LOGPROBE_HOME": "h", "LOGPROBE_RUN": "x"}, "records to h"),
+        ({"VLLM_PLUGINS": "other"}, "excludes the plugin"),
+    ):
+        assert words in " / ".join(finding["text"] for finding in said("hooks", **environment))
 
 
 # --- beside a service ---
@@ -453,13 +373,6 @@ def test_commands_go_through_a_running_service(home) -> None:
 
 
 # --- pieces ---
-
-
-def test_step_range() -> None:
-    assert step_range("3:9") == (3, 9)
-    assert step_range(":9") == (None, 9)
-    assert step_range("3:") == (3, None)
-    assert step_range("3") == (3, 3)
 
 
 def test_near_matches() -> None:

@@ -90,12 +90,13 @@ def found(home: Path) -> Account:
         return read(store, "a", opened=row)
 
 
-def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_critical_since_the_onset_of_the_alert_and_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     opened(tmp_path)
     incident = found(tmp_path)
     assert incident.document["verdict"] == "healthy"
     assert incident.headline == "a is critical by alert coverage-low, since step 60; the diagnosis says: healthy"
-    assert RUNBOOK in page_of(incident)
     verdict = incident_verdict(incident)
     assert verdict.words == f"{incident.headline}."
     assert [(rule, RUNBOOK in words) for rule, words in verdict.do] == [("coverage-low", True)]
@@ -103,75 +104,72 @@ def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.Captu
     shown = " ".join(capsys.readouterr().out.split())
     assert "a: Critical, since step 60, coverage-low." in shown
     assert "incident a#1 opened" in shown
-
-
-def test_it_has_the_onset_of_the_alert(tmp_path: Path) -> None:
-    opened(tmp_path)
-    incident = found(tmp_path)
     assert (incident.since, incident.last_good) == (60, 59)
     assert ("60", "onset", "as dated by the alert") in [(str(step), *rest) for _, step, *rest in happened(incident)]
     page = page_of(incident)
-    assert "59; no checkpoint was recorded" in page
-    assert "What changed in the 50 steps before" in page
+    for words in (RUNBOOK, "59; no checkpoint was recorded", "What changed in the 50 steps before"):
+        assert words in page
+    unknown = {"opened": {**incident.opened, "since_step": None}, "alerts": (), "current": ()}
+    nowhere = replace(incident, document={**incident.document, "since_step": None}, **unknown)
+    assert nowhere.since is None
+    assert dict(facts(nowhere))["last good step"].startswith("unknown: nothing says")
 
 
-def test_the_last_good_checkpoint_is_one_that_is_still_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("verdict", "silenced", "headline", "words"),
+    [
+        ("healthy", True, "a is critical by alert", "coverage-low: no message said what to do"),
+        ("critical", False, "a: Critical", "no credible cause found"),  # the diagnosis accounts for it
+        (None, False, "a is critical by alert", "the diagnosis says: no data"),
+    ],
+)
+def test_what_the_alert_and_the_diagnosis_know_is_told(
+    tmp_path: Path, verdict: Verdict | None, silenced: bool, headline: str, words: str
 ) -> None:
+    opened(tmp_path, verdict, silenced=silenced)
+    incident = found(tmp_path)
+    assert incident.headline.startswith(headline)
+    assert words in incident.headline + page_of(incident)
+
+
+def test_the_last_good_checkpoint_is_one_that_is_still_there(tmp_path: Path) -> None:
     opened(tmp_path)
-
-    def shown() -> tuple[str, dict[str, Any]]:
-        with Store.open(Home(tmp_path)) as store:
-            Ingester(store).run_once()
-        capsys.readouterr()
-        assert main(["show", "a", "--json", "--home", str(tmp_path)]) == 2
-        document = json.loads(capsys.readouterr().out)["incident"]
-        assert document["changes"] == []
-        return document["facts"]["last good step"].partition("; ")[2], document
-
     with Recorder(tmp_path, "a") as recorder:
+
+        def shown() -> tuple[str, object, object]:
+            assert recorder.flush()
+            with Store.open(Home(tmp_path)) as store:
+                Ingester(store).run_once()
+            incident = found(tmp_path)
+            known = incident.incident()
+            assert known is not None
+            return (
+                dict(facts(incident))["last good step"].partition("; ")[2],
+                known["checkpoint"],
+                known["checkpoint_folder"],
+            )
+
         recorder.step(50, {"checkpoint": 1.0})  # a scalar of somebody's own
-        recorder.flush()
-        assert shown()[0] == "no checkpoint was recorded, so the last good one is unknown"
+        assert shown() == ("no checkpoint was recorded, so the last good one is unknown", None, None)
         recorder.checkpoint(65, "/out/checkpoint-65")
-        recorder.flush()
-        assert shown()[0] == "last good checkpoint: none was saved before the onset"
+        assert shown() == ("last good checkpoint: none was saved before the onset", None, None)
         recorder.checkpoint(20, "/out/checkpoint-20")
         recorder.weights("w", step=30, checkpoint="/out/w")
         recorder.checkpoint(40)
-        recorder.flush()
-        words, document = shown()
-        assert (words, document["checkpoint"], document["checkpoint_folder"]) == (
-            "last good checkpoint: step 40",
-            40,
-            None,
-        )
+        assert shown() == ("last good checkpoint: step 40", 40, None)
         recorder.checkpoint(40, deleted=True)
-        recorder.flush()
-        words, document = shown()
-        assert words == "last good checkpoint: step 30, /out/w"
-        assert (document["checkpoint"], document["checkpoint_folder"]) == (30, "/out/w")
+        assert shown() == ("last good checkpoint: step 30, /out/w", 30, "/out/w")
         recorder.checkpoint(30, deleted=True)
         recorder.checkpoint(20, deleted=True)
-        recorder.flush()
-        words, document = shown()
-        assert words == "last good checkpoint: none is left; the last one before the onset, of step 40, was deleted"
-        assert document["checkpoint"] is None
+        words = "last good checkpoint: none is left; the last one before the onset, of step 40, was deleted"
+        assert shown() == (words, None, None)
         recorder.checkpoint(40)  # saved again, with the same words as before
-        recorder.flush()
-        assert shown()[0] == "last good checkpoint: step 40"
+        assert shown()[:2] == ("last good checkpoint: step 40", 40)
 
 
-def test_closed_it_says_so(tmp_path: Path) -> None:
-    opened(tmp_path)
-    over(tmp_path)
-    incident = found(tmp_path)
-    assert incident.headline == "a was critical by alert coverage-low, since step 60; the diagnosis says: healthy"
-    assert incident_verdict(incident).word == "Closed: incident a#1"
-    assert f"the run was healthy for {HEALTHY_STEPS} steps" in page_of(incident)
-
-
-def test_open_but_over_it_is_not_called_critical(tmp_path: Path) -> None:
+def test_over_or_closed_it_says_so_and_the_last_one_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     opened(tmp_path)
     with Store.open(Home(tmp_path)) as store:
         put(store, "a", {step: {K3: 1e-4, "backend.coverage": 1.0} for step in range(LAST + 1, LAST + 41)})
@@ -180,57 +178,16 @@ def test_open_but_over_it_is_not_called_critical(tmp_path: Path) -> None:
     assert incident.opened["closed_at"] is None
     assert incident.headline.startswith("a was critical by alert coverage-low, since step 60; ")
     assert incident_verdict(incident).word == "Open: incident a#1"
-
-
-def test_an_alert_that_nobody_was_told_of_is_named_too(tmp_path: Path) -> None:
-    opened(tmp_path, silenced=True)
-    incident = found(tmp_path)
-    assert [(row["rule"], row["words"]) for row in incident.critical] == [("coverage-low", "")]
-    assert "coverage-low: no message said what to do" in page_of(incident)
-
-
-def test_one_that_the_diagnosis_accounts_for_is_told_as_the_diagnosis_has_it(tmp_path: Path) -> None:
-    opened(tmp_path, "critical")
-    incident = found(tmp_path)
-    assert incident.headline == "a: Critical"
-    assert "no credible cause found" in page_of(incident)
-
-
-def test_open_without_a_diagnosis_it_is_told_as_the_run_stands(tmp_path: Path) -> None:
-    opened(tmp_path, None)
-    assert found(tmp_path).headline.endswith("; the diagnosis says: no data")
-
-
-def test_the_last_one_of_a_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    opened(tmp_path)
     over(tmp_path)
+    incident = found(tmp_path)
+    assert incident_verdict(incident).word == "Closed: incident a#1"
+    assert f"the run was healthy for {HEALTHY_STEPS} steps" in page_of(incident)
     with Store.open(Home(tmp_path)) as store:
         first = 2 * LAST + HEALTHY_STEPS
         put(store, "a", {step: {K3: 1e-4, "backend.coverage": 0.5} for step in range(first, first + 9)})
         put(store, "quiet", {first + 8: {K3: 1e-4}})
         look(store, first + 8)
-    at_home = ["--home", str(tmp_path)]
-    assert main(["show", "a", "--json", *at_home]) == 2
-    shown = json.loads(capsys.readouterr().out)["incident"]
-    assert (shown["id"], shown["closed_at"]) == ("a#2", None)
-    assert main(["show", "quiet", "--json", *at_home]) == 0
-    assert json.loads(capsys.readouterr().out)["incident"] is None
-
-
-def test_without_a_checkpoint_or_an_onset_it_says_so(tmp_path: Path) -> None:
-    home = tmp_path / "h"
-    opened(home)
-    with Store.open(Home(home)) as store:
-        known = queries.incident_show(store, incident="a#1").to_pylist()[0]
-        found = read(store, "a", opened=known)
-        assert dict(facts(found))["last good step"] == "59; no checkpoint was recorded, so the last good one is unknown"
-        nowhere = replace(
-            found,
-            opened={**known, "since_step": None},
-            document={**found.document, "since_step": None},
-            alerts=(),
-            current=(),
-        )
-        assert nowhere.since is None
-        assert dict(facts(nowhere))["last good step"].startswith("unknown: nothing says")
-        assert "no checkpoint was recorded" in page_of(nowhere)
+    for run, code, shown in (("a", 2, ("a#2", None)), ("quiet", 0, None)):
+        assert main(["show", run, "--json", "--home", str(tmp_path)]) == code
+        last = json.loads(capsys.readouterr().out)["incident"]
+        assert (last and (last["id"], last["closed_at"])) == shown

@@ -60,11 +60,13 @@ def expected(verdict: str | None, alert: tuple[str, str | None] | None, age: str
     return GREY if fires == "info" and age == "before the alert" else GREEN
 
 
-COMBINED = (None, "healthy", "critical")  # with every alert at every age; the others with some
+# A healthy verdict with every alert at every age, as both may change what it is; the others with some.
 CASES = {
     f"{verdict}, {alert}, {age}": (verdict, alert, age)
     for verdict, alert, age in product(VERDICTS, ALERTS, AGES)
-    if verdict in COMBINED or (age == "in time" and alert in (None, *ALERTS[-2:]))
+    if verdict == "healthy"
+    or (age == "in time" and alert in (None, *ALERTS[-2:]))
+    or (alert is None and age == "overdue")
 }
 
 

@@ -42,8 +42,8 @@ def test_aliases_of_aliases(tmp_path, name):
 
 
 def test_nesting_without_end(tmp_path):
-    """Of one file: the parser's own limit, seconds later."""
-    write(tmp_path, "logprobe.yaml", "[" * 5000)
+    """Of one file: the parser's own limit."""
+    write(tmp_path, "logprobe.yaml", "[" * 600)
     with pytest.raises(ConfigurationError, match=r"nested too deeply"):
         YAML["logprobe.yaml"](tmp_path)
 

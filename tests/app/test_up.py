@@ -12,15 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import connected, end, eventually, record
+from processes import connected, end, eventually, logprobe, record, service
 
-from logprobe.app import cli
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import open_reader
 
 
 @contextmanager
@@ -37,7 +35,7 @@ def steps(reader) -> int:
     return reader.query("SELECT count(*) AS n FROM step_summaries")["n"][0].as_py()
 
 
-def test_a_killed_service_comes_back_and_nothing_is_lost(home) -> None:
+def test_a_killed_service_comes_back_and_a_killed_supervisor_takes_it_along(home) -> None:
     with up(home) as process, Recorder(home, "toy", rank=0) as recorder, connected(home) as reader:
         record(home, "other", steps=range(2))
         eventually(lambda: steps(reader) == 2, "two steps")
@@ -49,37 +47,25 @@ def test_a_killed_service_comes_back_and_nothing_is_lost(home) -> None:
         with connected(home) as again:
             eventually(lambda: steps(again) == 3, "what was recorded meanwhile is there")
         assert eventually(lambda: steps(reader) == 3, "the old reader goes on")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(90) == 0
+        child = psutil.Process(Home(home).service_info().pid)
+        process.kill()
         text = end(process)
+        eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the service ends")
     assert "the monitor service ended unexpectedly (killed by SIGKILL" in text
     assert "Traceback" not in text
-    assert Home(home).owner() is None
+    eventually(lambda: Home(home).owner() is None, "its last thread has let go of the home")
+    assert Home(home).service_info() is None  # it ended cleanly
 
 
 def test_raw_tokens_are_kept_within_the_budget_that_was_asked_for(home) -> None:
     record(home, steps=range(2))
-    assert cli.main(["up", "--once", "--home", str(home)]) == 0
-    raw = "SELECT count(*) AS n FROM raw_files WHERE kind IN ('training', 'rollout')"
-    with open_reader(home) as before:
-        assert before.query(raw)["n"][0].as_py() > 0
+    logprobe("up", "--once", "--home", home)
     (home / "logprobe.yaml").write_text("server: {keep_gib: 1.0e-9}\n")
-    with up(home) as _, connected(home) as reader:  # retention runs at the start
-        eventually(lambda: reader.query(raw)["n"][0].as_py() == 0, "raw tokens are gone")
+    with service(home) as reader:  # retention runs at the start, and says what it did when it is done
+        account = lambda: reader.status()["jobs"]["retention"]["progress"]
+        eventually(lambda: account().get("removed_bytes", 0) > 0, "raw tokens are removed")
         assert reader.query("SELECT count(*) AS n FROM tokens")["n"][0].as_py() == 0
         assert steps(reader) == 2  # metrics stay
-        account = lambda: reader.status()["jobs"]["retention"]["progress"]  # written after the work
-        eventually(lambda: account().get("removed_bytes", 0) > 0, "retention says what it removed")
-
-
-def test_a_killed_supervisor_takes_the_service_along(home) -> None:
-    with up(home) as process, connected(home):
-        service = psutil.Process(Home(home).service_info().pid)
-        process.kill()
-        process.wait(90)
-        eventually(lambda: not service.is_running() or service.status() == psutil.STATUS_ZOMBIE, "the service ends")
-    eventually(lambda: Home(home).owner() is None, "its last thread has let go of the home")
-    assert Home(home).service_info() is None  # it ended cleanly
 
 
 def test_what_cannot_run_says_so_at_once(home, tmp_path) -> None:

@@ -57,11 +57,9 @@ def told(home: Path, name: str, parts: int) -> list[tuple[str, str, str, str | N
     ("name", "parts", "expected"),
     [
         ("faults/healthy", 4, []),
-        ("v1-fixed", 4, []),
-        ("faults/raw_logprobs", 4, [(3, "firing", "critical", "raw_logprobs")]),
         ("faults/missing_logprobs", 4, [(3, "firing", "critical", "missing_logprobs")]),
         ("faults/missed_weight_sync", 4, [(11, "firing", "critical", "missed_weight_sync")]),
-        ("faults/late_growth", 10, [(103, "firing", "critical", "staleness")]),
+        ("faults/late_growth", 5, [(103, "firing", "critical", "staleness")]),
     ],
 )
 def test_messages_about_recorded_runs(

@@ -194,7 +194,7 @@ def test_what_may_have_arrived_before_it_was_given_up_does_not_come_twice(store:
     slack.fail("chat.postMessage", "500_after")  # accepted, and the answer lost
     slack.fail("conversations.history", *["internal_error"] * 2000)
     bench.enqueue(NOTE)
-    bench.run(hours=25, minutes_between=6)
+    bench.run(hours=25, minutes_between=45)
     assert bench.states()["team"] == (0, 0, 1)
     slack._failures.clear()
     again(bench, NOTE.key)
