@@ -233,40 +233,54 @@ def test_a_training_that_resumed_and_wrote_a_step_again_is_never_mixed_with_its_
     assert backend_k3(tmp_path / "at once") == pytest.approx({1: k3(), 2: k3(), 3: 0.0}, rel=1e-5)
 
 
-def test_nemo_rl_with_dynamic_sampling_has_the_rewards_of_what_is_trained_on(tmp_path, capsys):
-    """`rewards` are of all samples that were drawn, and of others than those of these lines."""
-    line = nemo_row(0) | {"rewards": [0.0], "filtered_rewards": [0.25]}
-    write_lines(tmp_path / "train_data_step1.jsonl", [line])
-    import_(tmp_path / "home", tmp_path, capsys)
-    assert rows(tmp_path / "home", "SELECT reward FROM training_sequences") == [{"reward": 0.25}]
+def told(folder):
+    """Files of which one thing is told, by run."""
+    lines = {
+        "dynamic": [
+            nemo_row(0) | {"rewards": [0.0], "filtered_rewards": [0.25]}
+        ],  # `rewards` are of all that were drawn
+        "open-instruct": [open_instruct_row(1, i) for i in range(4)],
+        "uncovered": [generic_row(1, "a"), generic_row(1, "b") | {"rollout_logprobs": None}],
+    }
+    names = {"dynamic": "train_data_step1.jsonl", "open-instruct": "run_rollouts_000000.jsonl", "uncovered": "in.jsonl"}
+    for run, found in lines.items():
+        write_lines(folder / run / names[run], found)
+    os.utime(folder / "uncovered/in.jsonl", (1.7e9, 1.7e9))
+    prime = folder / "prime/token_exports/step_3"
+    prime.mkdir(parents=True)
+    shutil.copy(DATA / "prime_rl_mixed.jsonl", prime / "rank_0.jsonl")
+    (folder / "slime").mkdir()
+    shutil.copy(DATA / "slime_train_2.pt", folder / "slime")
 
 
-def test_slimes_second_format(tmp_path, capsys):
-    """A list of samples with the ranks' own rewards beside it, as slime writes since August 2026."""
-    dump = torch.load(DATA / "slime_train_2.pt", weights_only=True)
-    assert import_(tmp_path / "home", DATA / "slime_train_2.pt", capsys)["rows"] == {"training": 4}
-    d = torch.cat([(s["log_probs"] - s["rollout_log_probs"])[s["loss_masks"].bool()] for s in dump["samples"]]).double()
-    assert backend_k3(tmp_path / "home") == {5: pytest.approx(float((d.expm1() - d).mean()), rel=1e-6)}
-    found = rows(tmp_path / "home", "SELECT sample_id, rank, reward FROM sequences ORDER BY sample_id")
-    assert [(row["sample_id"], row["rank"], row["reward"]) for row in found] == [
-        ("10", 0, 1.0), ("11", 1, 0.0), ("12", 0, 0.5), ("13", 1, 0.25),
-    ]  # fmt: skip
+def test_what_files_tell_of_rewards_times_ranks_and_what_they_lack(tmp_path, capsys):
+    home, sources = tmp_path / "home", tmp_path / "sources"
+    told(sources)
+    for source in sources.iterdir():
+        assert main(["import", str(source), "--run", source.name, "--home", str(home)]) == 0
+    main(["show", "uncovered", "--home", str(home), "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["state"] == "ended"
 
+    def of(run, sql):
+        return [tuple(row.values()) for row in rows(home, sql.format(f"WHERE run = '{run}'"))]
 
-def test_a_slime_dump_of_the_future_is_refused_by_its_number(tmp_path, capsys):
-    torch.save({"format_version": 3, "rollout_id": 1, "samples": []}, tmp_path / "train_1_0.pt")
-    assert "format_version 3" in import_(tmp_path / "home", tmp_path, capsys)
-
-
-def test_prime_rl_tokens_of_cross_entropy_are_no_samples_of_the_policy(tmp_path, capsys):
-    """They have no sampling log-prob: counting them as a gap would find a fault in a healthy run."""
-    place = tmp_path / "token_exports/step_3"
-    place.mkdir(parents=True)
-    shutil.copy(DATA / "prime_rl_mixed.jsonl", place / "rank_0.jsonl")
-    import_(tmp_path / "home", tmp_path, capsys)
+    assert of("dynamic", "SELECT reward FROM training_sequences {}") == [(0.25,)]
+    assert of("open-instruct", "SELECT count(*), avg(reward) FROM sequences {}") == [(4, 1.0)]
+    k3s = "SELECT step, value FROM metrics {} AND metric = 'backend.k3_kl'"
+    assert of("open-instruct", k3s) in ([], [(1, None)])  # the sampled side only: unknown, never 0
+    assert of("uncovered", "SELECT value FROM metrics {} AND metric = 'backend.coverage'") == [(0.5,)]
+    # Records without a time have the file's.
+    assert of("uncovered", "SELECT DISTINCT epoch(time) FROM training_sequences {}") == [(1.7e9,)]
+    # Tokens of cross-entropy have no sampling log-prob: counting them would find a fault in a healthy run.
     first = json.loads((DATA / "prime_rl_mixed.jsonl").read_text().splitlines()[0])
     theirs = [value for value, flag in zip(first["mismatch_kl"], first["loss_mask"], strict=True) if flag]
-    assert backend_k3(tmp_path / "home") == {3: pytest.approx(sum(theirs) / len(theirs), abs=1e-6)}
+    assert of("prime", k3s) == [(3, pytest.approx(sum(theirs) / len(theirs), abs=1e-6))]
+    # slime's list of samples with the ranks' own rewards beside it, as it writes since August 2026.
+    dump = torch.load(DATA / "slime_train_2.pt", weights_only=True)
+    d = torch.cat([(s["log_probs"] - s["rollout_log_probs"])[s["loss_masks"].bool()] for s in dump["samples"]]).double()
+    assert of("slime", k3s) == [(5, pytest.approx(float((d.expm1() - d).mean()), rel=1e-6))]
+    found = of("slime", "SELECT sample_id, rank, reward FROM sequences {} ORDER BY sample_id")
+    assert found == [("10", 0, 1.0), ("11", 1, 0.0), ("12", 0, 0.5), ("13", 1, 0.25)]
 
 
 class Harmful:
@@ -274,36 +288,24 @@ class Harmful:
         return (os.system, ("true",))
 
 
-def test_a_pickle_with_code_is_refused(tmp_path, capsys):
+def test_pickles_with_code_and_dumps_of_the_future_are_refused(tmp_path, capsys):
     torch.save({"rollout_id": 1, "samples": [Harmful()]}, tmp_path / "rollout_1.pt")
-    error = import_(tmp_path / "home", tmp_path / "rollout_1.pt", capsys)
-    assert "rollout_1.pt: rejected, because loading it would run code" in error
-
-
-def test_open_instruct_has_the_sampled_side_only(tmp_path, capsys):
-    write_lines(tmp_path / "run_rollouts_000000.jsonl", [open_instruct_row(1, i) for i in range(4)])
-    import_(tmp_path / "home", tmp_path, capsys)
-    assert rows(tmp_path / "home", "SELECT count(*) AS n, avg(reward) AS reward FROM sequences") == [
-        {"n": 4, "reward": 1.0}
-    ]
-    assert backend_k3(tmp_path / "home") in ({}, {1: None})  # unknown, never 0
+    torch.save({"format_version": 3, "rollout_id": 1, "samples": []}, tmp_path / "train_1_0.pt")
+    for name, words in (
+        ("rollout_1.pt", "rollout_1.pt: rejected, because loading it would run code"),
+        ("train_1_0.pt", "format_version 3"),
+    ):
+        assert words in import_(tmp_path / "home", tmp_path / name, capsys)
 
 
 WITHOUT = {
     "verl.jsonl": ('{"step": 1, "data": {"actor/entropy": 0.5}}\n' * 3, "it has step, data"),
-    "history.jsonl": ('{"_step": 1, "loss": 0.5, "_timestamp": 1.7e9}\n', "it has _step, loss, _timestamp"),
-    "rollouts.jsonl": (
-        '{"input": "a", "output": "b", "score": 1, "step": 3, "gts": 1, "x": 2}\n',
-        "score, step, gts …",
-    ),
     "train.log": (
         "  0%|     | 0/20\n{'loss': 0.0, 'sampling/sampling_logp_difference/mean': 0.81}\n",
         "(char 3)): '0%| | 0/20'",
     ),
-    "w.csv": ('"Step","loss"\n"1","0.5"\n', "no line was understood: invalid JSON"),
     "trainer_state.json": (json.dumps({"log_history": [{"step": 1, "loss": 0.5}]}, indent=1), "no line was understood"),
     "events.out.tfevents.1": ("\x18\0\0\0\0\0\0\0\xa3\x7f", "it has no complete line"),
-    "empty.jsonl": ("", "it has no complete line"),
     "null.jsonl": (
         json.dumps(generic_row(1, "a") | {"rollout_logprobs": None, "trainer_logprobs": None}),
         "it has step",
@@ -363,23 +365,6 @@ def test_bad_lines_cost_only_themselves(tmp_path, capsys):
     assert rows(tmp_path / "home", "SELECT count FROM health_records WHERE event = 'import_bad_rows'") == [
         {"count": len(bad)}
     ]
-
-
-def test_sequences_without_log_probs_among_others_count_as_not_covered(tmp_path, capsys):
-    found = [generic_row(1, "a"), generic_row(1, "b") | {"rollout_logprobs": None}]
-    write_lines(tmp_path / "in.jsonl", found)
-    import_(tmp_path / "home", tmp_path / "in.jsonl", capsys)
-    covered = rows(tmp_path / "home", "SELECT value FROM metrics WHERE metric = 'backend.coverage'")
-    assert covered == [{"value": 0.5}]
-
-
-def test_an_imported_run_has_ended_and_records_without_a_time_have_the_files(tmp_path, capsys):
-    write_lines(tmp_path / "in.jsonl", [generic_row(1, "a")])
-    os.utime(tmp_path / "in.jsonl", (1.7e9, 1.7e9))
-    import_(tmp_path / "home", tmp_path / "in.jsonl", capsys)
-    main(["show", "r", "--home", str(tmp_path / "home"), "--json"])
-    assert json.loads(capsys.readouterr().out)["state"] == "ended"
-    assert rows(tmp_path / "home", "SELECT epoch(time) AS at FROM training_sequences") == [{"at": 1.7e9}]
 
 
 def test_files_are_taken_in_their_order(tmp_path):
