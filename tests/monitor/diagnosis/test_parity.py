@@ -33,51 +33,42 @@ def unmet(parity: Parity) -> list[str]:
     return [check.name for check in parity.checks if check.verdict != "at_parity"]
 
 
-def test_a_fixed_run_is_at_parity_with_its_reference(recorded: Store) -> None:
-    parity = compare(recorded, "v1-fixed", reference="v0-reference")
-    assert parity.verdict == "at_parity"
-    assert not parity.reasons
-    assert {trajectory.verdict for trajectory in parity.trajectories} == {"tracks"}
-    assert len(parity.trajectories) == 5
+FAULTS = [
+    "log-probs of the distribution sampled from",
+    "prefix cache off, or cleared at every update",
+    "no request goes on with keys and values of old weights",
+]
 
 
-def test_the_first_attempt_differs_in_configuration_and_leaves_the_reference(recorded: Store) -> None:
+@pytest.mark.parametrize(
+    ("run", "reference", "verdict", "missed", "trajectories"),
+    [
+        ("v1-fixed", "v0-reference", "at_parity", [], 5),
+        ("v1-initial", "v0-reference", "not_at_parity", [*FAULTS, "engine.logprobs_mode as the reference"], 5),
+        ("v0-reference", None, "at_parity", [], 0),  # the shipped recipe judges the configuration
+        ("v1-initial", None, "not_at_parity", FAULTS, 0),
+        ("v1-initial", "v1-initial", "at_parity", [], 5),  # the same fault is no difference
+        ("late-growth", "v0-reference", "not_at_parity", ["sampling.temperature as the reference"], 5),
+    ],
+)
+def test_recorded_runs(
+    recorded: Store, run: str, reference: str | None, verdict: str, missed: list[str], trajectories: int
+) -> None:
+    parity = compare(recorded, run, reference=reference)
+    assert (parity.verdict, unmet(parity), len(parity.trajectories)) == (verdict, missed, trajectories)
+    assert json.loads(json.dumps(parity.document(), allow_nan=False))["verdict"] == verdict
+    if verdict == "at_parity":
+        assert not parity.reasons
+        assert not parity.differences
+        assert {trajectory.verdict for trajectory in parity.trajectories} <= {"tracks"}
+
+
+def test_the_first_attempt_leaves_the_reference_where_it_does(recorded: Store) -> None:
     parity = compare(recorded, "v1-initial", reference="v0-reference")
-    assert parity.verdict == "not_at_parity"
-    assert unmet(parity) == [
-        "log-probs of the distribution sampled from",
-        "prefix cache off, or cleared at every update",
-        "no request goes on with keys and values of old weights",
-        "engine.logprobs_mode as the reference",
-    ]
     left = {trajectory.label: trajectory.leaves_step for trajectory in parity.trajectories}
     assert left == {"clip rate": 0, "KL new–old": 0, "K3": 0, "entropy": 20, "reward": 20}
     assert "raw_logprobs" in parity.reasons[0]
-
-
-def test_the_shipped_recipe_alone_judges_the_configuration(recorded: Store) -> None:
-    assert compare(recorded, "v0-reference").verdict == "at_parity"
-    alone = compare(recorded, "v1-initial")
-    assert alone.verdict == "not_at_parity"
-    assert len(unmet(alone)) == 3
-    assert not alone.trajectories
-
-
-def test_a_reference_with_the_same_fault_is_no_difference(recorded: Store) -> None:
-    parity = compare(recorded, "v1-initial", reference="v1-initial")
-    assert parity.verdict == "at_parity"
-    assert not parity.differences
-
-
-def test_another_temperature_is_another_workload(recorded: Store) -> None:
-    parity = compare(recorded, "late-growth", reference="v0-reference")
-    assert unmet(parity) == ["sampling.temperature as the reference"]
-    assert "sampling.temperature = 0.7" in parity.reasons[0]
-
-
-def test_a_parity_document_is_json(recorded: Store) -> None:
-    document = compare(recorded, "v1-fixed", reference="v0-reference").document()
-    assert json.loads(json.dumps(document, allow_nan=False))["verdict"] == "at_parity"
+    assert "sampling.temperature = 0.7" in compare(recorded, "late-growth", reference="v0-reference").reasons[0]
 
 
 def test_a_run_without_any_configuration_cannot_be_told_to_be_at_parity(store: Store) -> None:
@@ -207,36 +198,35 @@ def test_two_runs_of_one_kind_track_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("memory", [0.0, 0.5])
 def test_a_run_leaves_where_it_leaves(memory: float) -> None:
-    for seed in range(10):
-        theirs = series(Trend(memory=memory, spread=0.15), seed, 400)
-        ours = series(Trend(memory=memory, spread=0.15), seed + 1000, 400)
+    for seed in range(5):
+        ours, theirs = (series(Trend(memory=memory, spread=0.15), number, 400) for number in (seed + 1000, seed))
         ours[200:] *= 3
         found = follow(K3, trend(ours), trend(theirs))
-        assert found.verdict == "leaves"
+        assert (found.verdict, found.side, found.back_step) == ("leaves", "above", None)
         assert 180 <= found.leaves_step <= 210
-        assert found.side == "above"
-        assert found.back_step is None
         assert "in K3" in found.reason
 
 
-def test_a_run_that_comes_back_is_said_to() -> None:
-    ours = series(Trend(spread=0.1), 0, 600)
-    ours[200:320] *= 5
-    found = follow(K3, trend(ours), trend(series(Trend(spread=0.1), 1, 600)))
-    assert found.verdict == "leaves"
-    assert 280 <= found.back_step <= 360
+def scaled(first: int, last: int, by: float, steps: int) -> np.ndarray:
+    values = series(Trend(spread=0.1), 0, steps)
+    values[first:last] *= by
+    return values
 
 
-def test_one_odd_block_is_no_departure() -> None:
-    ours = series(Trend(spread=0.1), 0, 300)
-    ours[100:115] *= 50
-    assert follow(K3, trend(ours), trend(series(Trend(spread=0.1), 1, 300))).verdict == "tracks"
-
-
-def test_a_side_that_does_not_count_is_not_left() -> None:
-    theirs, better = series(Trend(), 0, 300), series(Trend(), 1, 300) / 10
-    assert follow(K3, trend(better), trend(theirs)).side == "below"
-    assert follow(K3.model_copy(update={"side": "above"}), trend(better), trend(theirs)).verdict == "tracks"
+@pytest.mark.parametrize(
+    ("ours", "side", "verdict", "back"),
+    [
+        (scaled(200, 320, 5, 600), "both", "leaves", range(280, 361)),
+        (scaled(100, 115, 50, 300), "both", "tracks", None),  # one odd block
+        (scaled(0, 300, 0.1, 300), "both", "leaves", None),
+        (scaled(0, 300, 0.1, 300), "above", "tracks", None),  # a side that does not count
+    ],
+)
+def test_parts_of_a_run_that_differ(ours: np.ndarray, side: Any, verdict: str, back: range | None) -> None:
+    theirs = trend(series(Trend(spread=0.1), 1, len(ours)))
+    found = follow(K3.model_copy(update={"side": side}), trend(ours), theirs)
+    assert found.verdict == verdict
+    assert (found.back_step is None) if back is None else (found.back_step in back)
 
 
 def test_only_common_steps_are_compared() -> None:
