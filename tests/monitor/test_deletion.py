@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from node_notes import note_node
-from processes import connected, end, eventually, record, service, start_service
+from processes import connected, end, record, start_service
 from recorded_home import take_in
 from segments import records, trained
 from store_contents import rows, value
@@ -58,8 +56,7 @@ AUDITED = "SELECT author, action, subject, words FROM alert_audit ORDER BY numbe
 def with_run(store: Store) -> list[str]:
     """Tables with a run, as the schema is now."""
     sql = "SELECT DISTINCT table_name AS name FROM duckdb_columns() WHERE column_name = 'run' AND NOT internal"
-    tables = {row["name"] for row in rows(store, TABLES)}
-    return sorted(tables & {row["name"] for row in rows(store, sql)})
+    return sorted({row["name"] for row in rows(store, TABLES)} & {row["name"] for row in rows(store, sql)})
 
 
 def fill(store: Store, run: str) -> None:
@@ -141,10 +138,9 @@ def counts(store: Store, run: str) -> dict[str, int]:
     }
 
 
-@pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def filled(home: Path) -> Path:
     """A home that holds everything of two runs that can be held."""
-    home = tmp_path_factory.mktemp("full") / "home"
     for run in (RUN, KEPT):
         record(home, run)
         files_of(home, run)
@@ -155,12 +151,6 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert min(counts(store, run).values()) >= 1, "every table has a row"
         store.checkpoint()
     return home
-
-
-@pytest.fixture
-def filled(full: Path, tmp_path: Path) -> Path:
-    shutil.copytree(full, tmp_path / "home")
-    return tmp_path / "home"
 
 
 def test_no_table_and_no_file_keeps_anything(
@@ -194,38 +184,24 @@ def logprobe(capsys: pytest.CaptureFixture[str], *arguments: object, code: int =
 
 
 def test_what_is_asked_before_anything_is_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorder = record(home, "live", close=False)
-    try:
+    Store.open(Home(home)).close()
+    delete_it = ("store", "delete", "live", "--home", home)
+    with record(home, "live", close=False) as recorder:
+        # Also of a run whose records only wait in the spool.
+        assert "live is being recorded (collector" in logprobe(capsys, *delete_it, "--yes", code=1).err
         with Store.open(Home(home)) as store:
             take_in(store)
         assert (
             "did you mean 'live'" in logprobe(capsys, "store", "delete", "alive", "--yes", "--home", home, code=1).err
         )
-        assert "is being recorded" in logprobe(capsys, "store", "delete", "live", "--yes", "--home", home, code=1).err
-        assert "--yes" in logprobe(capsys, "store", "delete", "live", "--force", "--home", home, code=1).err
+        assert "is being recorded" in logprobe(capsys, *delete_it, "--yes", code=1).err
+        assert "--yes" in logprobe(capsys, *delete_it, "--force", code=1).err
         assert not (home / FOLDER).exists()
-        assert "live is deleted" in logprobe(capsys, "store", "delete", "live", "--force", "--yes", "--home", home).out
+        assert "live is deleted" in logprobe(capsys, *delete_it, "--force", "--yes").out
         recorder.step(9, loss=1.0)
         assert recorder.flush(), "the trainer is none the wiser"
         assert "what still comes of it is removed" in logprobe(capsys, "runs", "--home", home).err
         assert json.loads(logprobe(capsys, "up", "--once", "--json", "--home", home).out)["late"] >= 1
-    finally:
-        recorder.close()
-
-
-def test_a_run_whose_records_only_wait_in_the_spool_is_not_deleted(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Store.open(Home(home)):
-        pass
-    recorder = record(home, "live", close=False)
-    try:
-        refusal = logprobe(capsys, "store", "delete", "live", "--yes", "--home", home, code=1).err
-        assert "live is being recorded (collector" in refusal
-        assert not (home / FOLDER).exists()
-    finally:
-        recorder.close()
-    assert "live is deleted" in logprobe(capsys, "store", "delete", "live", "--yes", "--home", home).out, "it has ended"
 
 
 def test_a_service_that_does_not_answer_is_reported_with_what_became_of_the_run(
@@ -266,28 +242,26 @@ def segment(home: Path, writer: str, sample: str, **fields: Any) -> None:
     SpoolWriter(home, RUN, writer).write("training", records("training", trained(sample, **fields)))
 
 
-@pytest.fixture
-def deleted(home: Path) -> Iterator[Store]:
-    """A store from which a run was deleted that one collector had recorded."""
+def test_the_name_is_not_used_again_and_what_a_job_stores_after_the_deletion_is_swept_up(home: Path) -> None:
+    """What comes late from collectors: tests/unit/test_archive.py and tests/machine."""
     segment(home, "old", "a")
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
         act(store)
-        yield store
-
-
-def test_what_comes_late_stays_out_and_the_name_is_not_used_again(deleted: Store) -> None:
-    home, ingester = deleted.home.path, Ingester(deleted)
-    segment(home, "old", "b")
-    segment(home, "unknown", "c")
-    (run_dir(home, RUN) / "old" / "foreign").write_text("x")
-    done = ingester.run_once()
-    assert (done.late, done.segments, done.quarantined, done.remaining) == (2, 0, 0, 0)
-    assert told(deleted) == {}
-    with pytest.raises(RunDeletedError, match="use another name"):
-        Importer(deleted.home, RUN, deleted)
-    with pytest.raises(RunDeletedError):
-        storing._record(deleted, {"run": RUN, "kind": "score", "author": "a", "document": "{}"}, datetime.now(UTC))
+        with pytest.raises(RunDeletedError, match="use another name"):
+            Importer(store.home, RUN, store)
+        with pytest.raises(RunDeletedError):
+            storing._record(store, {"run": RUN, "kind": "score", "author": "a", "document": "{}"}, datetime.now(UTC))
+        segment(home, "old", "b")
+        (run_dir(home, RUN) / "old" / "foreign").write_text("x")
+        done = Ingester(store).run_once()
+        assert (done.late, done.segments, done.quarantined, done.remaining) == (1, 0, 0, 0)
+        sweeper = Sweeper(store)
+        sweeper.run_once()
+        fill(store, RUN)
+        DirectiveFile(home, RUN).stop("somebody")
+        assert sweeper.run_once()["left"] == []
+        assert (told(store), traces(home)) == ({}, [])
 
 
 def test_a_batch_that_was_read_before_the_deletion_is_not_stored_after_it(
@@ -308,25 +282,3 @@ def test_a_batch_that_was_read_before_the_deletion_is_not_stored_after_it(
         ingester.run_once()
         Sweeper(store).run_once()
         assert (told(store), traces(home)) == ({}, [])
-
-
-def test_a_job_that_stores_its_results_after_the_deletion_is_swept_up(deleted: Store) -> None:
-    sweeper = Sweeper(deleted)
-    sweeper.run_once()
-    fill(deleted, RUN)
-    DirectiveFile(deleted.home.path, RUN).stop("somebody")
-    assert sweeper.run_once()["left"] == []
-    assert (told(deleted), traces(deleted.home.path)) == ({}, [])
-
-
-def test_through_a_service(home: Path) -> None:
-    record(home, "run")
-    with service(home) as reader:
-        eventually(lambda: reader.query("SELECT 1 FROM step_metrics").num_rows, "the run is there")
-        done = deleting.delete(Home(home), {"run": "run", "author": "ada"})
-        assert done["rows"]["segments"] >= 1
-        record(home, "run")
-        eventually(lambda: not list((home / "spool").rglob("*.arrow")), "what comes late is removed")
-        assert reader.query("SELECT 1 FROM runs").num_rows == 0
-        eventually(lambda: "deletions" in reader.status()["jobs"], "the service looks after it")
-        assert "run" in deleting.listed(Home(home))

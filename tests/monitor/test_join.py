@@ -14,6 +14,7 @@ from logprobe.app.cli import main
 from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder
 from logprobe.monitor.analysis import slices
+from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.live import sequences
 from logprobe.monitor.live.placing import Part, trajectory
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
@@ -108,6 +109,18 @@ def test_tokens_that_fit_several_sequences_are_said_by_doctor_and_show(
     assert any(words in each.text for each in examine(home))
     main(["show", RUN, "--home", home])
     assert words in capsys.readouterr().out
+
+
+def test_the_diagnosis_waits_for_the_engine_as_long_as_rules_do(fed: Fed) -> None:
+    """Which steps still wait: tests/alerts/rules/test_steps_on_their_way.py."""
+    fed.feed("rollout", sampled("0"))
+    fed.feed("training", *(trained(f"{step}", step, received=False) for step in (0, 1)))
+    joins = gather(fed.store, RUN).joins
+    assert (joins.sequences, joins.missing) == (1, 0)
+    with fed.store.transaction() as cursor:
+        cursor.execute("UPDATE step_summaries SET computed_at = computed_at - INTERVAL 3 MINUTES")
+    joins = gather(fed.store, RUN).joins
+    assert (joins.sequences, joins.missing) == (2, 1)
 
 
 def part(prompt_length: int | None, *tokens: int) -> Part:

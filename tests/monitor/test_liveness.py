@@ -19,6 +19,7 @@ def writer(seen: float | None, *, closed: bool = False, trains: bool = False) ->
     return Writer("w", None if seen is None else ago(seen), closed, trains=trains)
 
 
+CLOSED_TRAINER = writer(900, closed=True, trains=True)
 CASES = [
     # name, age of the last record, median step, writers, expected
     ("nothing at all", None, None, [], State.NO_DATA),
@@ -40,20 +41,8 @@ CASES = [
     ("killed long ago, replaced, replacement closed", 5, 2.0, [writer(606), writer(1, closed=True)], State.ENDED),
     ("killed just before the other closed", 5, 2.0, [writer(604), writer(1, closed=True)], State.LIVE),
     ("one of two closed", 1, 2.0, [writer(1, closed=True), writer(1)], State.LIVE),
-    (
-        "the trainer closed, its engine lives on",
-        900,
-        2.0,
-        [writer(900, closed=True, trains=True), writer(1)],
-        State.ENDED,
-    ),
-    (
-        "the trainer closed, its engine was killed",
-        900,
-        2.0,
-        [writer(900, closed=True, trains=True), writer(900)],
-        State.ENDED,
-    ),
+    ("the trainer closed, its engine lives on", 900, 2.0, [CLOSED_TRAINER, writer(1)], State.ENDED),
+    ("the trainer closed, its engine was killed", 900, 2.0, [CLOSED_TRAINER, writer(900)], State.ENDED),
     (
         "the engine closed, the trainer did not",
         900,

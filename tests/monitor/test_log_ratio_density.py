@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from recorded_home import ingest_recorded, take_in
-from segments import RUN, records, sampled, trained
+from recorded_home import feed, ingest_recorded
+from segments import RUN, sampled, trained
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis import log_ratio_density as density
 from logprobe.monitor.analysis.log_ratio_density import Columns
 from logprobe.monitor.analysis.profile_job import ProfileJob
@@ -34,16 +33,12 @@ def read(store: Store, width: int, pair: str = "backend") -> density.Density:
     return density.read(store, "v1-initial", pair, Columns(0, 39, width), merged=density.FINE)
 
 
-def test_every_token_stands_in_the_grid_once(recorded: Store) -> None:
-    grid = read(recorded, 1)
-    wanted = recorded.query("SELECT tokens FROM step_summaries WHERE run = 'v1-initial' ORDER BY step")
-    assert (grid.tokens_CB.sum(axis=1) + grid.broken_C).tolist() == wanted["tokens"].to_pylist()
-    assert (grid.seen_C == grid.expected_C).all()
-    assert grid.profiled_C.tolist() == grid.steps_C.tolist() == [1] * 40
-
-
-def test_wide_columns_are_the_sums_of_narrow_ones(recorded: Store) -> None:
+def test_every_token_stands_in_the_grid_once_and_wide_columns_are_the_sums_of_narrow_ones(recorded: Store) -> None:
     narrow, wide = read(recorded, 1), read(recorded, 8)
+    wanted = recorded.query("SELECT tokens FROM step_summaries WHERE run = 'v1-initial' ORDER BY step")
+    assert (narrow.tokens_CB.sum(axis=1) + narrow.broken_C).tolist() == wanted["tokens"].to_pylist()
+    assert (narrow.seen_C == narrow.expected_C).all()
+    assert narrow.profiled_C.tolist() == narrow.steps_C.tolist() == [1] * 40
     assert narrow.floor == wide.floor
     assert (narrow.tokens_CB.reshape(5, 8, -1).sum(axis=1) == wide.tokens_CB).all()
     assert wide.steps_C.tolist() == [8] * 5
@@ -61,25 +56,19 @@ def test_quantiles_lie_in_the_row_of_the_tokens_own(recorded: Store) -> None:
     assert np.abs(np.searchsorted(edges, grid.quantiles(Q)[0]) - rows).max() <= 1
 
 
-def test_what_was_not_profiled_is_no_empty_density(store: Store) -> None:
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    writer.write("training", records("training", trained("s", step=3), trained("t", step=5)))
-    take_in(store)
+def test_what_was_not_profiled_is_no_empty_density_and_broken_tokens_are_beside_it(store: Store) -> None:
+    logprobs = trained("s")["trainer_logprobs"]
+    feed(
+        store,
+        rollout=[sampled("s")],
+        training=[trained("s", 3, trainer_logprobs=[float("nan"), *logprobs[1:]]), trained("t", 5)],
+    )
     grid = density.read(store, RUN, "update", Columns(3, 6, 1))
     assert grid.steps_C.tolist() == [1, 0, 1, 0]
     assert not grid.profiled_C.any()
     assert np.isnan(grid.quantiles(Q)).all()
-
-
-def test_broken_tokens_are_counted_beside_the_grid(store: Store) -> None:
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    row = trained("s", step=1)
-    row["trainer_logprobs"] = [float("nan"), *row["trainer_logprobs"][1:]]
-    writer.write("rollout", records("rollout", sampled("s")))
-    writer.write("training", records("training", row))
-    take_in(store)
     ProfileJob(store).run_once()
-    grid = density.read(store, RUN, "backend", Columns(1, 1, 1))
+    grid = density.read(store, RUN, "backend", Columns(3, 3, 1))
     assert grid.broken_C.tolist() == [1]
     assert grid.tokens_CB.sum() + 1 == grid.expected_C.sum()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,12 +16,13 @@ from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.spool.schema import SCHEMAS
-from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
+from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.delays import Delays
 from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.live.quarantine import quarantine
 from logprobe.monitor.live.scan import ABANDONED_SECONDS, STALE_SECONDS
+from logprobe.monitor.live.soundness import sound_rows, sound_together
 from logprobe.monitor.service.pipeline import backlog
 from logprobe.monitor.store.store import Store
 
@@ -193,6 +195,26 @@ def test_rows_that_do_not_fit_together_are_left_out_and_counted(store: Store, wr
     with Store.open(store.home) as again:
         Ingester(again).run_once()
         assert rows(again, "FROM bad_rows ORDER BY ALL") == left_out
+
+
+def test_segments_that_are_looked_at_together_have_the_rows_that_each_has_alone():
+    def segment(kind: str, number: int, *some: dict) -> Segment:
+        where = SegmentPath(Path(f"x/y/{number}"), RUN, "w", number, kind, 0)
+        return Segment(where, records(kind, *some), 0, f"segment {number}", "w", number)
+
+    training = [
+        segment("training", n, *some)
+        for n, some in enumerate(((trained("a", 1), trained("b", 1)), (), (trained("c", 2, n=7),), ()))
+    ]
+    for segments in (
+        training,
+        [segment("rollout", 1, sampled("a")), segment("rollout", 2, sampled("b"), sampled("c"))],
+    ):
+        together = sound_together(segments)
+        assert together is not None
+        assert [asdict(each) for each in together] == [asdict(sound_rows(each)) for each in segments]
+    for wrong in ({"step": None}, {"step": -(1 << 63)}, {"mask": [True]}):  # then each is looked at
+        assert sound_together([*training, segment("training", 5, trained("d", 3), trained("e", 3) | wrong)]) is None
 
 
 def test_a_segment_that_cannot_be_stored_takes_no_other_with_it(store: Store, writer: SpoolWriter):

@@ -78,49 +78,40 @@ def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home:
     logprobe("store", "quarantine", "--retry", "--home", home, code=1)
 
 
-def test_without_a_service_it_is_done_directly(home: Path) -> None:
-    where, whole = broken(home, "a")
-    with Store.open(Home(home)) as store:
-        assert Ingester(store).run_once().quarantined == 1
+def test_without_a_service_it_is_done_directly_and_once(store: Store) -> None:
+    where, whole = broken(store.home.path, "a")
+    assert Ingester(store).run_once().quarantined == 1
+    store.close()
     name = f"quarantine/{RUN}/{where.writer}/{where.path.name}"
-    (home / name).write_bytes(whole)
-    assert perform(Home(home), RETRY, {"file": name, "author": "ada"}) == {"file": name, "status": "returned"}
-    assert perform(Home(home), RETRY, {"file": name, "author": "ada"}) == {"file": name, "status": "gone"}
-    with Store.open(Home(home)) as store:
-        assert Ingester(store).run_once().segments == 1
+    (store.home.path / name).write_bytes(whole)
+    for status in ("returned", "gone"):
+        assert perform(store.home, RETRY, {"file": name, "author": "ada"}) == {"file": name, "status": status}
+    with Store.open(store.home) as again:
+        assert Ingester(again).run_once().segments == 1
 
 
-def test_what_can_never_be_a_segment_is_not_put_back(store: Store) -> None:
-    stray = store.home.spool / "notes.txt"
-    stray.write_text("not ours")
+def test_what_is_not_put_back_and_what_was_put_back_by_a_killed_service(store: Store) -> None:
+    actions = part(store, None).actions  # type: ignore[arg-type]
+    (store.home.spool / "notes.txt").write_text("not ours")
+    where, whole = broken(store.home.path, "a")
+    killed, content = broken(store.home.path, "b")
     Ingester(store).run_once()
-    retry = part(store, None).actions[RETRY]  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="drop the file"):
-        retry.run({"file": "notes.txt", "author": "ada"})
+    with pytest.raises(ConfigurationError, match="drop the file"):  # which can never be a segment
+        actions[RETRY].run({"file": "notes.txt", "author": "ada"})
     assert (store.home.quarantine / "notes.txt").exists()
     # Whoever names a file outside of quarantine names none.
-    drop = part(store, None).actions[DROP]  # type: ignore[arg-type]
-    assert drop.run({"file": "quarantine/../logprobe.duckdb", "author": "eve"})["status"] == "gone"
+    assert actions[DROP].run({"file": "quarantine/../logprobe.duckdb", "author": "eve"})["status"] == "gone"
     assert store.home.database.exists()
-
-
-def test_a_file_in_its_place_is_not_overwritten(store: Store) -> None:
-    where, _ = broken(store.home.path, "a")
-    Ingester(store).run_once()
     where.path.write_bytes(b"another")
-    name = f"{RUN}/{where.writer}/{where.path.name}"
     with pytest.raises(ConfigurationError, match="already exists in the spool"):
-        part(store, None).actions[RETRY].run({"file": name, "author": "ada"})  # type: ignore[arg-type]
+        actions[RETRY].run({"file": f"{RUN}/{where.writer}/{where.path.name}", "author": "ada"})
     assert where.path.read_bytes() == b"another"
-
-
-def test_a_row_whose_file_was_put_back_by_a_killed_service_is_forgotten(store: Store) -> None:
-    where, whole = broken(store.home.path, "a")
-    Ingester(store).run_once()
-    aside = store.home.quarantine / RUN / where.writer / where.path.name
-    aside.rename(where.path)  # and killed before the row went
     where.path.write_bytes(whole)
-    ingester = Ingester(store)
-    assert ingester.run_once().segments == 1
+    (store.home.quarantine / RUN / killed.writer / killed.path.name).rename(
+        killed.path
+    )  # and killed before the row went
+    killed.path.write_bytes(content)
+    assert Ingester(store).run_once().segments == 2
     Ingester(store)
-    assert store.read("quarantine_list", run=None).num_rows == 0
+    left = store.read("quarantine_list", run=None)["path"].to_pylist()
+    assert f"quarantine/{RUN}/{killed.writer}/{killed.path.name}" not in left

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from logprobe.monitor.analysis import steps_table as module
 from logprobe.monitor.analysis.steps_table import steps_table
-from logprobe.monitor.home import Home
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.store.store import Store
 
 FIXED = ["run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision"]
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    with Store.open(Home(tmp_path / "home")) as opened:
-        yield opened
 
 
 def known(table):
@@ -67,16 +58,11 @@ def test_names_that_collide_stay_apart(store: Store, monkeypatch: pytest.MonkeyP
 
 
 def test_scalars_whose_names_differ_after_a_nul_have_columns_of_their_own(store: Store) -> None:
-    names = ["nul", "nul\0x", "nul\0y", "nul␀x", "\0", ""]
-    with store.transaction() as cursor:
-        cursor.execute(
-            "INSERT INTO all_step_records (run, step, scalars) VALUES ('r', 1, map_from_entries($entries::STRUCT(k VARCHAR, v DOUBLE)[]))",
-            {"entries": [{"k": name, "v": float(place)} for place, name in enumerate(names)]},
-        )
-    shown = known(steps_table(store, "r"))
-    assert shown == {"nul": [0.0], "nul␀x": [1.0], "nul␀y": [2.0], "step.nul␀x": [3.0], "␀": [4.0], "step.": [5.0]}
-
-
-def test_a_run_without_steps_has_no_rows(store: Store) -> None:
     table = steps_table(store, "nobody")
     assert (table.num_rows, table.column_names) == (0, [*FIXED, *sorted(KEYS)])
+    names = ["nul", "nul\0x", "nul\0y", "nul␀x", "\0", ""]
+    sql = "INSERT INTO all_step_records (run, step, scalars) VALUES ('r', 1, map_from_entries($entries::STRUCT(k VARCHAR, v DOUBLE)[]))"
+    with store.transaction() as cursor:
+        cursor.execute(sql, {"entries": [{"k": name, "v": float(place)} for place, name in enumerate(names)]})
+    shown = known(steps_table(store, "r"))
+    assert shown == {"nul": [0.0], "nul␀x": [1.0], "nul␀y": [2.0], "step.nul␀x": [3.0], "␀": [4.0], "step.": [5.0]}

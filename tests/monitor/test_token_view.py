@@ -92,7 +92,7 @@ def test_each_token_has_a_state_and_only_measured_ones_a_value(store: Store) -> 
     assert pair.worst.tolist() == [1, 2, 3, 4, 5, 6, 7, 0], "broken ones come first"
     assert np.isnan(pair.d_N[1:7]).all()
     assert np.isnan(pair.ratio_N[1:7]).all()
-    assert pair.log_ratio == 1.5
+    assert (pair.log_ratio, pair.measured, pair.broken) == (1.5, 2, 6)
 
     pair = pair_tokens(of_step(store, 1), "reference")  # 0 is a placeholder where the trainer is far from certain
     assert states(pair) == ["measured", "measured", "zero_policy", "nonfinite_policy"]

@@ -12,7 +12,7 @@ from segments import Clock
 
 from logprobe.monitor.judging.job import PACES
 from logprobe.monitor.service.jobs import INCOMPLETE
-from logprobe.monitor.service.turns import BURST, Pace, Priority, Turns, priority
+from logprobe.monitor.service.turns import BURST, Priority, Turns, priority
 
 
 @dataclass
@@ -25,7 +25,6 @@ class Run:
     ends: float = float("inf")
     seen: int = -1
     turns: list[float] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)  # of the oldest step that each turn was the first to see
 
     def step(self, now: float) -> int:
         return int(min(now, self.ends) / self.pace)
@@ -49,11 +48,7 @@ class Simulated:
         return [self._row(run, now) for run in self.runs if run.step(now) > run.seen]
 
     def _row(self, run: Run, now: float) -> dict[str, Any]:
-        return {
-            "run": run.name,
-            "of": run,
-            "live": now < run.ends + 10,
-        }
+        return {"run": run.name, "of": run, "live": now < run.ends + 10}
 
     def due(self, row: Mapping[str, Any]) -> Priority:
         run = row["of"]
@@ -67,19 +62,14 @@ class Simulated:
             self.clock.seconds += self.cost * self.load
             if run.name == self.broken:
                 raise ArithmeticError("a step that no integer holds")
-            run.delays.append(self.clock() - (run.seen + 1) * run.pace)
             run.turns.append(now)
             run.seen = step
         return {}
 
 
-def live_for(stage: Simulated, seconds: float, paces: Mapping[Priority, Pace] | None = PACES) -> list[dict[str, Any]]:
+def live_for(stage: Simulated, seconds: float) -> list[dict[str, Any]]:
     """Ticks of a second, as the service has them."""
-    return go_on(Turns(stage, paces=paces, clock=stage.clock, processor=lambda: stage.spent), stage, seconds)
-
-
-def go_on(turns: Turns, stage: Simulated, seconds: float) -> list[dict[str, Any]]:
-    reports = []
+    turns, reports = Turns(stage, paces=PACES, clock=stage.clock, processor=lambda: stage.spent), []
     while stage.clock() < seconds:
         begun = stage.clock()
         reports.append(turns.run_once())
@@ -156,27 +146,22 @@ def test_a_run_that_fails_ends_nobody_elses_turn_and_is_named(together: int) -> 
     reports = live_for(stage, 100.0)
     # A tenth of a core: ten turns of half a second.
     assert min(len(run.turns) for run in runs if run.name != "broken") >= 9
-    assert all(
-        "broken: simulated fails (ArithmeticError: a step that no integer holds)" in report["problem"]
-        for report in reports
-    )
+    words = "broken: simulated fails (ArithmeticError: a step that no integer holds)"
+    assert all(words in report["problem"] for report in reports)
     assert all(report[INCOMPLETE] for report in reports)
     stage.broken = None
     assert "problem" not in live_for(stage, 130.0)[-1]
     assert runs[1].turns
 
 
-def test_an_ended_run_that_fails_does_not_make_the_service_unwell() -> None:
+def test_an_ended_run_that_fails_does_not_make_the_service_unwell_and_an_error_of_all_is_the_jobs() -> None:
     stage = Simulated(Clock(50.0), [Run("live"), Run("broken", ends=1.0)], broken="broken")
     report = live_for(stage, 60.0)[-1]
     assert "broken" in report["problem"]
     assert INCOMPLETE not in report
-
-
-def test_an_error_of_all_runs_is_the_jobs() -> None:
-    stage = Simulated(Clock(5.0), [Run("only")], broken="only")
+    alone = Simulated(Clock(5.0), [Run("only")], broken="only")
     with pytest.raises(ArithmeticError):
-        Turns(stage, clock=stage.clock, processor=lambda: stage.spent).run_once()
+        Turns(alone, clock=alone.clock, processor=lambda: alone.spent).run_once()
 
 
 def test_the_order_of_priorities() -> None:
