@@ -19,10 +19,10 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-from network import waiting
 from processes import end, eventually, start_service
 from ray.cluster_utils import Cluster
 from segments import RUN, records, trained
+from spool_contents import waiting
 
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import LogprobeError

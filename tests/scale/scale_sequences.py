@@ -31,13 +31,28 @@ def ingest(home: Path) -> tuple[dict[str, int], float, int]:
     return json.loads(done.stdout), time.monotonic() - begun, most
 
 
+def shown(home: Path, chromium: str, run: str, *pages: tuple[str, str]) -> str:
+    """Seconds until each page is drawn, each named with what is seen then."""
+    seconds = []
+    with dashboard("up", "--home", str(home), "--port", "0", seconds=300) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        for name, selector in pages:
+            begun = time.monotonic()
+            page.goto(f"{address}/?page={name}&run={run}", wait_until="commit", timeout=SLOW)
+            expect(page.locator(selector).first).to_be_visible(timeout=SLOW)
+            seconds.append(f"{name} {time.monotonic() - begun:.1f} s")
+            assert page.locator("[data-testid=stException]").count() == 0
+        browser.close()
+    return ", ".join(seconds)
+
+
 def test_a_million_sequences_in_one_step(tmp_path, chromium):
-    home = tmp_path / "home"
+    home, shape = tmp_path / "home", (AT_ONCE, TOKENS)
     rng = np.random.default_rng(3)
     k3_sum, begun = 0.0, time.monotonic()
     with Recorder(home, "wide") as recorder:
         for first in range(0, MILLION, AT_ONCE):
-            shape = (AT_ONCE, TOKENS)
             rollout = -rng.exponential(1.0, shape).astype(np.float32)
             trainer = np.minimum(rollout + rng.normal(0, 0.01, shape), -1e-6).astype(np.float32)
             d = trainer.astype(np.float64) - rollout.astype(np.float64)
@@ -61,32 +76,22 @@ def test_a_million_sequences_in_one_step(tmp_path, chromium):
     assert k3 == pytest.approx([k3_sum / (MILLION * TOKENS)], rel=1e-9)
     assert most < 8 * GIB
     print(
-        f"\n10^6 sequences in a step: recorded in {recorded:.0f} s, ingested and computed in {seconds:.0f} s, {most >> 20} MiB; {report}"
+        f"\n10^6 sequences in a step: recorded in {recorded:.0f} s, ingested in {seconds:.0f} s, {most >> 20} MiB; {report}"
     )
-    shown = []
-    with dashboard("up", "--home", str(home), "--port", "0", seconds=300) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        for name, selector in (
-            ("overview", ".lp-tiles"),
-            ("mismatch", ".lp-plot .trace"),
-            ("tokens", ".lp-strip"),
-            ("data", "[data-testid=stDataFrame]"),
-        ):
-            begun = time.monotonic()
-            page.goto(f"{address}/?page={name}&run=wide", wait_until="commit", timeout=SLOW)
-            page.wait_for_selector(selector, timeout=SLOW)
-            shown.append(f"{name} {time.monotonic() - begun:.1f} s")
-            assert page.locator("[data-testid=stException]").count() == 0
-        browser.close()
-    print(f"pages: {', '.join(shown)}")
+    pages = (
+        ("overview", ".lp-tiles"),
+        ("mismatch", ".lp-plot .trace"),
+        ("tokens", ".lp-strip"),
+        ("data", "[data-testid=stDataFrame]"),
+    )
+    print(f"pages: {shown(home, chromium, 'wide', *pages)}")
 
 
 def test_thousands_of_versions_in_a_sequence_and_in_a_run(tmp_path, chromium):
     home, length = tmp_path / "home", VERSIONS * SPAN
     rng = np.random.default_rng(5)
     rollout = -rng.exponential(1.0, (1, length)).astype(np.float32)
-    tokens = rng.integers(0, 1000, (1, length))
+    sides = {"sample_ids": ["long"], "token_ids": rng.integers(0, 1000, (1, length))}
     spans = [(place * SPAN, (place + 1) * SPAN, str(place)) for place in range(VERSIONS)]
     begun = time.monotonic()
     with Recorder(home, "spans") as recorder:
@@ -94,17 +99,10 @@ def test_thousands_of_versions_in_a_sequence_and_in_a_run(tmp_path, chromium):
             assert mark(version, step=version, recorder=recorder, home=home, run="spans")
             if version % 100 == 0:
                 assert recorder.flush(300)
-        marked = time.monotonic() - begun
-        assert recorder.rollout(
-            sample_ids=["long"], token_ids=tokens, logprobs=rollout, lengths=[length], weight_version=[spans]
-        )
+        marked, newest = time.monotonic() - begun, str(VERSIONS - 1)
+        assert recorder.rollout(**sides, logprobs=rollout, lengths=[length], weight_version=[spans])
         assert recorder.training(
-            step=VERSIONS,
-            sample_ids=["long"],
-            token_ids=tokens,
-            trainer_logprobs=rollout,
-            mask=np.ones((1, length), bool),
-            weight_version=str(VERSIONS - 1),
+            step=VERSIONS, **sides, trainer_logprobs=rollout, mask=np.ones((1, length), bool), weight_version=newest
         )
         assert recorder.flush(300)
     _, seconds, most = ingest(home)
@@ -113,22 +111,10 @@ def test_thousands_of_versions_in_a_sequence_and_in_a_run(tmp_path, chromium):
         found = reader.query(f"SELECT metric, value FROM metrics WHERE {lags}").to_pylist()
         versions = reader.query("SELECT count(DISTINCT version) AS n FROM weights")["n"][0].as_py()
     assert versions == VERSIONS
-    values = {row["metric"]: row["value"] for row in found}
-    assert values == {
+    assert {row["metric"]: row["value"] for row in found} == {
         "weight_lag_mean": pytest.approx((VERSIONS - 1) / 2),
         "weight_lag_max": VERSIONS - 1,
         "mixed_version_frac": 1.0,
     }
     print(f"\n{VERSIONS} versions: marked in {marked:.1f} s, ingested in {seconds:.1f} s, {most >> 20} MiB")
-    shown = []
-    with dashboard("up", "--home", str(home), "--port", "0", seconds=300) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        for name, selector in (("mismatch&view=weights", ".lp-plot >> nth=0"), ("tokens", ".lp-strip")):
-            begun = time.monotonic()
-            page.goto(f"{address}/?page={name}&run=spans", wait_until="commit", timeout=SLOW)
-            expect(page.locator(selector)).to_be_visible(timeout=SLOW)
-            shown.append(f"{name} {time.monotonic() - begun:.1f} s")
-            assert page.locator("[data-testid=stException]").count() == 0
-        browser.close()
-    print(f"pages: {', '.join(shown)}")
+    print(f"pages: {shown(home, chromium, 'spans', ('mismatch&view=weights', '.lp-plot'), ('tokens', '.lp-strip'))}")

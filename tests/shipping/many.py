@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import numpy as np
 import psutil
 from bucket_servers import Server, address, environment, serving
-from network import waiting
 from processes import connected, end, eventually, start_service
+from spool_contents import waiting
 
 from logprobe.collectors import Recorder
 

@@ -45,7 +45,7 @@ def main() -> int:
         home = Path(options.home or stack.enter_context(tempfile.TemporaryDirectory(prefix="logprobe-soak-")))
         command = [sys.executable, "-m", "logprobe.app.processes.service", "--home", str(home), *options.service]
         service = stack.enter_context(started(command, **SERVICE_ENVIRONMENT))
-        sizes = [str(options.steps_per_second / options.runs), str(options.sequences), str(options.tokens)]
+        sizes = [str(options.steps_per_second / options.runs), str(options.sequences)]
         recorders = [
             stack.enter_context(
                 started([sys.executable, str(FOLDER / "recording.py"), str(home), f"soak-{number}", *sizes])
@@ -102,12 +102,7 @@ def started(command: list[str], **environment: str) -> Iterator[subprocess.Popen
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        processes.end(process)
 
 
 def arguments() -> argparse.Namespace:
@@ -117,7 +112,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps-per-second", type=float, default=20.0, help="of all runs together")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--sequences", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--every", type=float, default=10.0, help="seconds between samples")
     parser.add_argument("--warm-up", type=float, default=5.0, help="minutes that are left out")
     parser.add_argument("--home", help="a folder to record to, kept")

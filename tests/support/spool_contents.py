@@ -35,3 +35,8 @@ def health_events(home: Path) -> dict[str, list[dict[str, Any]]]:
     for row in rows(home, "health"):
         events[row["event"]].append(row)
     return events
+
+
+def waiting(home: Path) -> list[Path]:
+    """Segments in a spool that others take files out of."""
+    return list(spool_dir(home).rglob("[!.]*.arrow"))
