@@ -83,6 +83,7 @@ class Trl(Host):
     lacks = "_compute_loss has no parameter model"
     repeats = corrects = True
     marks, logged = ("6",), {7: {"loss": 0.5, "entropy": 3.0}}
+    configured = {"temperature": 1.0, "compute_dtype": "float32", "loss_type": "grpo"}  # noqa: RUF012
 
     def __init__(self, patch: Any) -> None:
         super().__init__(patch)
@@ -256,6 +257,7 @@ class TrlAsync(Host):
     lacks = "has no method _sync_weight_merged"
     repeats = True
     marks, logged = ("0", "1"), {1: {"ratio": 1.0}}
+    configured = {"temperature": 1.0, "max_staleness": 4}  # noqa: RUF012
 
     def __init__(self, patch: Any) -> None:
         super().__init__(patch)
@@ -308,7 +310,7 @@ class MsSwiftGrpo:
     def __init__(self) -> None:
         self.template = SimpleNamespace(padding_free=False, sequence_parallel_size=1)
         self.args = SimpleNamespace(
-            output_dir="/runs/stand-in", use_vllm=True, loss_type="grpo", gradient_accumulation_steps=2
+            output_dir="/runs/stand-in", use_vllm=True, loss_type="grpo", gradient_accumulation_steps=2, temperature=0.7
         )
         self.accelerator = accelerator()
         self.state = SimpleNamespace(global_step=6, is_world_process_zero=True)
@@ -379,6 +381,7 @@ class MsSwift(Host):
     lacks = "_compute_loss_and_metrics has no parameter model_inputs"
     repeats = corrects = True
     marks, logged = ("6",), {7: {"loss": 0.5}}
+    configured = {"compute_dtype": "float32", "loss_type": "grpo", "temperature": 0.7}  # noqa: RUF012
 
     def __init__(self, patch: Any) -> None:
         super().__init__(patch)

@@ -39,6 +39,7 @@ class Host:
     corrects: ClassVar[bool] = False  # whether its loss takes importance weights
     marks: ClassVar[tuple[str, ...]] = ()  # weight versions that a step marks
     logged: ClassVar[dict[int, dict[str, float]]] = {}  # scalars that a step logs, by step
+    configured: ClassVar[dict[str, Any]] = {}  # settings that are recorded once, among others; empty: none are
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.patch = patch

@@ -37,6 +37,7 @@ class SkyRl(Host):
     needed = ("sequences", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages")
     repeats = True
     logged = {1: {"policy/loss": 0.5}}  # noqa: RUF012
+    configured = {"temperature": 0.7, "compute_dtype": "bfloat16"}  # noqa: RUF012
 
     def __init__(self, patch: Any) -> None:
         super().__init__(patch)
@@ -128,6 +129,7 @@ class PipelineRl(Host):
     framework, said, count = "PipelineRL", "pipelinerl", 2
     lacks = "rl_step has no parameter current_step"
     marks, logged = ("0",), {1: {"rl/loss": 0.5}}
+    configured = {"temperature": TEMPERATURE}  # noqa: RUF012
 
     def __init__(self, patch: Any, **settings: Any) -> None:
         super().__init__(patch)

@@ -56,6 +56,7 @@ class Slime(Host):
     version: str | None = "1"  # the first rollout after a start at 3
     vanilla = "slime.backends.megatron_utils.loss"
     args = ARGS
+    configured = {"temperature": 0.7, "advantage_estimator": "grpo"}  # noqa: RUF012
 
     def begin(self) -> None:
         megatron(self)

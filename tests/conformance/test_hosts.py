@@ -6,6 +6,7 @@ frameworks themselves.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,9 @@ def test_a_step_is_recorded_as_its_host_holds_it(kind: type[Host], close: Close,
     assert_recorded(home, "rollout", host.sampled())
     assert tuple(row["version"] for row in rows(home, "weights")) == host.marks
     assert [(row["step"], dict(row["scalars"])) for row in rows(home, "step")] == [*host.logged.items()]
+    configured = [json.loads(row["document"]) for row in rows(home, "config") if row["kind"] == "trainer_config"]
+    assert len(configured) == bool(host.configured)
+    assert all(document.items() >= host.configured.items() for document in configured)
     events = health_events(home)
     assert set(events) <= {"self_test", "started", "training_begins", "heartbeat", "closed"}
     assert "is recorded" in events["self_test"][0]["message"]

@@ -98,6 +98,7 @@ class Verl(Host):
     corrects = True
     config = CONFIG
     logged = {1: {"actor/entropy": 0.5}}  # noqa: RUF012
+    configured = {"temperature": 1.0, "actor_rollout_ref.rollout.top_p": 0.9}  # noqa: RUF012
 
     def __init__(self, patch: Any) -> None:
         super().__init__(patch)

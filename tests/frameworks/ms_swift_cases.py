@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from correction_cases import CASES, factors, reduced
-from tiny_model import make_tiny_model
 from training import Trained, agree, check_checkpoints
 from training import train as train_with
 
@@ -121,54 +120,6 @@ def test_a_sync_that_never_arrives(train: Any, capsys: Any) -> None:
     found = seen.diagnosed(capsys)
     assert found["layer"] != "none"
     assert found["correction"]["advice"] == "do_not_enable"
-
-
-@pytest.mark.parametrize("steps", [1, 6])
-def test_an_engine_with_the_weights_of_another_checkpoint_is_fatal(
-    train: Any, tmp_path: Path, capsys: Any, steps: int
-) -> None:
-    """As where the engine serves another revision than the trainer loads: critical from the first step, no precision, no correction."""
-    other = make_tiny_model(tmp_path / "other", seed=2)
-    seen = train("fatal", steps=steps, engine_weights=str(other))
-    ours = seen.steps(capsys)
-    assert min(values["backend.k3_kl"] for values in ours.values()) > 1
-    found = seen.diagnosed(capsys)
-    assert (found["verdict"], found["layer"], found["since_step"]) == ("critical", "semantic", 1)
-    assert seen.causes(capsys) == ["different_model"]
-    assert found["correction"]["advice"] == "do_not_enable"
-
-
-def test_a_forgotten_temperature(train: Any, capsys: Any) -> None:
-    seen = train("temperature", steps=8, engine_temperature=0.7)
-    seen.steps(capsys)
-    assert seen.causes(capsys)[:1] == ["temperature_mismatch"]
-    assert seen.diagnosed(capsys)["correction"]["advice"] == "do_not_enable"
-
-
-def test_a_bf16_engine_is_found(train: Any, capsys: Any) -> None:
-    seen = train("bf16", steps=12, engine="bfloat16", arguments={"learning_rate": 1e-4})
-    seen.steps(capsys)
-    assert seen.causes(capsys)[:1] == ["low_precision"]
-
-
-def test_a_cache_that_updates_do_not_clear(train: Any, capsys: Any) -> None:
-    """Prompts of several blocks come again and again; a healthy run on the same prompts has no finding."""
-    common = {"steps": 24, "prompt_words": 60, "prompts": 4}
-    stale = train("stale", clears_cache=False, **common)
-    healthy = train("healthy", **common)
-    for run in (stale, healthy):
-        run.steps(capsys)
-    assert stale.causes(capsys)[:1] == ["stale_prefix_cache"]
-    assert healthy.diagnosed(capsys)["layer"] == "none"
-
-
-def test_without_a_home_a_training_goes_on_and_one_warning_says_so(train: Any) -> None:
-    plain = {"use_vllm": "false", "vllm_mode": None, "log_rollout_offpolicy_metrics": "false"}
-    bare = train("bare", plugin=False, watch=False, steps=2, arguments=plain)
-    seen = train("homeless", plugin=False, steps=2, arguments=plain)
-    assert [step.get("loss") for step in bare["history"]] == [step.get("loss") for step in seen["history"]]
-    assert bare["random_state"] == seen["random_state"]
-    assert seen["said"].count("logprobe: ms_swift.watch: nothing is recorded: no home") == 1
 
 
 def _token_losses(loss: str, part: dict[str, Any], result: dict[str, Any]) -> Any:

@@ -18,7 +18,6 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_PLUGINS", "logprobe")  # ms-swift's own plugin wants torchvision
 
 import torch
-from safetensors.torch import load_file
 from swift.pipelines import rlhf_main
 from swift.rewards import ORM, orms
 from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
@@ -27,26 +26,19 @@ from vllm.engine.arg_utils import EngineArgs
 ADAPTER = "logprobe.collectors.integrations.ms_swift"
 
 
-def use_cpu_engine(syncs: int | None, temperature: float | None, other: str | None, *, clears_cache: bool) -> None:
-    """Loads weights in the way the CPU build knows; plants the faults: after `syncs` loads it forgets to, it keeps the engine's cache, it samples
-    at another temperature than the trainer computes with, or it loads the checkpoint `other` in place of the trainer's weights."""
+def use_cpu_engine(syncs: int | None) -> None:
+    """Loads weights in the way the CPU build knows; plants a fault: after `syncs` loads it forgets to."""
     done = 0
 
     def load(self: Any) -> None:
         nonlocal done
         done += 1
-        if temperature is not None:
-            self.request_config.temperature = temperature
         if syncs is not None and done > syncs:
             return
         pairs = [(name, parameter.detach().clone()) for name, parameter in self.model.named_parameters()]
-        if other is not None:
-            pairs = list(load_file(Path(other, "model.safetensors")).items())
         self.engine.engine.model_executor.collective_rpc("reload_weights", kwargs={"weights_iterator": pairs})
 
     RolloutTrainerMixin._move_full_model_to_vllm = load
-    if not clears_cache:
-        RolloutTrainerMixin._reset_vllm_cache = lambda self: None
 
 
 def use_engine_dtype(dtype: str) -> None:
@@ -74,11 +66,9 @@ orms["distinct"] = Distinct
 def main(options: dict[str, Any]) -> dict[str, Any]:
     """Trains; → ms-swift's log and a digest of the random state."""
     use_engine_dtype(options.get("engine", "float32"))
-    faults = options.get("syncs"), options.get("engine_temperature"), options.get("engine_weights")
-    use_cpu_engine(*faults, clears_cache=options.get("clears_cache", True))
+    use_cpu_engine(options.get("syncs"))
     folder = Path(options["out"])
-    columns = range(options.get("prompt_words", 4))
-    texts = [" ".join(f"w{2 + (4 * n + column) % 64}" for column in columns) for n in range(options.get("prompts", 16))]
+    texts = [" ".join(f"w{2 + (4 * n + column) % 64}" for column in range(4)) for n in range(16)]
     rows = [{"messages": [{"role": "user", "content": text}]} for text in texts]
     data = folder / f"data-{os.environ.get('RANK', '0')}.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -37,7 +37,7 @@ def train(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_number_that_pipelinerl_logs(train: Any, capsys: Any) -> None:
-    options = {"engine": "bfloat16", "temperature": 0.8, "engine_temperature": 0.8}
+    options = {"engine": "bfloat16", "temperature": 0.8}
     bare, seen = train("bare", watch=False, **options), train("seen", **options)
     timed = ("throughput/", "stats/time")
     plain = [
@@ -67,12 +67,6 @@ def test_an_engine_that_missed_updates_is_found(train: Any, capsys: Any) -> None
     found = stale.diagnosed(capsys)
     assert found["layer"] != "none"
     assert found["correction"]["advice"] == "do_not_enable"
-
-
-def test_a_forgotten_temperature(train: Any, capsys: Any) -> None:
-    seen = train("faulty", steps=12, engine_temperature=0.7)
-    seen.steps(capsys)
-    assert seen.causes(capsys)[:1] == ["temperature_mismatch"]
 
 
 def test_its_launcher_hands_the_hooks_on(tmp_path: Path) -> None:

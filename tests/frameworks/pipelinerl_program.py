@@ -64,7 +64,7 @@ class Engines:
         generator, row, found = torch.Generator().manual_seed(self.seed), torch.tensor(prompt), []
         with torch.no_grad():
             for _ in range(4 + self.seed % (LONGEST - 4)):
-                logits = self.model(row[None]).logits[0, -1].float() / self.options.get("engine_temperature", 1.0)
+                logits = self.model(row[None]).logits[0, -1].float() / self.options.get("temperature", 1.0)
                 token = torch.multinomial(torch.softmax(logits, -1), 1, generator=generator)
                 found.append(float(torch.log_softmax(logits, -1)[token]))
                 row = torch.cat([row, token])

@@ -269,55 +269,6 @@ def test_a_sync_that_never_arrives(train: Any, capsys: Any) -> None:
     assert found["correction"]["advice"] == "do_not_enable"
 
 
-def test_a_forgotten_temperature(train: Any, capsys: Any) -> None:
-    seen = train("temperature", steps=8, engine_temperature=0.7)
-    seen.steps(capsys)
-    found = seen.diagnosed(capsys)
-    assert found["findings"][0]["cause"] == "temperature_mismatch"
-    assert found["correction"]["advice"] == "do_not_enable"
-
-
-def test_a_bf16_engine_is_found(train: Any, capsys: Any) -> None:
-    seen = train("bf16", steps=12, engine="bfloat16", config={"learning_rate": 1e-4})
-    seen.steps(capsys)
-    assert seen.causes(capsys)[:1] == ["low_precision"]
-
-
-def test_a_cache_that_updates_do_not_clear(train: Any, capsys: Any) -> None:
-    """Prompts of several blocks come again and again; a healthy run on the same prompts has no finding."""
-    common = {"steps": 24, "prompt_words": 60}
-    stale = train("stale", clears_cache=False, **common)
-    healthy = train("healthy", **common)
-    for run in (stale, healthy):
-        run.steps(capsys)
-    assert stale.causes(capsys)[:1] == ["stale_prefix_cache"]
-    assert healthy.diagnosed(capsys)["layer"] == "none"
-
-
-def test_without_a_home_a_training_goes_on_and_one_warning_says_so(train: Any) -> None:
-    bare = train("bare", engine="", watch=False, plugin=False)
-    seen = train("homeless", engine="", plugin=False, watching={"home": None, "correction": True})
-    assert (bare["weights"], bare["random_state"]) == (seen["weights"], seen["random_state"])
-    assert seen["said"].count("logprobe: trl.watch: nothing is recorded: no home") == 1
-
-
-def test_an_unknown_trainer_is_left_alone(train: Any, capsys: Any) -> None:
-    bare = train("bare", watch=False, plugin=False)
-    seen = train("unknown", hide="_score_everything")
-    assert bare["weights"] == seen["weights"]
-    assert "has no method _score_everything" in seen["said"]
-    seen.logprobe(capsys, "up", "--once")
-    assert "nothing is recorded" in seen.logprobe(capsys, "doctor")
-
-
-def test_the_switch_sets_the_weights_of_trl(train: Any, capsys: Any) -> None:
-    """A directive for MIS replaces TRL's ratio, and is acknowledged with its report."""
-    seen = train("corrected", engine="bfloat16", directive=2, watching={"correction": True})
-    ours = seen.steps(capsys)
-    assert ours[1]["is_weight_mean"] is None
-    assert ours[2]["is_weight_mean"] is not None
-
-
 def _token_losses(loss: str, arrays: Mapping[str, Any], place: int, epsilon_high: float) -> Any:
     """Of one micro-batch [batch, time], before weights; TRL's formulas, in float64."""
     current, old = (arrays[name][place].astype(float) for name in ("current", "old_per_token_logps"))

@@ -25,7 +25,7 @@ LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo")
 
 def main(options: dict[str, Any]) -> None:
     """Writes `arrays.npz` and `result.json`: what TRL computed, loss type → case → losses of the micro-batches; what was said of each."""
-    trl_program.use_cpu_engine("float32", None, clears_cache=True)
+    trl_program.use_cpu_engine("float32")
     trainer = trl_program.trainer_of(options)
     home, run = os.environ["LOGPROBE_HOME"], os.environ["LOGPROBE_RUN"]
     directives = Directives(run)

@@ -33,7 +33,7 @@ from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.integrations import trl as watching
 
 
-def use_cpu_engine(dtype: str, syncs: int | None, *, clears_cache: bool) -> None:
+def use_cpu_engine(dtype: str, syncs: int | None = None) -> None:
     """Has TRL start the engine eagerly in `dtype`, and load weights in the way the CPU build knows; after `syncs` of them it forgets to."""
     engine = functools.partial(vllm_generation.LLM, enforce_eager=True, dtype=dtype, block_size=32)
     vllm_generation.LLM = engine
@@ -45,8 +45,7 @@ def use_cpu_engine(dtype: str, syncs: int | None, *, clears_cache: bool) -> None
         if syncs is not None and done > syncs:
             return
         load(self.llm, self._iter_named_params())
-        if clears_cache:
-            self.llm.reset_prefix_cache()
+        self.llm.reset_prefix_cache()
 
     vllm_generation.VLLMGeneration.sync_weights = sync_weights
 
@@ -93,8 +92,7 @@ def trainer_of(options: dict[str, Any]) -> Any:
     kind = options.get("trainer", "GRPOTrainer")
     model = AutoModelForCausalLM.from_pretrained(options["model"], dtype=torch.float32)
     model.name_or_path = options["model"]
-    words = options.get("prompt_words", 4)
-    prompts = [" ".join(f"w{(4 * row + column) % 40}" for column in range(2, 2 + words)) for row in range(8)]
+    prompts = [" ".join(f"w{(4 * row + column) % 40}" for column in range(2, 6)) for row in range(8)]
     defaults = {
         "save_strategy": "no",
         "seed": 3,
@@ -190,18 +188,14 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     engine = options.get("engine", "float32")
     on_cpu = options.get("config", {}).get("use_cpu", True)
     if engine and on_cpu and "server" not in options:
-        use_cpu_engine(engine, options.get("syncs"), clears_cache=options.get("clears_cache", True))
+        use_cpu_engine(engine, options.get("syncs"))
     if "engine_arguments" in options:
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, **options["engine_arguments"])
     trainer = trainer_of(options)
-    if "engine_temperature" in options:
-        trainer.vllm_generation.temperature = options["engine_temperature"]
     if "directive" in options:
         direct(os.environ["LOGPROBE_HOME"], os.environ["LOGPROBE_RUN"], options["directive"])
     if "store" in options:
         store(trainer, options["store"])
-    if options.get("hide"):  # as if a later TRL had renamed it
-        watching.METHODS[options["hide"]] = ()
     if options.get("watch", True):
         watching.watch(trainer, **options.get("watching", {}))
     if "dies" in options:

@@ -7,7 +7,6 @@ group and the engine are replaced: a torch policy on the CPU, and a copy of it, 
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import sys
@@ -83,9 +82,7 @@ class Policy:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=options.get("learning_rate", 0.5))
         self.actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
         self.temperature = float(config.actor_rollout_ref.rollout.temperature)
-        self.engine_temperature = float(options.get("engine_temperature", self.temperature))
         self.version, self._dispatch_info = 0, {"actor": [0]}
-        self.clears_cache, self.cache = options.get("clears_cache", True), {}
 
     def init_model(self) -> None: ...
 
@@ -94,24 +91,15 @@ class Policy:
         generator, row, logprobs = torch.Generator().manual_seed(seed), prompt.clone(), []
         with torch.no_grad():
             for _ in range(4 + seed % (LONGEST - 4)):
-                table = torch.log_softmax(self.logits(row, len(prompt)) / self.engine_temperature, -1)
+                logits = self.engine(row[None]).logits[0, -1].float()
+                table = torch.log_softmax(logits / self.temperature, -1)
                 token = torch.multinomial(table.exp(), 1, generator=generator)
                 logprobs.append(float(table[token]))
                 row = torch.cat([row, token])
         return row[len(prompt) :], torch.tensor(logprobs)
 
-    def logits(self, row: Any, prompt: int) -> Any:
-        """[vocabulary], after `row`, whose first tokens are the prompt; all of the prompt but its last token comes from a cache."""
-        known = tuple(row[: prompt - 1].tolist())
-        if known not in self.cache:
-            self.cache[known] = self.engine(row[None, : prompt - 1], use_cache=True).past_key_values
-        cache = copy.deepcopy(self.cache[known])  # it grows with what is added
-        return self.engine(row[None, prompt - 1 :], past_key_values=cache).logits[0, -1].float()
-
     def send(self) -> None:
-        """The engine gets the policy's weights, and drops its cache unless `clears_cache` is false."""
-        if self.clears_cache:
-            self.cache.clear()
+        """The engine gets the policy's weights."""
         self.engine.load_state_dict(self.model.state_dict())
 
     def forward(self, rows: Any) -> dict[str, Any]:

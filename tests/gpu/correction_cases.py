@@ -12,7 +12,6 @@ from correction_batches import EVERYTHING, batch
 from moving import moved
 
 from logprobe.collectors.correction import CorrectionConfig, correct
-from logprobe.collectors.correction.presets import preset
 
 WAIT_SECONDS = 0.2
 CONFIGS = {
@@ -67,8 +66,3 @@ def test_nobody_waits_for_the_device(device: torch.device, busy: Callable[[], An
     assert not end.query()
     assert waited < WAIT_SECONDS
     assert later()["report"]
-
-
-def test_presets_run_there(device: torch.device) -> None:
-    given = moved(named(torch.float32), device)
-    assert corrected(preset("mis"), given).mask.device == device

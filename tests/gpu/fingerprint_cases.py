@@ -1,8 +1,7 @@
-"""Fingerprints of weights that lie on a real device: those of the host, read without a wait, and what one costs."""
+"""Fingerprints of weights that lie on a real device: those of the host, read without a wait."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,17 +74,3 @@ def watched_answers(watched: Any) -> list[Any]:
     from logprobe.collectors.vllm.weights.exchange import Exchange
 
     return Exchange(watched._exchange.folder).new_answers()
-
-
-def test_what_it_costs(device: torch.device) -> None:
-    """400 tensors of 2 billion values; printed, not judged."""
-    state = {
-        f"model.layers.{i}.weight": torch.empty(5_000_000, dtype=torch.bfloat16, device=device) for i in range(400)
-    }
-    fingerprint(state)
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(10):
-        fingerprint(state)
-    milliseconds = 100 * (time.perf_counter() - began)
-    print(json.dumps({"fingerprint of 400 tensors, ms": round(milliseconds, 2)}))

@@ -128,7 +128,7 @@ def train(arm: str, folder: Path, seed: int, steps: int, rate: float) -> None:
 
     VLLMGeneration._iter_named_params = lambda self: self.weights
     torch.set_num_threads(1)
-    use_cpu_engine("bfloat16", None, clears_cache=True)
+    use_cpu_engine("bfloat16")
     generator = torch.Generator().manual_seed(seed)
     asked = torch.randint(DIGITS, (steps * _PROMPTS, ASKED), generator=generator).tolist()
     prompts = [" ".join([*map(str, digits), "="]) for digits in asked]
