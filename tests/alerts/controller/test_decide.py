@@ -118,11 +118,6 @@ def test_when_it_acts(
         assert fault["cause"] in actions[0].words
 
 
-def test_a_semantic_fault_is_named_before_others() -> None:
-    (action,) = decide.advance(Control(), replace(CRITICAL, findings=(MISSED, RAW)), ARMED)[1]
-    assert "the semantic layer shows raw_logprobs: log-probs are taken before the temperature" in action.words
-
-
 # --- Off: each reason against ---
 
 REFUSALS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
@@ -152,9 +147,11 @@ IDLE = [
 ]
 
 
-@pytest.mark.parametrize("reason", sorted({reason for reason, *_ in REFUSALS}))
-def test_every_reason_is_documented(repository: Path, reason: str) -> None:
-    assert f"`{reason}`" in (repository / "docs" / "correction.md").read_text(encoding="utf-8")
+def test_every_reason_is_documented_and_a_semantic_fault_is_named_before_others(repository: Path) -> None:
+    page = (repository / "docs" / "correction.md").read_text(encoding="utf-8")
+    assert [reason for reason, *_ in REFUSALS if f"`{reason}`" not in page] == []
+    (action,) = decide.advance(Control(), replace(CRITICAL, findings=(MISSED, RAW)), ARMED)[1]
+    assert "the semantic layer shows raw_logprobs: log-probs are taken before the temperature" in action.words
 
 
 @pytest.mark.parametrize(("name", "situation", "control", "policy"), IDLE)
@@ -271,26 +268,19 @@ def test_a_working_correction_is_never_withdrawn(
         assert (control.previewed, decide.recount_step(control, seen, policy)) == (counted, None)
 
 
-def test_what_a_user_forced_beyond_the_limit_is_compared_with_its_preview() -> None:
-    seen = replace(CRITICAL, step=112, acknowledgements=acks(*range(105, 110), masked=0.52), recount=0.5)
-    assert decide.advance(replace(APPLIED, previewed=0.5), seen, ARMED)[1] == ()
+def test_what_is_compared_with_what_the_trainer_masks() -> None:
+    """A few steps are no ground to take it back; what a user forced, with a preview or without, has that or the limit."""
 
+    def found(control: Control, *steps: int, masked: float, recount: float | None = None) -> list[str]:
+        seen = replace(CRITICAL, trials=(), step=112, acknowledgements=acks(*steps, masked=masked), recount=recount)
+        return names(decide.advance(replace(control, phase=Phase.APPLIED), seen, ARMED)[1])
 
-def test_a_suspicion_of_before_is_none_of_the_correction_that_is_switched_on() -> None:
-    before = Control(phase=Phase.WITHDRAWN, suspect="raw_logprobs", suspect_since=3)
-    assert decide.advance(before, CRITICAL, ARMED)[0].suspect is None
-
-
-def test_a_few_steps_are_no_ground_to_take_it_back() -> None:
-    few = replace(CRITICAL, step=111, acknowledgements=acks(105, 106, 107, 108, masked=0.9), recount=0.0)
-    assert decide.advance(APPLIED, few, ARMED)[1] == ()
-
-
-@pytest.mark.parametrize(("measured", "action"), [(0.2, []), (0.21, ["kept/not_recomputed"])])
-def test_what_was_forced_without_a_preview_keeps_to_the_limit(measured: float, action: list[str]) -> None:
-    control, _ = decide.switch_on(Control(), replace(CRITICAL, trials=()), ARMED, by="ann", force=True)
-    seen = replace(CRITICAL, trials=(), step=112, acknowledgements=acks(*range(105, 110), masked=measured))
-    assert names(decide.advance(replace(control, phase=Phase.APPLIED), seen, ARMED)[1]) == action
+    enough = range(105, 110)
+    forced, _ = decide.switch_on(Control(), replace(CRITICAL, trials=()), ARMED, by="ann", force=True)
+    assert found(APPLIED, 105, 106, 107, 108, masked=0.9, recount=0.0) == []
+    assert found(replace(APPLIED, previewed=0.5), *enough, masked=0.52, recount=0.5) == []
+    assert found(forced, *enough, masked=0.2) == []
+    assert found(forced, *enough, masked=0.21) == ["kept/not_recomputed"]
 
 
 @pytest.mark.parametrize(
@@ -322,12 +312,6 @@ def test_a_directive_counts_once_the_trainer_names_it(
         assert control.last_switch is None, "it was never applied: nothing has to cool down"
     else:
         assert decide.advance(control, replace(seen, impossible=""), ARMED)[1] == ()
-
-
-def test_those_who_heard_that_the_word_was_missing_hear_that_it_came() -> None:
-    missed, (action,) = decide.advance(on(), replace(CRITICAL, step=110), ARMED)
-    _, (came,) = decide.advance(missed, replace(CRITICAL, step=121, acknowledgements=acks(121)), ARMED)
-    assert (action.severity, came.name, came.severity) == ("critical", "acknowledged", "critical")
 
 
 @pytest.mark.parametrize(
@@ -380,18 +364,6 @@ def test_a_user_switches_off_and_it_stays_off_until_armed() -> None:
     assert names(decide.switch_on(never, CRITICAL, ARMED, by="bob")[1]) == ["switched_on/manual"], "nothing cools down"
 
 
-def test_a_kill_switch_of_old_is_said_again_when_the_run_turns_bad() -> None:
-    stopped, actions = decide.advance(Control(), replace(CRITICAL, verdict="healthy", stopped=True), ARMED)
-    assert names(actions) == ["stopped/kill_switch"]
-    assert names(decide.advance(stopped, replace(CRITICAL, stopped=True), ARMED)[1]) == ["refused/stopped"]
-
-
-def test_a_mode_that_is_chosen_makes_a_reason_news() -> None:
-    low = replace(CRITICAL, coverage=0.5)
-    control, _ = decide.set_mode(decide.advance(Control(), low, ARMED)[0], Mode.ARMED, by="ann")
-    assert names(decide.advance(control, low, ARMED)[1]) == ["refused/low_coverage"]
-
-
 def test_another_fault_is_another_reason_and_an_old_one_is_not_repeated() -> None:
     control, told = Control(), []
     for change in ({"findings": (RAW,)}, {"coverage": 0.5}, {"findings": (RAW,)}, {"findings": (MISSED,)}, {}):
@@ -400,6 +372,21 @@ def test_another_fault_is_another_reason_and_an_old_one_is_not_repeated() -> Non
     assert told == [["refused/not_advised"], ["refused/low_coverage"], [], ["refused/not_advised"],
                     ["switched_on/critical_growth"]]  # fmt: skip
     assert control.waiting is None
+
+
+def test_what_is_news_again() -> None:
+    """A kill switch of old once the run turns bad, a reason once a mode was chosen, the word that was missed before."""
+    stopped, actions = decide.advance(Control(), replace(CRITICAL, verdict="healthy", stopped=True), ARMED)
+    assert names(actions) == ["stopped/kill_switch"]
+    assert names(decide.advance(stopped, replace(CRITICAL, stopped=True), ARMED)[1]) == ["refused/stopped"]
+    low = replace(CRITICAL, coverage=0.5)
+    control, _ = decide.set_mode(decide.advance(Control(), low, ARMED)[0], Mode.ARMED, by="ann")
+    assert names(decide.advance(control, low, ARMED)[1]) == ["refused/low_coverage"]
+    missed, (action,) = decide.advance(on(), replace(CRITICAL, step=110), ARMED)
+    _, (came,) = decide.advance(missed, replace(CRITICAL, step=121, acknowledgements=acks(121)), ARMED)
+    assert (action.severity, came.name, came.severity) == ("critical", "acknowledged", "critical")
+    before = Control(phase=Phase.WITHDRAWN, suspect="raw_logprobs", suspect_since=3)
+    assert decide.advance(before, CRITICAL, ARMED)[0].suspect is None, "that of an earlier correction is none of this"
 
 
 @pytest.mark.parametrize(

@@ -25,20 +25,17 @@ def test_the_template_is_right(home: Path) -> None:
     assert (threshold.metric, threshold.runs) == ("backend.ess", "prod-*")
 
 
-def test_what_is_left_out(home: Path) -> None:
-    (threshold,) = read(home, GOOD)
-    assert (threshold.severity, threshold.steps, threshold.runs) == ("warning", 5, "*")
-
-
-def test_metrics_of_other_pairs_and_of_none(home: Path) -> None:
-    text = GOOD + "  - {name: kl, metric: update.k3_kl, below: 1}\n  - {name: lag, metric: weight_lag_mean, above: 8}\n"
-    assert [t.called for t in read(home, text)][:2] == ["K3", "K3 (update)"]
-
-
-@pytest.mark.parametrize("text", ["", "alerts:\n", "alerts: []\n", "alerts: {}\n"])
-def test_none(home: Path, text: str) -> None:
-    assert read(home, text) == ()
-    assert thresholds.of_home(home / "elsewhere") == ()
+def test_what_is_left_out_metrics_of_other_pairs_and_runs_by_pattern(home: Path) -> None:
+    text = (
+        GOOD
+        + "  - {name: kl, metric: update.k3_kl, below: 1}\n  - {name: low, metric: ess, below: 0.3, runs: 'prod-*'}\n"
+    )
+    found = read(home, text)
+    assert (found[0].severity, found[0].steps, found[0].runs) == ("warning", 5, "*")
+    assert [t.called for t in found][:2] == ["K3", "K3 (update)"]
+    assert [t.name for t in thresholds.for_run(found, "prod-1")] == ["high", "kl", "low"]
+    assert [t.name for t in thresholds.for_run(found, "ablation")] == ["high", "kl"]
+    assert [read(home, none) for none in ("", "alerts:\n", "alerts: []\n", "alerts: {}\n")] == [()] * 4
 
 
 @pytest.mark.parametrize(
@@ -74,12 +71,6 @@ def test_another_file(tmp_path: Path) -> None:
     assert [t.name for t in thresholds.of_file(file)] == ["high"]
     with pytest.raises(ConfigurationError, match="cannot be read"):
         thresholds.of_file(tmp_path / "none.yaml")
-
-
-def test_runs_by_pattern(home: Path) -> None:
-    found = read(home, GOOD + '  - {name: low, metric: ess, below: 0.3, runs: "prod-*"}\n')
-    assert [t.name for t in thresholds.for_run(found, "prod-1")] == ["high", "low"]
-    assert [t.name for t in thresholds.for_run(found, "ablation")] == ["high"]
 
 
 def test_a_fingerprint_is_of_what_decides_when_it_fires(home: Path) -> None:

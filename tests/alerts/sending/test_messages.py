@@ -11,19 +11,6 @@ from logprobe.alerts.sending import messages
 
 
 @pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        ("firing", "Critical: k3 grows · run"),
-        ("resolved", "Resolved: k3 grows · run"),
-        ("changed", "Changed: k3 grows · run"),
-        ("mis_armed", "Mis armed: k3 grows · run"),
-    ],
-)
-def test_heading(state: str, expected: str) -> None:
-    assert messages.heading(replace(NOTE, state=state)) == expected
-
-
-@pytest.mark.parametrize(
     ("value", "unit", "expected"),
     [(0.031, "nats", "0.031 nats"), (0.98, "fraction", "0.98"), (float("inf"), "nats", "inf nats"), (0.5, None, "0.5")],
 )
@@ -44,7 +31,4 @@ def test_plain_text_has_everything() -> None:
         "More: logprobe show run",
         "http://x/step",
     ]
-
-
-def test_one_line_is_one_line() -> None:
     assert "\n" not in messages.one_line(replace(NOTE, summary="two\nlines"))

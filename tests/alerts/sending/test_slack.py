@@ -130,17 +130,6 @@ def test_without_the_scope_to_look_a_message_comes_rather_twice_than_never(store
     assert bench.states() == {"team": (1, 0, 0)}
 
 
-def test_a_deleted_first_message_is_replaced(store: Store, slack: FakeSlack) -> None:
-    bench = Bench(store, bot(slack))
-    bench.enqueue(later("firing"))
-    bench.run()
-    slack.messages.clear()
-    bench.enqueue(later("resolved"))
-    bench.run()
-    (message,) = slack.by_key("e1/resolved")
-    assert "thread_ts" not in message
-
-
 def test_what_follows_a_deleted_first_message_has_one_new_thread(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
     bench.enqueue(of_incident("firing"))
