@@ -123,6 +123,7 @@ def test_a_user_without_a_home_folder_is_told_what_to_set() -> None:
 
 
 def test_shared_options_stand_anywhere_and_the_home_may_come_from_the_environment(ingested, tmp_path) -> None:
+    assert logprobe("--version").stdout.startswith("logprobe 0.")
     before = logprobe("--home", ingested, "--json", "runs").stdout
     assert before == logprobe("runs", "--json", "--home", ingested).stdout != ""
     assert before == logprobe("runs", "--json", LOGPROBE_HOME=str(ingested)).stdout

@@ -58,24 +58,6 @@ def test_a_spool_that_somebody_removed(home: Path, capsys: pytest.CaptureFixture
     assert words in status
 
 
-def test_what_waits_in_the_spool_is_not_lost(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorder = Recorder(home, RUN, rank=0)
-    train(recorder, 1)
-    recorder.close()
-    segments = sorted(spool_dir(home).rglob("*.training.*"))
-    content = {path: path.read_bytes() for path in segments}
-    for path in segments:
-        path.unlink()
-    with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-    for path, data in content.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    assert not [each.text for each in examine(str(home)) if "neither stored" in each.text]
-    _, status = said(home, capsys)
-    assert "neither stored" not in status
-
-
 def test_a_trainer_whose_records_nobody_reads_is_neither_dead_nor_judged(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +82,7 @@ def test_a_trainer_whose_records_nobody_reads_is_neither_dead_nor_judged(
         status = " ".join(status.split())
         assert re.search(r"judged +not judged yet: newer records have waited in the spool for 2\d s", status)
         assert "without closing" not in status
+        assert not [each.text for each in examine(str(home)) if "neither stored" in each.text]
         main(["up", "--once", "--home", str(home)])
         capsys.readouterr()
         main(["show", RUN, "--home", str(home)])
@@ -122,26 +105,25 @@ import os, signal, sys
 import numpy as np
 from logprobe.collectors import Recorder
 
-rank, steps = int(sys.argv[2]), int(sys.argv[3])
-recorder = Recorder(sys.argv[1], "run", rank=rank)
-for step in range(1, steps + 1):
-    tokens, logprobs = [np.arange(3)], [np.full(3, -1.0)]
-    recorder.training(
-        step=step, sample_ids=[f"{rank}-{step}"], token_ids=tokens, trainer_logprobs=logprobs, rollout_logprobs=logprobs
-    )
-    recorder.flush(120)
-if rank == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-recorder.close()
+recorders = [Recorder(sys.argv[1], "run", rank=rank) for rank in (0, 1)]
+for step in range(1, 6):
+    for rank, recorder in enumerate(recorders):
+        if (rank, step) <= (1, 2):
+            tokens, logprobs = [np.arange(3)], [np.full(3, -1.0)]
+            recorder.training(
+                step=step, sample_ids=[f"{rank}-{step}"], token_ids=tokens, trainer_logprobs=logprobs, rollout_logprobs=logprobs
+            )
+            recorder.flush(120)
+recorders[0].close()
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_a_rank_that_is_killed(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Which one, after which step, and what of it may be missing; the rank that closed is not named."""
     assert RUN == "run"
-    command = [sys.executable, "-c", RANK, str(home)]
-    ranks = [subprocess.Popen([*command, str(rank), str(steps)]) for rank, steps in ((0, 5), (1, 2))]
-    assert [process.wait(timeout=120) for process in ranks] == [0, -signal.SIGKILL]
+    killed = subprocess.run([sys.executable, "-c", RANK, str(home)], timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
 
     def after(seconds: float) -> tuple[list[str], str]:
         monkeypatch.setattr("logprobe.app.text.gaps.SILENT_SECONDS", seconds)

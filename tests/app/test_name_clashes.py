@@ -29,35 +29,33 @@ def reported(home: Path, *segments: tuple[str, str, list[dict[str, Any]]]) -> li
     return clashes + [text for text in faults if "repeat a sample id" in text]
 
 
-def test_two_ranks_that_number_alike(home: Path) -> None:
-    other = trained("0/0", token_ids=[9, 8, 7, 6])
-    said = reported(
-        home,
-        ("a", "training", [trained("0/0")]),
-        ("b", "training", [other]),
-        ("c", "rollout", [sampled("0/0")]),
-        ("d", "rollout", [sampled("0/0", token_ids=[9, 8, 7, 6])]),
-    )
-    assert said == [
-        "1 sample ids name several sequences of one step",
-        "1 sample ids were used by several engines with the same request numbering",
-    ]
+OTHER = [9, 8, 7, 6]
+CASES: dict[str, tuple[list[tuple[str, str, list[dict[str, Any]]]], list[str]]] = {
+    "two ranks that number alike": (
+        [
+            ("a", "training", [trained("0/0")]), ("b", "training", [trained("0/0", token_ids=OTHER)]),
+            ("c", "rollout", [sampled("0/0")]), ("d", "rollout", [sampled("0/0", token_ids=OTHER)]),
+        ],
+        ["1 sample ids name several sequences of one step",
+         "1 sample ids were used by several engines with the same request numbering"],
+    ),
+    "two ranks that record the same": (
+        [("a", "training", [trained("0/0")]), ("b", "training", [trained("0/0")])],
+        ["1 sequences repeat a sample id of the same step and are counted again"],
+    ),
+    "one engine that records twice": (
+        [("a", "rollout", [sampled("0/0"), sampled("0/0")])], ["1 rollout records repeat another one"],
+    ),
+    "ids that are used again later": (
+        [("a", "training", [trained("0/0", 0), trained("0/0", 1, token_ids=OTHER)])], [],
+    ),
+}  # fmt: skip
 
 
-def test_two_ranks_that_record_the_same(home: Path) -> None:
-    said = reported(home, ("a", "training", [trained("0/0")]), ("b", "training", [trained("0/0")]))
-    assert said == ["1 sequences repeat a sample id of the same step and are counted again"]
-
-
-def test_one_engine_that_records_twice(home: Path) -> None:
-    assert reported(home, ("a", "rollout", [sampled("0/0"), sampled("0/0")])) == [
-        "1 rollout records repeat another one"
-    ]
-
-
-def test_ids_that_are_used_again_later_are_no_clash(home: Path) -> None:
-    rows = [trained("0/0", 0), trained("0/0", 1, token_ids=[9, 8, 7, 6])]
-    assert reported(home, ("a", "training", rows)) == []
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_reported(home: Path, case: str) -> None:
+    segments, said = CASES[case]
+    assert reported(home, *segments) == said
 
 
 def test_ranks_have_a_prefix_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,3 @@ from logprobe.app.text import numbers
 )
 def test_edges(value: float, text: str) -> None:
     assert numbers.number(value) == text
-
-
-def test_fractions_have_no_unit() -> None:
-    assert numbers.quantity(0.5, "fraction") == "0.5"
-    assert numbers.quantity(None, "nats") == "–"
-    assert numbers.quantity(2.0, "nats") == "2 nats"

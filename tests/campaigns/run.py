@@ -200,11 +200,6 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         (_cases("tests/image/image_cases.py", minutes=60),),
         tools=(("buildah", "buildah"), ("debootstrap", "debootstrap")),
     ),
-    "incidents": Campaign(
-        "five recorded incidents, from the Slack message to what to do: seconds and clicks",
-        (_cases("tests/e2e/incident_cases.py", options=["-s"]),),
-        tools=_BROWSER,
-    ),
     "long": Campaign(
         "tests that take minutes of a processor, marked `long`", (("-m", "pytest", "-m", "long", "-n", "2"),)
     ),
@@ -252,12 +247,6 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         "a run that collapses without a correction: none, with a bounded lag, always and armed ('--seeds 1 --detail')",
         (("-m", "rescue.run"),),
         path=_TESTS,
-    ),
-    "rescue-trl": Campaign(
-        "the same with TRL's GRPO and a vLLM engine in bfloat16 ('--arm armed --detail')",
-        (("-m", "rescue.trl"),),
-        environment="trl",
-        path=f"{_TESTS}:tests/frameworks",
     ),
     "scale": Campaign(
         "many runs, a million sequences in a step, thousands of weight versions",

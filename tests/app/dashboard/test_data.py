@@ -15,7 +15,7 @@ from recorded_home import take_in
 from synthetic_run import SyntheticRun
 
 from logprobe.app.dashboard import data
-from logprobe.app.dashboard.data import Grown, Kept, column, happened, judged, measured, moved
+from logprobe.app.dashboard.data import Grown, Kept, column, happened, measured, moved
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -69,16 +69,6 @@ def updates(store: Store, run: str, many: int) -> list[int]:
     return [int(event.at) for event in happened(store.read("app_events", run=run))]
 
 
-def test_marks_of_alerts_and_corrections_have_words() -> None:
-    rows = [
-        {"kind": "alert", "step": 3, "label": "gap-large", "words": "x"},
-        {"kind": "correction", "step": 5, "label": "switched on", "words": "x"},
-        {"kind": "alert", "step": None, "label": "quiet", "words": None},
-    ]
-    marks = judged(pa.Table.from_pylist(rows))
-    assert [(mark.at, mark.words) for mark in marks] == [(3, "alert gap-large"), (5, "correction switched on")]
-
-
 # --- Frames ---
 
 
@@ -114,6 +104,10 @@ def test_a_frame_grows_by_what_changed_and_unknown_is_null() -> None:
     source = Source()
     source.rows = {1: (1, 10, {"a": 1.0}), 0: (2, None, {"a": float("nan"), "b": float("inf")})}
     grown = Grown("r", ("a", "b"), lambda: source)  # type: ignore[arg-type, return-value]
+    source.away = True
+    with pytest.raises(ServiceUnavailableError):  # what was never read is not empty
+        grown.at(2)
+    source.away = False
     first = grown.at(2)
     assert first["step"].to_list() == [0, 1]
     assert first["a"].to_list() == [None, 1.0]
@@ -149,13 +143,6 @@ def test_where_the_service_is_away_an_incomplete_step_is_not_said_to_be_complete
     run = SimpleNamespace(name="r", revision=1)
     frame = pl.DataFrame({"step": [0, 1], "backend.coverage": [1.0, 0.5]})
     assert not data.awaits(run, frame)  # type: ignore[arg-type]
-
-
-def test_a_frame_that_was_never_read_is_not_empty_but_unknown() -> None:
-    source = Source()
-    source.away = True
-    with pytest.raises(ServiceUnavailableError):
-        Grown("r", ("a",), lambda: source).at(1)  # type: ignore[arg-type, return-value]
 
 
 # --- Values ---

@@ -56,16 +56,6 @@ def test_what_is_drawn_is_a_figure_that_plotly_takes_and_its_text_is_stable() ->
     go.Figure(made[0].figure)
 
 
-@pytest.mark.parametrize(("values", "log"), [((1e-5, 1e3), True), ((-3.0, 7.0), False), ((2.0, 2.0), False)])
-def test_labels_of_the_ends_have_room(values: tuple[float, float], log: bool) -> None:
-    chart = one(np.geomspace(*values, 100) if log else np.linspace(*values, 100), log=log)
-    low, high = chart.figure["layout"]["yaxis2"]["range"]
-    ends = np.log10(values) if log else values
-    assert low < min(ends)
-    assert high > max(ends)
-    assert chart.figure["layout"]["yaxis2"]["domain"][1] < 1  # below its heading
-
-
 def test_an_axis_is_around_what_is_in_view_and_a_limit_is_always_in_it() -> None:
     chart = rows_chart(
         "r", [Row("a", [Curve("", X, X, LIGHT.backend)], limits=[("limit", 500.0)])], LIGHT, alt="", window=(10, 20)
@@ -148,6 +138,7 @@ def test_rows_without_a_value_are_named_with_what_they_need() -> None:
     assert "Weight lag: not measured, needs" in chart.note
     assert "KL to reference" not in chart.note  # optional
     assert absent(OVERVIEW, OVERVIEW) == ""
+    assert change(1.0, None, log=True) == ""  # from an unknown median
     nothing = drawn(frame(**{"backend.k3_kl": [None] * 10}))
     assert nothing.rows[0]["title"] == "nothing was measured"
 
@@ -169,17 +160,6 @@ def test_normal_and_onset_are_marked() -> None:
     assert chart.figure["layout"]["yaxis2"]["type"] == "log"
     early = drawn(frame(), since=0)  # it was never otherwise
     assert not [note for note in early.figure["layout"]["annotations"] if "since" in note["text"]]
-
-
-def test_the_legend_names_pairs_and_nothing_that_only_has_a_colour_of_one() -> None:
-    chart = drawn(frame(entropy=[1.0] * 10, entropy_sampled=[1.0] * 10))
-    assert [row["title"] for row in chart.rows] == ["K3", "Entropy"]
-    assert [trace["name"] for trace in chart.figure["data"] if trace["showlegend"]] == ["backend"]
-    assert "legendgroup" not in chart.figure["data"][-1]
-
-
-def test_a_change_from_an_unknown_median_is_none() -> None:
-    assert change(1.0, None, log=True) == ""
 
 
 # --- Quantiles ---

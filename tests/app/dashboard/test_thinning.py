@@ -43,10 +43,6 @@ def test_a_gap_stays_a_gap(n: int, gaps: list[tuple[int, int]]) -> None:
         assert hidden == (after > before + 1), "a line is drawn over a gap, or broken where there is none"
 
 
-def test_nothing_but_gaps() -> None:
-    assert len(thin(np.arange(5000, dtype=np.float64), np.full(5000, np.nan))[0]) == 0
-
-
 def test_a_few_tiny_values_do_not_press_the_others_against_the_end() -> None:
     assert floor_of(np.array([1e-9, *[1e-3] * 99])) > 1e-5
     assert floor_of(np.array([1e-4, *[1e-3] * 99])) == 1e-4

@@ -36,16 +36,26 @@ def texts(home: Path, run: str, ids: list[int]) -> dict[int, str]:
     return found.texts(ids)
 
 
-def test_added_tokens_are_what_they_are_and_bytes_what_they_stand_for(tmp_path: Path, file: Path) -> None:
-    home = named(tmp_path, f'"*": {file}\n')
-    made = Tokenizer.from_file(str(file / "tokenizer.json"))
+def test_added_tokens_are_what_they_are_bytes_what_they_stand_for_and_a_new_file_is_read(
+    tmp_path: Path, file: Path
+) -> None:
+    home = named(tmp_path, "mine-*: model/tokenizer.json\n")
+    assert vocabulary(home, "other") is None
+    path = file / "tokenizer.json"
+    made = Tokenizer.from_file(str(path))
     ids = [made.token_to_id(piece) for piece in PIECES]
-    assert list(texts(home, "run", ids).values()) == PIECES
+    assert list(texts(home, "mine-1", ids).values()) == PIECES
     bytes_of = {
         made.token_to_id(letter): text for letter, text in {"Ġ": " ", "Ċ": "\n", "a": "a", "â": "\udce2"}.items()
     }
-    assert texts(home, "run", list(bytes_of)) == bytes_of
-    assert texts(home, "run", [-1, 10**6]) == {}
+    assert texts(home, "mine-1", list(bytes_of)) == bytes_of
+    assert texts(home, "mine-1", [-1, 10**6]) == {}
+    made.add_tokens(["newer"])
+    path.write_text(made.to_str(), encoding="utf-8")
+    known = made.token_to_id("newer")
+    assert texts(home, "mine-1", [known]) == {known: "newer"}
+    (home / "logprobe.yaml").unlink()
+    assert vocabulary(home, "mine-1") is None
 
 
 def test_words_of_sentence_piece_and_its_bytes(tmp_path: Path) -> None:
@@ -80,26 +90,6 @@ def test_the_shipped_runs_have_the_words_that_they_were_made_of() -> None:
     task = runpy.run_path(str(SAMPLE_DATA / "task.py"))["VOCABULARY"]
     assert list(written["task"].items()) == [(piece, at) for at, piece in enumerate(task)]
     assert list(written["rescue"].items()) == [(str(digit), digit) for digit in range(10)]
-
-
-def test_runs_have_tokenizers_of_their_own(tmp_path: Path, file: Path) -> None:
-    home = named(tmp_path, "mine-*: model/tokenizer.json\n")
-    assert texts(home, "mine-1", [256]) == {256: PIECES[0]}
-    assert vocabulary(home, "other") is None
-    (home / "logprobe.yaml").unlink()
-    assert vocabulary(home, "mine-1") is None
-    assert file.exists()
-
-
-def test_a_file_that_is_replaced_is_read_again(tmp_path: Path, file: Path) -> None:
-    home = named(tmp_path, f'"*": {file}\n')
-    before = texts(home, "run", [256])
-    other = tokenizer()
-    other.add_tokens(["newer"])
-    path = file / "tokenizer.json"
-    path.write_text(other.to_str(), encoding="utf-8")
-    known = other.token_to_id("newer")
-    assert texts(home, "run", [256, known]) == before | {known: "newer"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -11,24 +10,16 @@ import numpy as np
 import pytest
 from diagnoses import diagnosis as diagnosis_document
 from diagnoses import finding
-from recorded_home import ingest_recorded
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.dashboard.verdict import LatestDiagnosis, read_latest_diagnosis, verdict_of
-from logprobe.app.runs import runs_of
+from logprobe.app.dashboard.verdict import LatestDiagnosis, verdict_of
 from logprobe.app.text.diagnosis import extent
 from logprobe.app.text.judgement import VERDICTS
-from logprobe.app.view.story import Item, Table, findings
-from logprobe.monitor import queries
-from logprobe.monitor.home import Home
+from logprobe.app.view.story import Item, findings
 from logprobe.monitor.judgement import Firing, Judgement
 from logprobe.monitor.judging.document import Verdict
 from logprobe.monitor.judging.growth import Tracker
-from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.judgement import GROWS, Growth
-from logprobe.monitor.reader import open_reader
-from logprobe.monitor.service.turns import Turns
-from logprobe.monitor.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -206,34 +197,6 @@ def test_a_gap_is_measured_by_what_says_something(
     verdict: str, growth: Growth, level: dict[str, Any] | None, words: str
 ) -> None:
     assert extent(diagnosis_document(verdict, level=level, growth=growth.document())) == words
-
-
-@pytest.fixture(scope="module")
-def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
-    home = tmp_path_factory.mktemp("verdict") / "home"
-    ingest_recorded(home, "v1-initial")
-    with Store.open(Home(home)) as store:
-        Turns(DiagnosisStage(store)).run_once()
-    with open_reader(home) as reader:
-        (run,) = runs_of(queries.app_runs(reader), datetime.now(UTC))
-        yield View(run.judgement, read_latest_diagnosis(reader, run.name), tuple(range(300)))
-
-
-def test_a_recorded_run_with_a_semantic_fault(diagnosed: View) -> None:
-    shown = banner(diagnosed)
-    assert shown["word"] == "Critical"
-    assert shown["facts"][0] == ["since step", "0, its first"]
-    assert shown["do"][0][0] == "raw logprobs"
-    assert "processed_logprobs" in shown["do"][0][1]
-    assert diagnosed.diagnosis is not None
-    (section,) = findings(diagnosed.diagnosis.document, diagnosed.diagnosis.standing)
-    item, *_, evidence = section.parts
-    assert isinstance(item, Item)
-    assert item.title.startswith("raw_logprobs (semantic; known, 95%")
-    assert isinstance(evidence, Table)
-    assert ["raw_logprobs", "logprobs mode", "raw_logprobs"] in evidence.rows
-    assert [row[2] for row in evidence.rows if row[1] == "temperature"] == [0.85]
-    assert diagnosed.diagnosis.document["growth"]["reasons"]
 
 
 BROKEN = made(
