@@ -400,7 +400,7 @@ async def _in_flight(models: Path) -> Any:
     params.n, params.max_tokens, params.stop = 1, 60, ["w11", "w12", "w13"]
     found = await asyncio.gather(
         *(generate(f"stop-{number}", prompt) for number, prompt in enumerate(prompts_of(24))),
-        too_busy_to_look(seconds=8),
+        too_busy_to_look(seconds=4),
     )
     stopped = [row for rows_of_request in found for row in rows_of_request or ()]
     served = await over_http(engine, models)

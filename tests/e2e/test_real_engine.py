@@ -25,36 +25,22 @@ def recorded(engines: EngineHost, models: Path, tmp_path_factory: pytest.TempPat
     return home, told["tokens"], {step["step"]: step for step in answer["steps"]}
 
 
-@pytest.mark.parametrize("step", [1, 2])
-def test_same_weights_agree(recorded: Any, step: int) -> None:
+@pytest.mark.parametrize(("joined", "received"), [(1, 2), (3, 4)])
+def test_the_engines_own_records_give_what_the_trainer_received(recorded: Any, joined: int, received: int) -> None:
+    """Same weights agree; vLLM's default reports log-probs before temperature, and a trainer that scales is found out."""
     _, tokens, steps = recorded
-    found = steps[step]
-    assert found["tokens"] == tokens["1"] >= 1000
-    assert 0 <= found["metrics"]["backend.k3_kl"] < 1e-9
-    assert found["metrics"]["backend.logprob_abs_diff_max"] < 1e-3
-    assert found["metrics"]["backend.coverage"] == 1
-    assert found["metrics"]["weight_lag_mean"] == 0
-
-
-@pytest.mark.parametrize("step", [3, 4])
-def test_raw_logprobs_at_another_temperature_are_found_out(recorded: Any, step: int) -> None:
-    """vLLM's default reports log-probs before temperature; the trainer scales: not the distribution that was sampled from."""
-    _, tokens, steps = recorded
-    metrics = steps[step]["metrics"]
-    assert steps[step]["tokens"] == tokens["3"] >= 1000
-    offset = metrics["backend.kl"]  # rollout − trainer
-    assert -1 < offset < -0.05
-    assert metrics["backend.k3_kl"] > 1e-2
-    assert abs(metrics["backend.calibration_z"]) > 3
-
-
-def test_the_engines_own_records_give_what_the_trainer_received(recorded: Any) -> None:
-    """Without rollout log-probs from the trainer, the join with the plugin's records gives the same numbers."""
-    _, _, steps = recorded
-    for joined, received in ((1, 2), (3, 4)):
-        ours, theirs = steps[joined]["metrics"], steps[received]["metrics"]
-        for name in ("backend.k3_kl", "backend.kl", "backend.ess", "backend.ratio_mean"):
-            assert math.isclose(ours[name], theirs[name], rel_tol=1e-9, abs_tol=1e-15), name
+    ours, theirs = steps[joined]["metrics"], steps[received]["metrics"]
+    assert steps[joined]["tokens"] == steps[received]["tokens"] == tokens[str(joined)] >= 1000
+    for name in ("backend.k3_kl", "backend.kl", "backend.ess", "backend.ratio_mean"):
+        assert math.isclose(ours[name], theirs[name], rel_tol=1e-9, abs_tol=1e-15), name
+    assert (ours["backend.coverage"], ours["weight_lag_mean"]) == (1, 0)
+    if joined == 1:
+        assert 0 <= ours["backend.k3_kl"] < 1e-9
+        assert ours["backend.logprob_abs_diff_max"] < 1e-3
+    else:
+        assert -1 < ours["backend.kl"] < -0.05  # rollout − trainer
+        assert ours["backend.k3_kl"] > 1e-2
+        assert abs(ours["backend.calibration_z"]) > 3
 
 
 def test_every_sequence_was_joined_and_matches(recorded: Any) -> None:

