@@ -163,7 +163,7 @@ class ProfileJob:
             if again.num_rows:  # as of hardly any step
                 self._store.execute(cursor, "forget_steps", again, table="profiles")
             self._store.execute(cursor, "append", rows, table="profiles")
-            self._store.execute(cursor, "replace", state, table="profiled_steps")
+            self._store.execute(cursor, "profile_done", state)
 
 
 def _stored(pair: str, rows: pa.Table, due: pa.Table, replaced: NDArray[np.bool_]) -> pa.Table:

@@ -22,7 +22,7 @@ from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.schema import SPAN
 from logprobe.monitor.live import doubled
-from logprobe.monitor.live.memory import Step
+from logprobe.monitor.live.memory import Step, StepKey
 from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.steps import engine_spans, version_pieces
@@ -59,7 +59,8 @@ _PIECES: Final = pa.list_(
     pa.struct([("start", pa.int32()), ("end", pa.int32()), ("engine", pa.string()), ("stated", pa.string())])
 )
 _COUNTS_STILL: Final = (None, None)
-_THAWED: Final = ("frozen_steps", "profiled_steps")
+_NEVER: Final = (None, None)  # profiled
+_THAWED: Final = ("step_metrics", "step_summaries")
 
 
 class Transaction(Protocol):
@@ -372,14 +373,16 @@ def write_computed(to: Transaction, computed: Computed, now: datetime) -> pa.Tab
     for name, counted in computed.counts.items():
         summaries = summaries.append_column(name, pa.array(counted))
     summaries = summaries.append_column("pairs", computed.pairs).append_column("slices", computed.slices)
-    if any(computed.stored):
-        _forget(to, keys.filter(pa.array(computed.stored)))
+    profiled = _forget(to, keys.filter(pa.array(computed.stored))) if any(computed.stored) else {}
+    states = [profiled.get(key, _NEVER) for key in computed.steps]
+    for place, name in enumerate(("profiled", "profiled_tokens")):
+        summaries = summaries.append_column(name, pa.array([state[place] for state in states], pa.int64()))
     to.execute("live_metrics", pa.table(metrics))
     return to.read("live_summaries", summaries)
 
 
-def _forget(to: Transaction, keys: pa.Table) -> None:
-    """Delete the metrics of steps that will be written again."""
+def _forget(to: Transaction, keys: pa.Table) -> dict[StepKey, tuple[int | None, int | None]]:
+    """Delete the rows of steps that will be written again. Return how far each was profiled: revision and tokens."""
     runs, steps = keys["run"].to_pylist(), keys["step"].to_numpy()
     span = {
         "first_run": min(runs),
@@ -388,3 +391,5 @@ def _forget(to: Transaction, keys: pa.Table) -> None:
         "last": int(steps.max()),
     }
     to.execute("live_forget", keys, **span)
+    gone = to.read("live_forget_summaries", keys, **span).to_pylist()
+    return {(row["run"], row["step"]): (row["profiled"], row["profiled_tokens"]) for row in gone}

@@ -1,15 +1,15 @@
 -- app_mismatch_columns: What the profiles of the steps $first to $last of $run rest on. Grain: column of $width steps. `steps` that finished, of these
 -- `profiled`, and of these `kept`: with raw tokens when they were profiled, and not frozen since; in tokens under the mask: `expected`, and `seen` by
--- the profile. Inputs: step_summaries, profiled_steps.
+-- the profile. Inputs: step_summaries.
 SELECT
-    (s.step - $first) // $width AS "column",
+    (step - $first) // $width AS "column",
     count(*) AS steps,
-    count(*) FILTER (p.revision >= 0) AS profiled,
-    count(*) FILTER (p.revision >= 0 AND p.tokens > 0) AS kept,
-    sum(s.tokens)::BIGINT AS expected,
-    coalesce(sum(p.tokens), 0)::BIGINT AS seen
-FROM step_summaries AS s LEFT JOIN profiled_steps AS p USING (run, step)
-WHERE s.run = $run AND s.step BETWEEN $first AND $last
+    count(*) FILTER (profiled IS NOT NULL OR frozen_at IS NOT NULL) AS profiled,
+    count(*) FILTER (profiled_tokens > 0) AS kept,
+    sum(tokens)::BIGINT AS expected,
+    coalesce(sum(profiled_tokens), 0)::BIGINT AS seen
+FROM step_summaries
+WHERE run = $run AND step BETWEEN $first AND $last
 GROUP BY ALL
 ORDER BY ALL
 
@@ -22,9 +22,9 @@ WHERE run = $run AND pair = $pair AND dimension = 'log_ratio' AND step BETWEEN $
 GROUP BY ALL
 ORDER BY ALL
 
--- app_mismatch_profiled: How far the profiles of $run are. Grain: one row. It is another one whenever a step was profiled. Inputs: profiled_steps.
-SELECT count(*) AS steps, max(step) AS last_step, max(revision) AS revision, sum(tokens)::BIGINT AS tokens
-FROM profiled_steps WHERE run = $run
+-- app_mismatch_profiled: How far the profiles of $run are. Grain: one row. It is another one whenever a step was profiled or frozen. Inputs: step_summaries.
+SELECT count(*) AS steps, max(step) AS last_step, max(profiled) AS revision, sum(profiled_tokens)::BIGINT AS tokens
+FROM step_summaries WHERE run = $run AND (profiled IS NOT NULL OR frozen_at IS NOT NULL)
 
 -- app_mismatch_tags: Names of the tags of training sequences of the steps $first to $last of $run, at most $most of them, the most frequent first.
 -- Grain: name. Inputs: training_sequences.
@@ -39,11 +39,11 @@ LIMIT $most
 
 -- app_mismatch_window: The newest of the steps $first to $last of $run that have at most $most sequences together; one step at least. Grain: one row.
 -- Frozen steps, of which no sequences are kept, do not count; where there are no others it is the last step, with no sequences.
--- Inputs: step_summaries, frozen_steps.
+-- Inputs: step_summaries.
 WITH counted AS (
     SELECT step, sequences, sum(sequences) OVER (ORDER BY step DESC) AS together
     FROM step_summaries
-    WHERE run = $run AND step BETWEEN $first AND $last AND step NOT IN (SELECT step FROM frozen_steps WHERE run = $run)
+    WHERE run = $run AND step BETWEEN $first AND $last AND frozen_at IS NULL
 )
 SELECT coalesce(min(step), $last) AS first, coalesce(max(step), $last) AS last, count(*) AS steps,
        coalesce(sum(sequences), 0)::BIGINT AS sequences

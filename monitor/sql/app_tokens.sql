@@ -9,7 +9,7 @@ WHERE run = $run AND step = $step AND segment_id = $segment AND row = $row
 ORDER BY position
 
 -- app_tokens_sides: Where the rollout log-probs of one step's sequences come from, and how the records fit. Grain: source and alignment.
--- Inputs: training_sequences, segments; of a frozen step frozen_steps, without source and alignment. Parameters: $run, $step. `kept`: sequences
+-- Inputs: training_sequences, segments; of a frozen step step_summaries, without source and alignment. Parameters: $run, $step. `kept`: sequences
 -- whose raw tokens are still there; `reduced`: that were recorded as statistics only, and never had any here. `frozen_at`: null: it is not.
 SELECT t.rollout_source, t.alignment, count(*) AS sequences, count(*) FILTER (t.raw_kept) AS kept,
        count(*) FILTER (g.kind = 'statistics') AS reduced, NULL::TIMESTAMPTZ AS frozen_at
@@ -17,7 +17,7 @@ FROM training_sequences AS t LEFT JOIN segments AS g USING (segment_id)
 WHERE t.run = $run AND t.step = $step
 GROUP BY t.rollout_source, t.alignment
 UNION ALL
-SELECT NULL, NULL, sequences, 0, 0, frozen_at FROM frozen_steps WHERE run = $run AND step = $step
+SELECT NULL, NULL, sequences, 0, 0, frozen_at FROM step_summaries WHERE run = $run AND step = $step AND frozen_at IS NOT NULL
 ORDER BY sequences DESC, rollout_source, alignment
 
 -- app_tokens_steps: Steps of $run as places to look for tokens. Grain: step. Inputs: step_summaries, step_metrics, training_sequences. Parameters: $run,

@@ -1,12 +1,12 @@
 -- The newest $most requests of the engines in $run, oldest first, and what the trainer made of each. Aborted ones are left out: their tokens may be trained as
 -- part of a later request. Grain: rollout record. `trained_at`: when tokens of it were first trained; null: never, or all of them are masked. `first`, `last`: weight
 -- versions that sampled its ends. `until`: every rank has recorded training up to then. `missing`: trained sequences that belong to no rollout record, and
--- sequences that recorders lost. Of steps that are frozen nothing is known. Inputs: rollout_sequences, all_sequences, frozen_steps, health_records.
+-- sequences that recorders lost. Of steps that are frozen nothing is known. Inputs: rollout_sequences, all_sequences, step_summaries, health_records.
 WITH kept AS (
     SELECT time, rank, n_expected, reward, rollout_segment, rollout_row FROM all_sequences WHERE run = $run
 ), bounds AS (
     SELECT (SELECT min(last) FROM (SELECT max(time) AS last FROM kept GROUP BY rank)) AS until,
-           CASE WHEN EXISTS (SELECT 1 FROM frozen_steps WHERE run = $run) THEN (SELECT min(time) FROM kept) END AS since
+           CASE WHEN EXISTS (SELECT 1 FROM step_summaries WHERE run = $run AND frozen_at IS NOT NULL) THEN (SELECT min(time) FROM kept) END AS since
 ), requests AS (
     SELECT segment_id, row, time, n_tokens, -logprob_sum / nullif(n_logprobs, 0) AS entropy, coalesce(group_id, prompt_hash) AS prompt,
            try_cast(spans[1]."version" AS BIGINT) AS first, try_cast(spans[-1]."version" AS BIGINT) AS last

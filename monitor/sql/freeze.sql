@@ -32,7 +32,7 @@ WITH counted AS (
     SELECT step, map(list(metric ORDER BY metric), list(value ORDER BY metric)) AS metrics
     FROM step_metrics WHERE (run, step) IN (SELECT (run, step) FROM incoming) GROUP BY step
 )
-SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, engines, metrics, pairs,
+SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, c.engines, metrics, pairs,
        {'received': s.received, 'seen': s.seen, 'missing': s.missing, 'missing_tokens': s.missing_tokens,
         'unseen': s.unseen, 'unseen_tokens': s.unseen_tokens, 'unaligned': s.unaligned, 'other_ids': s.other_ids, 'routed': s.routed,
         'versions_compared': s.versions_compared, 'versions_differing': s.versions_differing, 'engine_older': s.engine_older, 'engine_newer': s.engine_newer, 'grouped': s.grouped, 'copies': s.copies,
@@ -75,14 +75,13 @@ EXCEPT SELECT segment_id FROM all_sequences WHERE run = $run AND (repeated_by IS
 EXCEPT SELECT r.segment_id FROM rollout_sequences AS r ANTI JOIN incoming AS i ON i.segment_id = r.segment_id AND i.row = r.row WHERE r.run = $run
 
 -- freeze_known: Steps of incoming (Arrow: run, step) that are frozen. Grain: step. `replaced`: as of older records than its own. Inputs: incoming,
--- frozen_steps.
-SELECT i.step, f.time < i.time AS replaced FROM incoming AS i JOIN frozen_steps AS f ON f.run = i.run AND f.step = i.step
+-- step_summaries.
+SELECT i.step, f.time < i.time AS replaced
+FROM incoming AS i JOIN step_summaries AS f ON f.run = i.run AND f.step = i.step AND f.frozen_at IS NOT NULL
 
--- freeze_steps: Grain: frozen step. Inputs: incoming (Arrow), as of freeze_rows.
-INSERT INTO frozen_steps BY NAME SELECT run, step, time, frozen_at, sequences, tokens, engines FROM incoming
-
--- freeze_pairs: Of frozen steps that the index knows, what the file has counts. Grain: step. Inputs: incoming (Arrow), as of freeze_rows.
-UPDATE step_summaries AS s SET pairs = i.pairs, slices = NULL FROM incoming AS i WHERE s.run = i.run AND s.step = i.step
+-- freeze_steps: Of frozen steps that the index knows, what the file has counts; their profiles go. Grain: step. Inputs: incoming (Arrow), as of freeze_rows.
+UPDATE step_summaries AS s SET pairs = i.pairs, slices = NULL, frozen_at = i.frozen_at, engines = i.engines, profiled_tokens = 0
+FROM incoming AS i WHERE s.run = i.run AND s.step = i.step
 
 -- freeze_metrics: Metrics of frozen steps that the index does not know. Grain: step and metric. Inputs: incoming (Arrow), as of freeze_rows,
 -- step_summaries.
@@ -90,12 +89,11 @@ INSERT INTO step_metrics
 SELECT run, step, entry.key, entry.value
 FROM (SELECT run, step, unnest(map_entries(metrics)) AS entry FROM incoming ANTI JOIN step_summaries USING (run, step))
 
--- freeze_summaries: To be run after freeze_metrics. Grain: step. Inputs: incoming (Arrow), as of freeze_rows, step_summaries.
+-- freeze_summaries: Frozen steps that the index does not know. To be run after freeze_metrics. Grain: step. Inputs: incoming (Arrow), as of freeze_rows,
+-- step_summaries.
 INSERT INTO step_summaries BY NAME
-SELECT run, step, tokens, sequences, time, now() AS computed_at, nextval('revision') AS revision, pairs, unnest(counts) FROM incoming ANTI JOIN step_summaries USING (run, step)
-
--- freeze_profiled: Frozen steps are not profiled again. Grain: step. Inputs: incoming (Arrow: run, step).
-INSERT OR REPLACE INTO profiled_steps SELECT run, step, 9223372036854775807, 0 FROM incoming
+SELECT run, step, tokens, sequences, time, now() AS computed_at, nextval('revision') AS revision, pairs, frozen_at, engines, unnest(counts)
+FROM incoming ANTI JOIN step_summaries USING (run, step)
 
 -- freeze_forget: Sequences of frozen steps, or their statistics; those of older attempts stay. {table}: all_sequences, or all_statistics.
 -- Inputs: incoming (Arrow: run, step).
@@ -107,7 +105,7 @@ WHERE repeated_by IS NULL AND step BETWEEN (SELECT min(step) FROM incoming) AND 
 DELETE FROM rollout_sequences AS r USING incoming AS i
 WHERE i.run = r.run AND i.segment_id = r.segment_id AND i.row = r.row
 
--- freeze_span: Frozen steps of $run between $first and $last (both included; null: no bound). Grain: one row. Inputs: frozen_steps.
+-- freeze_span: Frozen steps of $run between $first and $last (both included; null: no bound). Grain: one row. Inputs: step_summaries.
 SELECT count(*) AS frozen, min(step) AS first_frozen, max(step) AS last_frozen
-FROM frozen_steps
-WHERE run = $run AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
+FROM step_summaries
+WHERE run = $run AND frozen_at IS NOT NULL AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)

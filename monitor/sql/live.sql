@@ -61,5 +61,11 @@ WHERE run BETWEEN $first_run AND $last_run AND step BETWEEN $first AND $last
 -- live_metrics: Grain: run, step and metric. Inputs: incoming (Arrow).
 INSERT INTO step_metrics SELECT run, step, metric, value FROM incoming
 
--- live_summaries: Replaces summaries of steps, and gives their revisions. Grain: run and step. Inputs: incoming (Arrow).
-INSERT OR REPLACE INTO step_summaries BY NAME SELECT *, nextval('revision') AS revision FROM incoming RETURNING run, step, revision
+-- live_forget_summaries: Summaries of those; gives how far they were profiled. Grain: run and step. Inputs and parameters: as of live_forget.
+DELETE FROM step_summaries AS s
+WHERE run BETWEEN $first_run AND $last_run AND step BETWEEN $first AND $last
+    AND EXISTS (FROM incoming AS c WHERE c.run = s.run AND c.step = s.step)
+RETURNING run, step, profiled, profiled_tokens
+
+-- live_summaries: Adds summaries of steps, and gives their revisions. Grain: run and step. Inputs: incoming (Arrow).
+INSERT INTO step_summaries BY NAME SELECT *, nextval('revision') AS revision FROM incoming RETURNING run, step, revision

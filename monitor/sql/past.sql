@@ -1,8 +1,8 @@
--- past_runs: Those of $runs that the store has records of. Grain: run. Inputs: segments, frozen_steps.
-SELECT DISTINCT run FROM (SELECT run FROM segments UNION ALL SELECT run FROM frozen_steps) WHERE run IN (SELECT unnest($runs::VARCHAR[]))
+-- past_runs: Those of $runs that the store has records of. Grain: run. Inputs: segments, step_summaries.
+SELECT DISTINCT run FROM (SELECT run FROM segments UNION ALL SELECT run FROM step_summaries) WHERE run IN (SELECT unnest($runs::VARCHAR[]))
 
 -- past_steps: Steps of $run that have records and are not frozen. Grain: step. `begun`: the oldest training record that counts; `newest`: of all
--- records; microseconds. Inputs: all_sequences, all_step_records, frozen_steps.
+-- records; microseconds. Inputs: all_sequences, all_step_records, step_summaries.
 SELECT step, epoch_us(min(begun)) AS begun, epoch_us(max(newest)) AS newest, bool_or(met) AS met, bool_or(by_tokens) AS by_tokens
 FROM (
     SELECT step, CASE WHEN repeated_by IS NULL THEN time END AS begun, time AS newest,
@@ -11,11 +11,11 @@ FROM (
     FROM all_sequences WHERE run = $run
     UNION ALL SELECT step, NULL, time, false, false FROM all_step_records WHERE run = $run
 )
-WHERE step NOT IN (SELECT step FROM frozen_steps WHERE run = $run)
+WHERE step NOT IN (SELECT step FROM step_summaries WHERE run = $run AND frozen_at IS NOT NULL)
 GROUP BY step
 
--- past_frozen: Frozen steps of $run, and when the newest record of each was made. Grain: step. Inputs: frozen_steps.
-SELECT step, coalesce(epoch_us(time), -9223372036854775808) AS time FROM frozen_steps WHERE run = $run
+-- past_frozen: Frozen steps of $run, and when the newest record of each was made. Grain: step. Inputs: step_summaries.
+SELECT step, coalesce(epoch_us(time), -9223372036854775808) AS time FROM step_summaries WHERE run = $run AND frozen_at IS NOT NULL
 
 -- past_names: Names of training records of $run and of the parts that their trainer named. Grain: name and step, some more than once. Inputs:
 -- all_sequences.

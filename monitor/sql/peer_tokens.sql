@@ -4,7 +4,7 @@
 -- Of frozen steps nothing says which rollout record a sequence belongs to; they are left out.
 -- What is unknown is null; where the mask is 0 nobody looks, and it is 0.
 WITH frozen AS (
-    SELECT step FROM frozen_steps WHERE run = $run
+    SELECT step FROM step_summaries WHERE run = $run AND frozen_at IS NOT NULL
 ),
 filled AS (
     SELECT

@@ -1,13 +1,15 @@
 -- profile_due: Steps that were computed again since they were profiled, the oldest first. Grain: run and step, at most $steps, and no more than
--- reach $tokens together. `profiled`: tokens of the profile there is (0: none). Inputs: step_summaries, profiled_steps.
+-- reach $tokens together. `profiled`: tokens of the profile there is (0: none). Inputs: step_summaries.
 -- Parameters: $steps, $tokens, $resting (runs that are left alone for now).
-SELECT s.run, s.step, s.revision, coalesce(p.tokens, 0) AS profiled
+SELECT run, step, revision, coalesce(profiled_tokens, 0) AS profiled
 FROM step_summaries AS s
-LEFT JOIN profiled_steps AS p ON p.run = s.run AND p.step = s.step
-WHERE (p.revision IS NULL OR p.revision < s.revision) AND NOT list_contains($resting, s.run)
-QUALIFY sum(s.tokens) OVER (ORDER BY s.run, s.step) - s.tokens < $tokens
-ORDER BY s.run, s.step
+WHERE (s.profiled IS NULL OR s.profiled < revision) AND frozen_at IS NULL AND NOT list_contains($resting, run)
+QUALIFY sum(tokens) OVER (ORDER BY run, step) - tokens < $tokens
+ORDER BY run, step
 LIMIT $steps
+
+-- profile_done: Notes which state of steps was profiled. Grain: run and step. Inputs: incoming (Arrow: run, step, revision, tokens).
+UPDATE step_summaries AS s SET profiled = i.revision, profiled_tokens = i.tokens FROM incoming AS i WHERE s.run = i.run AND s.step = i.step
 
 -- profile_read: A profile of the steps $first to $last of $run (both included; null: no bound) for the pair $pair. Grain: bucket, and step if
 -- $per_step (else step is null: all of them together). Inputs: profiles; frozen steps have none.

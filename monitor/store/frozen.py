@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from logprobe.monitor.store.store import Store
 
-_REPLACED: Final = ("frozen_steps", "step_metrics", "step_summaries")
+_REPLACED: Final = ("step_metrics", "step_summaries")
 _UNKNOWN: Final = pa.struct([("missing", pa.int64())])
 _GOING: Final = {
     "all_sequences": "freeze_forget",
@@ -37,9 +37,8 @@ def write(store: Store, cursor: Any, run: str, rows: pa.Table) -> None:
         store.execute(cursor, "forget_steps", again, table=table)
     steps = keys["step"].to_pylist()
     rollouts = store.read_within(cursor, "freeze_rollouts_due", run=run, steps=steps)
-    for name in ("freeze_steps", "freeze_pairs", "freeze_metrics", "freeze_summaries"):
+    for name in ("freeze_steps", "freeze_metrics", "freeze_summaries"):
         store.execute(cursor, name, rows)
-    store.execute(cursor, "freeze_profiled", keys)
     store.execute(cursor, "freeze_forget_rollouts", rollouts)
     for table, name in _GOING.items():
         store.execute(cursor, name, keys, table=table)

@@ -220,7 +220,7 @@ def test_a_profile_outlives_its_raw_tokens(feed: Feed) -> None:
     assert sum(feed.tokens("turn").values()) == 8
     assert feed() == {"steps": 0, "tokens": 0}
     feed(training=[trained(name) for name in "defg"])
-    assert feed.store.query("SELECT tokens FROM profiled_steps")["tokens"].to_pylist() == [20]
+    assert feed.store.query("SELECT profiled_tokens AS tokens FROM step_summaries")["tokens"].to_pylist() == [20]
 
 
 def test_many_small_reads_are_one_profile(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,10 @@ def put(store: Store, run: str, values: Mapping[int, Mapping[str, float | None]]
     rows = [(step, metric, value) for step, metrics in values.items() for metric, value in metrics.items()]
     with store.transaction() as cursor:
         cursor.execute(
-            "INSERT OR REPLACE INTO step_summaries (run, step, tokens, sequences, time, computed_at, revision)"
+            "DELETE FROM step_summaries WHERE run = ? AND list_contains(?::BIGINT[], step)", [run, list(values)]
+        )
+        cursor.execute(
+            "INSERT INTO step_summaries (run, step, tokens, sequences, time, computed_at, revision)"
             " SELECT $run, step, 100, 4, time, time, nextval('revision')"
             " FROM (SELECT unnest($steps::BIGINT[]) AS step, unnest($times::TIMESTAMPTZ[]) AS time)",
             {"run": run, "steps": list(values), "times": [at(step) for step in values]},

@@ -37,7 +37,7 @@ CREATE TYPE step_slice AS STRUCT(
     d DOUBLE, abs_d DOUBLE, k3 DOUBLE, c_nn DOUBLE, c_aa DOUBLE, c_an DOUBLE  -- see step_pair
 );
 
--- Written by ticks, a step's row at once; of frozen steps it is what the archive has.
+-- One row per run and step. Written by ticks, a step's row at once; of frozen steps it is what the archive has, as are their rows in step_metrics.
 CREATE SEQUENCE revision START 1;
 CREATE TABLE step_summaries (
     run         VARCHAR NOT NULL,
@@ -71,7 +71,12 @@ CREATE TABLE step_summaries (
     older_differing    BIGINT,            -- of older or several versions, with two different log-probs
     pairs              step_pair[],       -- that were measured
     slices             step_slice[],      -- null of frozen steps
-    PRIMARY KEY (run, step)
+    -- Which state of the step was profiled, null: none; and how many tokens under the mask had raw records then.
+    profiled           BIGINT,            -- the revision
+    profiled_tokens    BIGINT,
+    -- Of a step whose sequences retention has removed (see logprobe.monitor.store.freezing): records of it that come late are not counted.
+    frozen_at          TIMESTAMPTZ,       -- null: it has its sequences
+    engines            VARCHAR[]          -- engine_config_id of the rollout records that its sequences were joined with
 );
 
 -- Token-level profiles: sums per step, pair and bucket, so that steps and runs merge by a plain GROUP BY SUM. Written by the profile
@@ -86,25 +91,4 @@ CREATE TABLE profiles (
     sum_d     DOUBLE NOT NULL,
     sum_abs_d DOUBLE NOT NULL,
     sum_k3    DOUBLE NOT NULL
-);
-
--- Which state of a step was profiled: its step_summaries.revision then, and how many tokens under the mask had raw records.
-CREATE TABLE profiled_steps (
-    run      VARCHAR NOT NULL,
-    step     BIGINT NOT NULL,
-    revision BIGINT NOT NULL,
-    tokens   BIGINT NOT NULL,
-    PRIMARY KEY (run, step)
-);
-
--- Steps whose sequences retention has removed (see logprobe.monitor.store.freezing): their rows in step_metrics and step_summaries are those of a
--- file of the archive of kind "frozen", and records of them that come late are not counted.
-CREATE TABLE frozen_steps (
-    run         VARCHAR NOT NULL,
-    step        BIGINT NOT NULL,
-    time        TIMESTAMPTZ,              -- of its newest record
-    frozen_at   TIMESTAMPTZ NOT NULL,
-    sequences   BIGINT NOT NULL,
-    tokens      BIGINT NOT NULL,          -- under the mask
-    engines     VARCHAR[]                 -- engine_config_id of the rollout records that its sequences were joined with
 );

@@ -39,7 +39,7 @@ def test_a_new_configuration_is_a_new_baseline(store: Store) -> None:
             cursor.execute(
                 "INSERT INTO config_records VALUES (?, ?, ?, 'engine_config', NULL, '{}')", [RUN, at(step), name]
             )
-            cursor.execute("INSERT INTO frozen_steps VALUES (?, ?, NULL, now(), 1, 1, [?])", [RUN, step, name])
+            cursor.execute("UPDATE step_summaries SET frozen_at = now(), engines = [?] WHERE step = ?", [name, step])
     assert growth_of(store, RUN, range(400), VALUES) == (
         Tracker(setup="old").follow(range(400), VALUES, [(300, "new")]).verdict()
     )
