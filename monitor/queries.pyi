@@ -749,14 +749,6 @@ class DiagnosisLatest(TypedDict):
 
 def diagnosis_latest(source: Source, /, *, run: Any) -> Rows[DiagnosisLatest]: ...
 
-class DiagnosisNews(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    configs: Any  # BIGINT
-    readings: Any  # BIGINT
-
-def diagnosis_news(source: Source, /, *, revisions: Any, runs: Any) -> Rows[DiagnosisNews]: ...
-
 class DiagnosisRoutes(TypedDict):
     step: Any  # BIGINT
     rank: Any  # INTEGER
@@ -790,7 +782,6 @@ class DiagnosisSampled(TypedDict):
 def diagnosis_sampled(source: Source, /, *, most: Any, run: Any) -> Rows[DiagnosisSampled]: ...
 
 class DiagnosisSlices(TypedDict):
-    run: Any  # VARCHAR
     step: Any  # BIGINT
     version: Any  # BIGINT
     replica: Any  # VARCHAR
@@ -807,11 +798,10 @@ class DiagnosisSlices(TypedDict):
     c_an: Any  # DOUBLE
 
 def diagnosis_slices(
-    source: Source, /, *, highest: Any, lowest: Any, runs: Any, steps: Any
+    source: Source, /, *, highest: Any, lowest: Any, run: Any, steps: Any
 ) -> Rows[DiagnosisSlices]: ...
 
 class DiagnosisSteps(TypedDict):
-    run: Any  # VARCHAR
     step: Any  # BIGINT
     compared: Any  # BIGINT
     n_expected: Any  # BIGINT
@@ -859,7 +849,7 @@ class DiagnosisSteps(TypedDict):
     grouped: Any  # BIGINT
     copies: Any  # BIGINT
 
-def diagnosis_steps(source: Source, /, *, firsts: Any, lasts: Any, lowest: Any, runs: Any) -> Rows[DiagnosisSteps]: ...
+def diagnosis_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisSteps]: ...
 
 class DiagnosisStepsOnTheirWay(TypedDict):
     step: Any  # BIGINT

@@ -66,7 +66,7 @@ def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[
     if finding is None or (cause is not None and cause.masked) or not len(steps):
         return None
     chosen = np.unique(np.asarray(steps)[np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int)]).tolist()
-    rows = slices_of(source, {run: chosen}).to_pylist()
+    rows = slices_of(source, run, chosen).to_pylist()
     limit, limit_name = _limit(finding["cause"], document)
     return Picture(
         finding["cause"],

@@ -1,8 +1,7 @@
-"""Cached frames of live runs, to which only new steps are added.
+"""Cached frames of live runs, to which only new steps are added, from memory.
 
-New rows of steps and records of weights are appended, and the growth rule continues from its state some steps ago. A
-step that was computed again is read again. An older changed step, or a new configuration, causes a new read of the
-whole frame.
+New rows of steps and records of weights are appended, and the growth rule continues from its state some steps ago. An
+older changed step, a new configuration, or more steps than memory has cause a new read of the whole frame.
 
 Raw tokens are read when the judgement by sums changes. Otherwise they are read once the run is a tenth longer, because
 the sample covers the whole run and one more step changes little. While no finding is open, the limit is the number of
@@ -17,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from logprobe.monitor import queries
 from logprobe.monitor.judging.diagnosing import named
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import explained
@@ -27,8 +25,6 @@ from logprobe.monitor.judging.gather import (
     gather_sums,
     has_all_strata,
     readings_of,
-    series_of_runs,
-    strata_of_runs,
     strata_of_slices,
     weights_of_runs,
     with_series,
@@ -46,7 +42,6 @@ from logprobe.monitor.queries import Source
 AGAIN: Final = 10  # steps for which a look at the tokens holds at first; then a tenth of the run's steps
 _SETTLED: Final = 8  # steps that may still be computed again
 _RUNS: Final = 1_000  # frames that are kept
-_NEVER: Final = -1  # revision of a frame that is not known
 _QUIET: Final = frozenset({"healthy", "calibrating", "no_data"})
 
 
@@ -58,7 +53,6 @@ class _Kept:
         frame: frame of all steps, without tokens.
         revision: revision of the run's newest step at that time.
         tick: tick of `Newest` whose news are in the frame.
-        records: numbers of configurations and of weight fingerprints in the frame, None if not counted since.
         essence: essence of the judgement by sums.
         growth: growth rule as of `settled`.
         settled: number of steps that the growth rule has followed.
@@ -69,7 +63,6 @@ class _Kept:
     frame: Frame
     revision: int
     tick: int
-    records: tuple[int, int] | None
     essence: object
     growth: Tracker
     settled: int
@@ -98,7 +91,7 @@ class Frames:
     """Frames of the live runs of one store. A run belongs to one thread at a time."""
 
     def __init__(self, newest: Newest | None = None) -> None:
-        """Set up without cached frames. `newest`: newest steps in memory, or None if another process ingests."""
+        """Set up without cached frames. `newest`: newest steps in memory, or None to read all frames whole."""
         self._newest = newest or Newest()
         self._kept: dict[str, _Kept] = {}
         self._turn = threading.Lock()
@@ -108,7 +101,7 @@ class Frames:
 
         Args:
             source: a `Reader` or a `Store`.
-            looks: requests for different runs, whose news are read together.
+            looks: requests for different runs.
 
         Raises:
             QueryError: the read failed, see `Reader.read`.
@@ -116,32 +109,27 @@ class Frames:
         known = {look.run: kept for look in looks if not look.whole and (kept := self._kept.get(look.run)) is not None}
         tick = self._newest.tick  # before anything is read: what comes later is read again
         news = {
-            look.run: _News.of(some)
+            look.run: some
             for look in looks
             if (kept := known.get(look.run)) is not None
             and (some := self._newest.since(look.run, kept.revision, kept.tick, upto=look.revision)) is not None
         }
-        news |= _news(source, [look.run for look in looks if look.run not in news], known)
         frames = _advanced(source, known, news)
-        return [self._diagnose(source, look, frames.get(look.run), news[look.run], tick) for look in looks]
+        return [self._diagnose(source, look, frames.get(look.run), tick) for look in looks]
 
-    def _diagnose(
-        self, source: Source, look: Look, frame: Frame | None, news: _News, tick: int
-    ) -> tuple[Frame, DiagnosisDocument]:
+    def _diagnose(self, source: Source, look: Look, frame: Frame | None, tick: int) -> tuple[Frame, DiagnosisDocument]:
         run, known = look.run, self._kept.get(look.run)
         if known is not None and frame is not None:
             plain = judge(frame, look.accepted)
             if _essence(plain) == known.essence and len(frame.series) - known.whole < _holds(known.whole, plain):
-                kept = replace(known, frame=frame, revision=look.revision, tick=tick, records=news.records_of(known))
-                self._keep(run, kept)
+                self._keep(run, replace(known, frame=frame, revision=look.revision, tick=tick))
                 return frame, _carried(known.diagnosis, explained(plain, frame))
         with_all = frame is not None and has_all_strata(frame)
         frame = with_setup(source, frame) if frame is not None and with_all else gather_sums(source, run)
         essence, steps = _essence(judge(frame, look.accepted)), len(frame.series)
         full = with_tokens(source, frame)
         diagnosis = named(source, explained(judge(full, look.accepted), full), full)
-        records = news.records_of(known)
-        self._keep(run, _Kept(frame, look.revision, tick, records, essence, *_settled(frame), steps, diagnosis))
+        self._keep(run, _Kept(frame, look.revision, tick, essence, *_settled(frame), steps, diagnosis))
         return full, diagnosis
 
     def _keep(self, run: str, kept: _Kept) -> None:
@@ -179,89 +167,22 @@ def _carried(full: DiagnosisDocument, plain: DiagnosisDocument) -> DiagnosisDocu
     return {**full, "growth": plain["growth"], "doubling_steps": plain["doubling_steps"], "level": level}
 
 
-@dataclass(frozen=True, slots=True)
-class _News:
-    """News of a run.
-
-    Attributes:
-        step: first step that was computed since the frame's revision, or None.
-        records: number of configurations, and a sum over the fingerprints of weights and their versions, or None if
-            the store was not asked.
-        some: news in memory, or None if the store was asked.
-    """
-
-    step: int | None
-    records: tuple[int, int] | None
-    some: NewSteps | None = None
-
-    @classmethod
-    def of(cls, some: NewSteps) -> _News:
-        return cls(int(some.steps["step"][0]) if some.steps else None, None, some)
-
-    def has_configs(self, known: _Kept) -> bool:
-        """Return whether configurations may have arrived."""
-        if self.some is not None:
-            return self.some.configs
-        return self.records is None or known.records is None or self.records[0] != known.records[0]
-
-    def has_readings(self, known: _Kept) -> bool:
-        """Return whether fingerprints of weights may have arrived or changed."""
-        return self.some.readings if self.some is not None else self.records != known.records
-
-    def records_of(self, known: _Kept | None) -> tuple[int, int] | None:
-        """Return the counts of a frame with these news."""
-        if self.some is None or known is None:
-            return self.records
-        return None if self.some.configs or self.some.readings else known.records
-
-
-def _news(source: Source, runs: Sequence[str], known: Mapping[str, _Kept]) -> dict[str, _News]:
-    if not runs:
-        return {}
-    revisions = [known[run].revision if run in known else _NEVER for run in runs]
-    rows = queries.diagnosis_news(source, runs=list(runs), revisions=revisions).to_pylist()
-    return {row["run"]: _News(row["step"], (row["configs"], row["readings"])) for row in rows}
-
-
-def _advanced(source: Source, known: Mapping[str, _Kept], news: Mapping[str, _News]) -> dict[str, Frame]:
+def _advanced(source: Source, known: Mapping[str, _Kept], news: Mapping[str, NewSteps]) -> dict[str, Frame]:
     """Return frames advanced by the newly computed steps, except for runs with a new configuration or older changed
     steps."""
-    same = {run: kept for run, kept in known.items() if not news[run].has_configs(kept)}
-    frames = {run: kept.frame for run, kept in same.items() if news[run].step is None}
-    ahead = {
-        run: first
-        for run, kept in same.items()
-        if (first := news[run].step) is not None and _steps_before(kept, first) >= kept.settled
-    }
-    if ahead:
-        rows = _rows_since(source, known, ahead, news)
-        marked = [run for run in ahead if (some := news[run].some) is None or some.weights]
-        weights = weights_of_runs(source, {run: known[run].frame.weights for run in marked}) if marked else {}
-        for run, first in ahead.items():
-            frame = _with(known[run], first, *rows[run])
-            frames[run] = replace(
-                with_series(source, frame, frame.series), weights=weights.get(run, known[run].frame.weights)
-            )
-    return {
-        run: replace(frame, readings=readings_of(source, run)) if news[run].has_readings(same[run]) else frame
-        for run, frame in frames.items()
-    }
-
-
-def _rows_since(
-    source: Source, known: Mapping[str, _Kept], ahead: Mapping[str, int], news: Mapping[str, _News]
-) -> dict[str, tuple[Series, Strata]]:
-    """Return the sums of the steps of each run from its first new one on, from memory or else from the store."""
-    rows = {
-        run: _among_known(known[run].frame, first, some)
-        for run, first in ahead.items()
-        if (some := news[run].some) is not None
-    }
-    if asked := {run: (first, None) for run, first in ahead.items() if run not in rows}:
-        series = series_of_runs(source, asked)
-        strata = strata_of_runs(source, {run: each.step[each["n"] > 0].tolist() for run, each in series.items()})
-        rows |= {run: (series[run], strata[run]) for run in asked}
-    return rows
+    frames = {}
+    for run, some in news.items():
+        kept, first = known[run], int(some.steps["step"][0]) if some.steps else None
+        if some.configs or (first is not None and _steps_before(kept, first) < kept.settled):
+            continue
+        frame = kept.frame
+        if first is not None:
+            frame = _with(kept, first, *_among_known(frame, first, some))
+            frame = with_series(source, frame, frame.series)
+        frames[run] = replace(frame, readings=readings_of(source, run)) if some.readings else frame
+    marked = {run: frame.weights for run, frame in frames.items() if news[run].weights}
+    weights = weights_of_runs(source, marked) if marked else {}
+    return {run: replace(frame, weights=weights.get(run, frame.weights)) for run, frame in frames.items()}
 
 
 def _among_known(frame: Frame, first: int, some: NewSteps) -> tuple[Series, Strata]:

@@ -146,21 +146,7 @@ def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
 
 def series_of(source: Source, run: str, first: int | None = None, last: int | None = None) -> Series:
     """Return sums by step. Both ends are included, and None means no bound."""
-    return series_of_runs(source, {run: (first, last)})[run]
-
-
-def series_of_runs(source: Source, wanted: Mapping[str, Steps]) -> dict[str, Series]:
-    """Read sums by step of several runs within their windows. One statement for all runs costs as much as for one."""
-    firsts = [first for first, _ in wanted.values()]
-    known = [first for first in firsts if first is not None]
-    table = queries.diagnosis_steps(
-        source,
-        runs=list(wanted),
-        firsts=firsts,
-        lasts=[last for _, last in wanted.values()],
-        lowest=min(known) if len(known) == len(firsts) else None,
-    )
-    return {run: Series(_columns(rows)) for run, rows in _by_run(table, wanted)}
+    return Series(_columns(queries.diagnosis_steps(source, run=run, first=first, last=last)))
 
 
 def _by_run(table: pa.Table, runs: Iterable[str]) -> Iterator[tuple[str, pa.Table]]:
@@ -209,30 +195,15 @@ def _strata(source: Source, run: str, series: Series) -> Strata:
     return strata_of_run(source, run, np.unique(np.concatenate([first, now, between])).tolist())
 
 
+def slices_of(source: Source, run: str, steps: Sequence[int]) -> pa.Table:
+    """Read the rows of ``diagnosis_slices`` of some steps."""
+    ends = {"lowest": min(steps, default=0), "highest": max(steps, default=-1)}
+    return queries.diagnosis_slices(source, run=run, steps=list(steps), **ends)
+
+
 def strata_of_run(source: Source, run: str, steps: Sequence[int]) -> Strata:
     """Read sums of some steps by replica, cache, requests in flight, lag and version."""
-    return strata_of_runs(source, {run: steps})[run]
-
-
-def strata_of_runs(source: Source, wanted: Mapping[str, Sequence[int]]) -> dict[str, Strata]:
-    """Read sums of some steps of each of several runs."""
-    table = slices_of(source, wanted)
-    return {run: _strata_of(rows) for run, rows in _by_run(table, wanted)}
-
-
-def slices_of(source: Source, wanted: Mapping[str, Sequence[int]]) -> pa.Table:
-    """Read the rows of ``diagnosis_slices`` of some steps of each of several runs."""
-    steps = [step for some in wanted.values() for step in some]
-    return queries.diagnosis_slices(
-        source,
-        runs=[run for run, some in wanted.items() for _ in some],
-        steps=steps,
-        lowest=min(steps, default=0),
-        highest=max(steps, default=-1),
-    )
-
-
-def _strata_of(table: pa.Table) -> Strata:
+    table = slices_of(source, run, steps)
     numbers = {name: table[name].to_numpy().astype(np.float64) for name in _STRATA.values()}
     groups = {name: np.array(table[name].to_pylist(), np.object_) for name in _GROUPS}
     lag = table["lag"].cast(pa.float64()).fill_null(np.nan).to_numpy()

@@ -26,7 +26,7 @@ from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.service.turns import Pace, Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store
 
-_TOGETHER: Final = 32  # live runs of one turn: one statement reads what is new of all of them
+_TOGETHER: Final = 32  # live runs of one turn: one transaction writes what is judged of all of them
 # Shares of a core, so that ingest has the rest.
 PACES: Final = {
     Priority.ARMED: Pace(share=0.5, together=_TOGETHER),
@@ -56,8 +56,8 @@ class DiagnosisStage:
     ) -> None:
         """Set up the stage. `now`: time source, or None for the store's.
 
-        `armed`: returns whether a correction of a run may be switched. `newest`: newest steps in memory, or None if
-        another process ingests.
+        `armed`: returns whether a correction of a run may be switched. `newest`: newest steps in memory, or None to
+        read runs whole.
         """
         self._store = store
         self._now = now or store.time.now

@@ -47,30 +47,10 @@ FROM diagnoses
 WHERE run = coalesce($run, run)
 ORDER BY run
 
--- diagnosis_news: What frames of $runs may not know: the first step that was computed since the revision at the run's place in $revisions (null: none), and how
--- many configurations there are; `readings` is the same as long as fingerprints of weights and their versions are. Grain: run. Inputs: step_summaries, config_records, weight_readings.
-WITH wanted AS (
-    SELECT unnest($runs::VARCHAR[]) AS run, unnest($revisions::BIGINT[]) AS since
-), computed AS (
-    SELECT s.run, min(s.step) AS step
-    FROM step_summaries AS s JOIN wanted AS w ON w.run = s.run
-    WHERE s.revision > list_min($revisions::BIGINT[]) AND s.revision > w.since
-    GROUP BY s.run
-), configured AS (
-    SELECT run, count(*) AS configs FROM config_records WHERE run IN (FROM (SELECT run FROM wanted)) GROUP BY run
-), read AS (
-    SELECT run, sum(hash(version, reason) >> 32)::BIGINT AS readings FROM weight_readings WHERE run IN (FROM (SELECT run FROM wanted)) GROUP BY run
-)
-SELECT w.run, c.step, coalesce(configs, 0) AS configs, coalesce(readings, 0) AS readings
-FROM wanted AS w
-LEFT JOIN computed AS c ON c.run = w.run LEFT JOIN configured AS k ON k.run = w.run LEFT JOIN read AS r ON r.run = w.run
-
--- diagnosis_slices: Slices of some steps, each of $steps one of the run at its place in $runs. $lowest and $highest: of $steps.
--- Grain: slice of a step, in the order of runs and steps. Inputs: step_summaries.
-WITH wanted AS (SELECT unnest($runs::VARCHAR[]) AS run, unnest($steps::BIGINT[]) AS step)
-SELECT s.run, s.step, unnest(s.slices, max_depth := 2)
-FROM step_summaries AS s SEMI JOIN wanted AS w ON w.run = s.run AND w.step = s.step
-WHERE s.step BETWEEN $lowest::BIGINT AND $highest::BIGINT
+-- diagnosis_slices: Slices of some $steps of $run; $lowest and $highest of these. Grain: slice of a step, in the order of steps. Inputs: step_summaries.
+SELECT s.step, unnest(s.slices, max_depth := 2)
+FROM step_summaries AS s SEMI JOIN (SELECT unnest($steps::BIGINT[]) AS step) AS w ON w.step = s.step
+WHERE s.run = $run AND s.step BETWEEN $lowest::BIGINT AND $highest::BIGINT
 ORDER BY ALL
 
 -- diagnosis_steps_on_their_way: Steps of $run that may still get records of its engine. Grain: step. Inputs: steps_on_their_way.

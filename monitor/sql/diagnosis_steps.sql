@@ -1,18 +1,14 @@
--- The backend gap of each step of $runs with training records, of each run those from its place in $firsts to that in $lasts (both
--- included; null: no bound), and where r came from. Grain: run and step. `update`, `reference`: K3 of those pairs; null: not measured.
--- $lowest: the lowest of $firsts, or null. Inputs: step_summaries, abandoned_steps.
-WITH wanted AS (
-    SELECT unnest($runs::VARCHAR[]) AS run, unnest($firsts::BIGINT[]) AS first, unnest($lasts::BIGINT[]) AS last
-), chosen AS (
+-- The backend gap of each step of $run with training records from $first to $last (both included; null: no bound), and where r came from.
+-- Grain: step. `update`, `reference`: K3 of those pairs; null: not measured. Inputs: step_summaries, abandoned_steps.
+WITH chosen AS (
     SELECT s.*, list_filter(pairs, lambda p: p.pair = 'backend')[1] AS backend, list_filter(pairs, lambda p: p.pair = 'update' AND p.n > 0)[1] AS renewed,
            list_filter(pairs, lambda p: p.pair = 'reference' AND p.n > 0)[1] AS referred
     FROM step_summaries AS s
-    JOIN wanted AS w ON w.run = s.run
     ANTI JOIN abandoned_steps AS a ON a.run = s.run AND a.step = s.step
-    WHERE s.sequences > 0 AND s.step >= coalesce($lowest::BIGINT, s.step) AND s.step >= coalesce(w.first, s.step) AND s.step <= coalesce(w.last, s.step)
+    WHERE s.run = $run AND s.sequences > 0 AND s.step >= coalesce($first::BIGINT, s.step) AND s.step <= coalesce($last::BIGINT, s.step)
 )
 SELECT
-    t.run, t.step, coalesce(backend.compared, 0) AS compared, t.tokens AS n_expected, coalesce(backend.n, 0) AS n, coalesce(backend.n_expected, 0) AS n_compared,
+    t.step, coalesce(backend.compared, 0) AS compared, t.tokens AS n_expected, coalesce(backend.n, 0) AS n, coalesce(backend.n_expected, 0) AS n_compared,
     backend.sum_abs_d AS abs_d, backend.sum_k3 AS k3, backend.sum_ratio_m1 AS ratio_m1,
     backend.sum_policy AS t, backend.sum_behaviour AS r, backend.sum_policy2 AS t2, backend.sum_behaviour2 AS r2, backend.sum_policy_behaviour AS tr,
     coalesce(backend.n_positive_d, 0) AS n_up, coalesce(backend.n_negative_d, 0) AS n_down, coalesce(backend.n_zero_d, 0) AS n_same,
@@ -28,4 +24,4 @@ SELECT
     coalesce(t.versions_compared, 0) AS versions_compared, coalesce(t.versions_differing, 0) AS versions_differing, coalesce(t.engine_older, 0) AS engine_older,
     coalesce(t.engine_newer, 0) AS engine_newer, coalesce(t.grouped, 0) AS grouped, coalesce(t.copies, 0) AS copies
 FROM chosen AS t
-ORDER BY t.run, t.step
+ORDER BY t.step

@@ -93,7 +93,7 @@ def home(recorded: Path, tmp_path: Path) -> Path:
 # What is read of a run's whole past, and must not notice that it was frozen.
 READS: dict[str, dict[str, Any]] = {
     "bits_steps": {"runs": [RUN], "until": None},
-    "diagnosis_steps": {"runs": [RUN], "firsts": [None], "lasts": [None], "lowest": None},
+    "diagnosis_steps": {"run": RUN, "first": None, "last": None},
     "diagnosis_config_changes": {"run": RUN},
     "alert_pulse": {"runs": [RUN]},
 }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from recorded_home import ingest_recorded
+from recorded_home import SAMPLE_DATA
 from store_contents import same
-from store_work import bring_in
 from synthetic_run import SyntheticRun
 
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging import frames as frames_module
 from logprobe.monitor.judging import gather as gather_module
@@ -21,6 +24,8 @@ from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.frame import Column
 from logprobe.monitor.judging.frames import AGAIN, Frames, Look
 from logprobe.monitor.judging.judgement import Judgement, Level
+from logprobe.monitor.live.ingest import Ingester
+from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 
 RUN = "v0-reference"
@@ -36,49 +41,76 @@ class Counted(Store):
         return super().read(name, *incoming, **params)
 
 
-def look(frames: Frames, home: Path, run: str = RUN) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """The document by what is kept, that of a run read whole, and the statements of the first."""
+class Live:
+    """A home whose ingest and looks share their memory, as in a service."""
+
+    def __init__(self, store: Counted) -> None:
+        self.store = store
+        self.ingester = Ingester(store)
+        self.frames = Frames(self.ingester.newest)
+        self.written = 0
+
+    def bring(self, run: str = RUN, *, change: Callable[[pa.Table], pa.Table] = lambda table: table) -> None:
+        """Bring in what `change` leaves of the training records of a shipped run; at first all its other kinds, too."""
+        recorded = RecordedRun(SAMPLE_DATA / run)
+        writer = SpoolWriter(self.store.home.path, run, f"replay-{self.written}")
+        for kind in recorded.kinds if run not in self.known() else ("training",):
+            table = recorded.table(kind)
+            writer.write(kind, change(table) if kind == "training" else table)
+        self.written += 1
+        self.ingester.run_once()
+
+    def known(self) -> list[str]:
+        return self.store.query("SELECT DISTINCT run FROM step_summaries")["run"].to_pylist()
+
+    def look(self, run: str = RUN) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+        """The document by what is kept, that of a run read whole, and the statements of the first."""
+        (row,) = self.store.query(
+            "SELECT max(revision) AS newest FROM step_summaries WHERE run = $run", {"run": run}
+        ).to_pylist()
+        self.store.asked = []
+        ((_, found),) = self.frames.diagnose(self.store, [Look(run, row["newest"])])
+        asked = self.store.asked
+        return found, diagnose(self.store, run), asked
+
+
+def steps(first: int, last: int) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: table.filter(
+        pc.and_(pc.greater_equal(table["step"], first), pc.less_equal(table["step"], last))
+    )
+
+
+@pytest.fixture
+def live(home: Path) -> Iterator[Live]:
     with Counted.open(Home(home)) as store:
-        (row,) = store.query(f"SELECT max(revision) AS newest FROM step_summaries WHERE run = '{run}'").to_pylist()
-        store.asked = []
-        ((_, found),) = frames.diagnose(store, [Look(run, row["newest"])])
-        return found, diagnose(store, run), store.asked[: _count(store.asked)]
+        yield Live(store)
 
 
-def _count(asked: list[str]) -> int:
-    """The whole reading of `diagnose` begins with its second `diagnosis_steps` at the latest."""
-    begins = [at for at, name in enumerate(asked) if name == "diagnosis_steps"]
-    return begins[-1]
-
-
-def test_steps_one_by_one_as_all_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_one_by_one_as_all_at_once(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames_module, "WINDOW", AGAIN)
-    ingest_recorded(home, RUN, before_step=60)
-    frames = Frames()
+    live.bring(change=steps(0, 59))
     whole = []
     for step in range(60, 60 + AGAIN + 2):
-        document, expected, asked = look(frames, home)
+        document, expected, asked = live.look()
         assert same(document, expected, rel=1e-7), step
-        whole.append("diagnosis_tokens" in asked or "diagnosis_sample" in asked)
-        if not whole[-1]:
-            assert sorted(asked) == ["diagnosis_news", "diagnosis_slices", "diagnosis_steps", "diagnosis_weights"]
-        ingest_recorded(home, RUN, from_step=step, before_step=step + 1)
+        whole.append("diagnosis_tokens" in asked)
+        assert whole[-1] or not asked
+        live.bring(change=steps(step, step))
     assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, AGAIN]
 
 
 @pytest.mark.parametrize(("most", "again"), [(61, False), (60, True)])
 def test_a_look_at_the_tokens_reads_sums_again_where_some_steps_have_no_strata(
-    home: Path, monkeypatch: pytest.MonkeyPatch, most: int, again: bool
+    live: Live, monkeypatch: pytest.MonkeyPatch, most: int, again: bool
 ) -> None:
     monkeypatch.setattr(gather_module, "_STRATA_STEPS", most)
     monkeypatch.setattr(frames_module, "_holds", lambda *_: 1)
-    ingest_recorded(home, RUN, before_step=60)
-    frames = Frames()
-    look(frames, home)
-    ingest_recorded(home, RUN, from_step=60, before_step=61)
-    document, expected, asked = look(frames, home)
+    live.bring(change=steps(0, 59))
+    live.look()
+    live.bring(change=steps(60, 60))
+    document, expected, asked = live.look()
     assert "diagnosis_tokens" in asked
-    assert (asked.count("diagnosis_slices") == 2) is again
+    assert ("diagnosis_slices" in asked) is again
     assert same(document, expected, rel=1e-7)
 
 
@@ -93,60 +125,59 @@ def test_a_look_at_the_tokens_holds_longer_while_nothing_is_open(whole: int, qui
     assert frames_module._holds(whole, replace(calm, layer="unknown")) == open_
 
 
-def test_weights_that_are_published_are_known_before_their_tokens_are_judged(home: Path) -> None:
+def test_weights_that_are_published_are_known_before_their_tokens_are_judged(live: Live) -> None:
     """A version that the frame did not know looked like one that was never published, and all was read again."""
-    with Recorder(home, "synthetic") as recorder:
-        run, frames = SyntheticRun(recorder, onset=1000), Frames()
+    with Recorder(live.store.home.path, "synthetic") as recorder:
+        run = SyntheticRun(recorder, onset=1000)
         for step in range(AGAIN + 1):
             run.record(1)
-            with Store.open(Home(home)) as store:
-                bring_in(store)
-            document, expected, asked = look(frames, home, "synthetic")
+            live.ingester.run_once()
+            document, expected, asked = live.look("synthetic")
             for part in ("verdict", "layer", "findings", "level", "growth"):
                 assert same(document[part], expected[part], rel=1e-7), (step, part)
             assert ("diagnosis_configs" in asked) is (step < 2), step
 
 
-def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(home: Path) -> None:
-    """The sums of a step whose K3 is a thousand times larger say something new; the cause follows in the same look."""
-    ingest_recorded(home, RUN, before_step=60)
-    frames = Frames()
-    look(frames, home)
-    with Store.open(Home(home)) as store, store.transaction() as cursor:
-        with_five = (
-            "pairs = list_transform(pairs, lambda p: struct_update(p, n_nonfinite_behaviour := 5, n := p.n - 5))"
-        )
-        cursor.execute(f"UPDATE step_summaries SET {with_five} WHERE run = ? AND step = 59", [RUN])
-        cursor.execute("UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = 59", [RUN])
-    document, expected, asked = look(frames, home)
+def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(live: Live) -> None:
+    """The sums of a step with broken tokens say something new; the cause follows in the same look."""
+
+    def broken(table: pa.Table) -> pa.Table:
+        table = steps(60, 60)(table)
+        values = [[float("nan"), *values[1:]] for values in table["trainer_logprobs"].to_pylist()]
+        at = table.schema.get_field_index("trainer_logprobs")
+        return table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+
+    live.bring(change=steps(0, 59))
+    live.look()
+    live.bring(change=broken)
+    document, expected, asked = live.look()
     assert "diagnosis_configs" in asked
     assert "nonfinite_logprobs" in {finding["cause"] for finding in document["findings"]}
     assert same(document, expected, rel=1e-7)
 
 
-@pytest.mark.parametrize("step", [3, 57])
-def test_a_step_that_was_computed_again_counts_as_it_is_now(home: Path, step: int) -> None:
-    ingest_recorded(home, RUN, before_step=60)
-    frames = Frames()
-    look(frames, home)
-    with Store.open(Home(home)) as store, store.transaction() as cursor:
-        twice = "pairs = list_transform(pairs, lambda p: struct_update(p, sum_k3 := p.sum_k3 * 2))"
-        cursor.execute(f"UPDATE step_summaries SET {twice} WHERE run = ? AND step = ?", [RUN, step])
-        cursor.execute(
-            "UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = ?", [RUN, step]
-        )
-    document, expected, _ = look(frames, home)
+@pytest.mark.parametrize(("step", "whole"), [(3, True), (57, False)])
+def test_a_step_that_was_computed_again_counts_as_it_is_now(live: Live, step: int, whole: bool) -> None:
+    def late(table: pa.Table) -> pa.Array:
+        first = table.filter(pc.equal(table["step"], step))["sample_id"][0]
+        return pc.and_(pc.equal(table["step"], step), pc.equal(table["sample_id"], first))
+
+    live.bring(change=lambda table: steps(0, 59)(table.filter(pc.invert(late(table)))))
+    live.look()
+    live.bring(change=lambda table: table.filter(late(table)))
+    document, expected, asked = live.look()
     assert same(document, expected, rel=1e-7)
+    assert ("diagnosis_steps" in asked) is whole
 
 
 def test_the_run_that_was_looked_at_longest_ago_is_read_whole_once_more(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames_module, "_RUNS", 1)
-    ingest_recorded(home, RUN, "v1-fixed", before_step=20)
-    frames = Frames()
+    for run in (RUN, "v1-fixed"):
+        live.bring(run, change=steps(0, 19))
     for run, whole in ((RUN, True), (RUN, False), ("v1-fixed", True), (RUN, True)):
-        _, _, asked = look(frames, home, run)
+        _, _, asked = live.look(run)
         assert ("diagnosis_weights" in asked) is whole, run
 
 

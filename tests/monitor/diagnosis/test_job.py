@@ -35,7 +35,7 @@ class Moved(Store):
     def read(self, name, *incoming, **params):
         if name == "diagnosis_steps":
             self.clock.seconds += 2
-            if self.broken in params["runs"]:
+            if self.broken == params["run"]:
                 raise QueryError("no such file")
         return super().read(name, *incoming, **params)
 
