@@ -23,7 +23,7 @@ from logprobe.app.text.lost_records import (
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import FIRING, JUDGEMENT, Judgement
 from logprobe.monitor.judging import bit_equality
-from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
+from logprobe.monitor.judging.judged import judged_as_of
 from logprobe.monitor.service.status import Backlog, Status, StuckFile
 
 _LEVELS: Final = ("problem", "note", "ok")
@@ -70,7 +70,7 @@ class RecordsDocument(TypedDict):
     bit_equality: Mapping[str, object]
     alerts: list[Firing]
     alerts_seen_step: int | None  # None: the alerts have not looked, so that no firing one means nothing
-    judged: JudgedDocument | None
+    judged: Mapping[str, Any] | None
     kept: queries.FreezeSpan
     sudden_ends: list[queries.CliEnds]
     name_clashes: list[queries.CliNameClashes]

@@ -7,9 +7,9 @@ spool belong to steps that the store does not have yet. A run whose records have
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Final, TypedDict
+from typing import Any, Final
 
 from logprobe.monitor import queries
 from logprobe.monitor.queries import Source
@@ -25,20 +25,6 @@ def is_in_time(steps: int, seconds: float, spooled: float) -> bool:
     unjudged steps is late.
     """
     return (steps <= STEPS or seconds <= SECONDS) and spooled <= SECONDS
-
-
-class JudgedDocument(TypedDict):
-    """JSON form of a `JudgedAsOf`, with its sentence."""
-
-    run: str
-    live: bool
-    newest_step: int
-    judged_step: int | None
-    steps_behind: int
-    seconds_behind: float
-    spooled_seconds: float
-    in_time: bool
-    sentence: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +64,9 @@ class JudgedAsOf:
             return f"{since}: newer records have waited in the spool for {self.spooled_seconds:,.0f} s"
         return f"{since}: {self.steps_behind:,} steps and {self.seconds_behind:,.0f} s behind step {self.newest_step}"
 
-    def document(self) -> JudgedDocument:
-        """Return the JSON-ready form."""
-        return {
-            "run": self.run,
-            "live": self.live,
-            "newest_step": self.newest_step,
-            "judged_step": self.judged_step,
-            "steps_behind": self.steps_behind,
-            "seconds_behind": self.seconds_behind,
-            "spooled_seconds": self.spooled_seconds,
-            "in_time": self.in_time,
-            "sentence": self.sentence,
-        }
+    def document(self) -> Mapping[str, Any]:
+        """Return the JSON-ready form, with the sentence."""
+        return {**asdict(self), "in_time": self.in_time, "sentence": self.sentence}
 
 
 def judged_as_of(source: Source, run: str, *, now: datetime | None = None) -> JudgedAsOf | None:
