@@ -18,7 +18,7 @@ from logprobe.monitor.judging.frame import Bools, Frame, Strata
 from logprobe.monitor.judging.judgement import Confidence, Finding, Place
 from logprobe.monitor.judging.level import far
 from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference
-from logprobe.monitor.judging.signatures import tested_by
+from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.judging.thresholds import number
 
 Mask = Callable[[Strata], Bools]
@@ -178,8 +178,8 @@ def recorded(frame: Frame, cause: str) -> bool:
 
 def _candidates(now: Strata) -> Iterator[tuple[str, Mask, Mask, object]]:
     """Yield causes with a mask of the affected rows, a mask of the rows for comparison, and the separating value."""
-    for row in tested_by("contrast"):
-        column = row.columns[0]
+    for row in SIGNATURES.values():
+        column = row.column
         if column == "cached":
             yield row.cause, _cached(value=True), _cached(value=False), True
         elif column in now.groups:

@@ -442,7 +442,7 @@ def _here(frame: Frame, found: list[Finding], place: Place | None, grown: Place 
         place = grown
     if place is None:
         return found
-    causes = {f.signature.columns[0]: f for f in found if f.signature.test == "contrast" and f.cause != UNKNOWN}
+    causes = {f.signature.column: f for f in found if f.signature.column}
     own = next((causes[column] for column in place.columns if column in causes), None)
     if own is not None:
         return [replace(f, place=place) if f is own else f for f in found]

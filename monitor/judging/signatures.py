@@ -12,7 +12,6 @@ from logprobe.monitor.judging.document import Layer
 from logprobe.monitor.settings.yaml_text import packaged
 
 Kind = Literal["fault", "noise", "growth", "lag", "note"]
-Test = Literal["counted", "declared", "distribution", "contrast", "course"]
 
 UNKNOWN: Final = "unknown"
 
@@ -25,14 +24,13 @@ class Signature:
         cause: identifier.
         layer: layer of the system at fault.
         kind: fault (act), noise (judged by its level), growth or lag (judged by trend), note (no log-prob is wrong).
-        test: test that names the cause.
-        columns: columns of the frame that the test reads. For a contrast: the group column.
         excluded_by: names of facts (`proofs.Facts`), each of which excludes the cause.
         hides: true if no other cause can be judged at the same time.
         masked: true if the affected tokens are excluded from every mean, which leaves other judgements intact.
         remedy: instruction to the operator.
         words: one sentence that states the cause.
         looks_at: description of the test in one line, for the documentation.
+        column: group column whose contrast names the cause, or empty for causes of other tests.
         told: sentences with numbers of the finding's evidence, by name. A sentence without its numbers is omitted.
         corrected: remaining remedy while a correction is on, or empty for the same one.
     """
@@ -40,12 +38,11 @@ class Signature:
     cause: str
     layer: Layer
     kind: Kind
-    test: Test
-    columns: tuple[str, ...]
     excluded_by: tuple[str, ...]
     remedy: str
     words: str
     looks_at: str
+    column: str = ""
     told: tuple[str, ...] = ()
     corrected: str = ""
     hides: bool = False
@@ -55,19 +52,18 @@ class Signature:
 def _table() -> dict[str, Signature]:
     table: dict[str, Signature] = {}
     for cause, row in packaged("logprobe.monitor.judging", "signatures.yaml").items():
-        for key, allowed in (("layer", Layer), ("kind", Kind), ("test", Test)):
+        for key, allowed in (("layer", Layer), ("kind", Kind)):
             if row[key] not in get_args(allowed):
                 raise ValueError(f"signatures.yaml: {cause} has {key} {row[key]!r}; use one of {get_args(allowed)}")
         table[cause] = Signature(
             cause=cause,
             layer=row["layer"],
             kind=row["kind"],
-            test=row["test"],
-            columns=tuple(row["columns"]),
             excluded_by=tuple(row.get("excluded_by", ())),
             remedy=" ".join(row["remedy"].split()),
             words=row["words"],
             looks_at=row["looks_at"],
+            column=row.get("column", ""),
             told=tuple(row.get("told", ())),
             corrected=row.get("corrected", ""),
             hides=row.get("hides", False),
@@ -100,8 +96,3 @@ def bounded(remedy: str, evidence: Mapping[str, Any]) -> str:
 def kind_of(cause: str) -> Kind | None:
     """Return the kind of a cause in a stored document, or None for an unknown or former cause."""
     return SIGNATURES[cause].kind if cause in SIGNATURES else None
-
-
-def tested_by(test: Test) -> tuple[Signature, ...]:
-    """Return the rows of a test."""
-    return tuple(row for row in SIGNATURES.values() if row.test == test)
