@@ -129,7 +129,6 @@ GUARDS = {
     "collectors/vllm/capture.py _STEPS_IN_FLIGHT": "counted",
     "collectors/vllm/config.py _LONGEST": "said",
     "collectors/vllm/prompts.py _MOST_KNOWN": "forgotten",
-    "monitor/judging/decomposition.py _FEWEST_STEPS": "least",
     "monitor/judging/frames.py _RUNS": "forgotten",  # and read whole once more
     "monitor/judging/level.py _NAMED": "said",
     "monitor/judging/records.py _LONG": "least",
