@@ -8,7 +8,7 @@
     assert failing.injected == 3
 
 Rules live in a file that all processes map, so they can be made, changed and counted while these run. The first rule that
-matches a call and is drawn for it decides; put what fails seldom before what is always slow.
+matches a call decides, as many times as it may.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ import struct
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-Operation = Literal["fsync", "open", "read", "write", "rename", "unlink", "stat", "list", "mkdir", "map"]
+Operation = Literal["fsync", "open", "read", "write", "rename", "list", "mkdir", "map"]
 Only = Literal["anything", "files", "directories"]
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
-_OPERATIONS: Final = {
-    name: 1 << bit
-    for bit, name in enumerate(("fsync", "open", "read", "write", "rename", "unlink", "stat", "list", "mkdir", "map"))
-}
-_ONLY: Final = ("anything", "files", "directories")
+_OPERATIONS: Final = {name: 1 << bit for bit, name in enumerate(get_args(Operation))}
+_ONLY: Final = get_args(Only)
 _RULES: Final = 16
-# The layout of `Rule` in shim.c: active, operations, number, only; delay, chance, seed, skip, times; seen, matched, injected; done; place.
-_HEAD: Final = struct.Struct("=IIiI5Q3QII232s")
-_COUNTERS: Final = struct.Struct("=3Q")
-_COUNTERS_AT: Final = struct.calcsize("=IIiI5Q")
+# The layout of `Rule` in shim.c: active, operations, number, only; delay, times, injected; place.
+_HEAD: Final = struct.Struct("=IIiI3Q216s")
+_INJECTED_AT: Final = struct.calcsize("=IIiI2Q")
 _EVER: Final = (1 << 64) - 1
 
 
@@ -61,14 +57,14 @@ def preloaded(shim: Path) -> dict[str, str]:
 
 
 class Rule:
-    """One rule of a disk; its counters are those of all processes together."""
+    """One rule of a disk; what it counts is that of all processes together."""
 
     def __init__(self, memory: mmap.mmap, at: int) -> None:
         self._memory = memory
         self._at = at
 
     def stop(self) -> None:
-        """From now on the rule does nothing; its counters stay."""
+        """From now on the rule does nothing; its count stays."""
         self._memory[self._at : self._at + 4] = struct.pack("=I", 0)
 
     def start(self) -> None:
@@ -76,18 +72,9 @@ class Rule:
         self._memory[self._at : self._at + 4] = struct.pack("=I", 1)
 
     @property
-    def calls(self) -> int:
-        """Calls that the rule was asked about: right operation, right place."""
-        return self._counters()[0]
-
-    @property
     def injected(self) -> int:
         """Calls that it failed or delayed."""
-        return self._counters()[2]
-
-    def _counters(self) -> tuple[int, int, int]:
-        seen, matched, injected = _COUNTERS.unpack_from(self._memory, self._at + _COUNTERS_AT)
-        return seen, matched, injected
+        return int(struct.unpack_from("=Q", self._memory, self._at + _INJECTED_AT)[0])
 
 
 class FaultyDisk:
@@ -109,11 +96,7 @@ class FaultyDisk:
         error: int = 0,
         delay: float = 0.0,
         only: Only = "anything",
-        chance: float = 1.0,
-        seed: int = 0,
-        skip: int = 0,
         times: int | None = None,
-        done: bool = False,
         active: bool = True,
     ) -> Rule:
         """Add a rule.
@@ -124,21 +107,17 @@ class FaultyDisk:
             error: the errno to fail with; 0: none.
             delay: seconds that the call takes longer.
             only: regular files or directories.
-            chance: share of the calls, drawn by `seed` and the number of the call.
-            seed: of these draws.
-            skip: the first so many calls are left alone.
             times: at most so many calls are failed or delayed; None: all.
-            done: the call is carried out, and after the delay said to have failed, as by a network file system whose answer was lost.
             active: whether it holds from now on, or from `Rule.start`.
         """
         at = self._used * _HEAD.size
         self._used += 1
         place = os.fsencode(within)
         assert self._used <= _RULES
-        assert len(place) < 232, "the shim knows shorter places only"
+        assert len(place) < 216, "the shim knows shorter places only"
         bits = sum(_OPERATIONS[name] for name in operations)
-        limits = (int(delay * 1e6), int(chance * 2**32), seed, skip, _EVER if times is None else times)
-        rule = _HEAD.pack(0, bits, error, _ONLY.index(only), *limits, 0, 0, 0, done, 0, place)
+        limits = (int(delay * 1e6), _EVER if times is None else times, 0)
+        rule = _HEAD.pack(0, bits, error, _ONLY.index(only), *limits, place)
         self._memory[at : at + _HEAD.size] = rule
         made = Rule(self._memory, at)
         if active:

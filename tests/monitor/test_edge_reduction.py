@@ -136,4 +136,4 @@ def test_show_and_doctor_say_sampled_and_not_lost(homes: Homes):
         assert f"raw tokens are sampled, not lost: {reduced} of {STEPS * 2 * SEQUENCES} sequences" in text
         assert "no raw tokens, statistics only" not in text
         assert "\nproblems" not in text or command == ("doctor",)
-        assert "sampled" not in logprobe(*command, "--home", homes["all"], code=JUDGED).stdout
+    assert "sampled" not in logprobe("show", RUN, "--home", homes["all"], code=JUDGED).stdout

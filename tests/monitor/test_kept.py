@@ -105,7 +105,7 @@ def test_beside_writers_no_answer_is_older_than_what_was_committed_before_it_was
     committed, wrong, done = [0], [], threading.Event()
 
     def write(number: int) -> None:
-        for step in range(60):
+        for step in range(30):
             with store.transaction() as cursor:
                 cursor.execute(INSERT, [f"{number}/{step}"])
                 count = cursor.execute("SELECT count(*) FROM quarantine").fetchone()[0]
@@ -127,7 +127,7 @@ def test_beside_writers_no_answer_is_older_than_what_was_committed_before_it_was
     for thread in readers:
         thread.join()
     assert wrong == []
-    assert queries.quarantine_list(store.kept, run=None).num_rows == 120
+    assert queries.quarantine_list(store.kept, run=None).num_rows == 60
 
 
 def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -33,13 +34,20 @@ def content(home: Home) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def altered(home: Path, statement: str) -> Home:
-    """A home with an ingested run and more in its spool, whose store is altered and keeps the change in its log."""
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with an ingested run and more in its spool."""
+    home = tmp_path_factory.mktemp("stored") / "home"
     record(home)
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
     record(home, "later")
-    place = Home(home)
+    return home
+
+
+def altered(stored: Path, home: Path, statement: str) -> Home:
+    """A copy of it whose store is altered and keeps the change in its log."""
+    place = Home(shutil.copytree(stored, home))
     with duckdb.connect(str(place.database)) as connection:
         connection.execute("PRAGMA disable_checkpoint_on_shutdown")
         connection.execute(statement)
@@ -55,8 +63,8 @@ def altered(home: Path, statement: str) -> Home:
         ("DROP TABLE schema_versions", STRANGE),
     ],
 )
-def test_it_is_not_opened(home: Path, statement: str, refusal: str) -> None:
-    place = altered(home, statement)
+def test_it_is_not_opened(stored: Path, home: Path, statement: str, refusal: str) -> None:
+    place = altered(stored, home, statement)
     before = content(place)
     for read_only in (False, True):
         with pytest.raises(StoreError) as raised:
@@ -67,9 +75,9 @@ def test_it_is_not_opened(home: Path, statement: str, refusal: str) -> None:
 
 
 def test_commands_a_service_and_a_reader_say_so_and_change_nothing(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    older = altered(home, "UPDATE schema_versions SET version = 28")
+    older = altered(stored, home, "UPDATE schema_versions SET version = 28")
     monkeypatch.chdir(tmp_path)
     before = content(older)
     for command in COMMANDS:

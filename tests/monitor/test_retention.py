@@ -119,16 +119,6 @@ def test_statistics_outlive_the_tokens_and_the_index(store: Store):
         assert row == {"sequences": 2}
 
 
-def test_a_budget_keeps_the_newest(store: Store):
-    for step in range(5):
-        fill(store, 1, step)
-    sizes = store.query("SELECT bytes FROM raw_files ORDER BY created_at")["bytes"].to_pylist()
-    report = Retention(store, RetentionPolicy(max_bytes=sum(sizes[-4:]))).run_once()
-    assert report.raw_bytes == sum(sizes[-4:])
-    assert store.query("SELECT DISTINCT step FROM tokens ORDER BY step")["step"].to_pylist() == [3, 4]
-    assert store.query("SELECT step FROM training_sequences WHERE raw_kept ORDER BY 1")["step"].to_pylist() == [3, 4]
-
-
 def test_files_that_somebody_else_removed_are_forgotten_unless_all_are_gone_at_once(store: Store):
     fill(store, 3)
     gone = min(path for path in on_disk(store) if "/training/" in path)

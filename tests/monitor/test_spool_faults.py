@@ -10,21 +10,19 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from faultfs.faultfs import FaultyDisk
+from operator_homes import health
 from processes import connected, end, eventually, logprobe
 from segments import records, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
-from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
 
-PATIENCE = 5.0  # seconds, of /healthz; a service has minutes
+PATIENCE = 4.0  # seconds, of /healthz; a service has minutes
 SERVICE = f"""
 import sys
 from logprobe.monitor.live import quarantine_actions
@@ -43,25 +41,18 @@ class Served(NamedTuple):
     pid: int
 
 
-@contextmanager
-def serving(home: Path, disk: FaultyDisk) -> Iterator[Served]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVICE, str(home)], env=disk.environment(), stderr=subprocess.PIPE
-    )
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One service for all tests of this module: each has runs of its own."""
+    folder = tmp_path_factory.mktemp("faults")
+    home, disk = folder / "home", FaultyDisk(folder / "rules")
+    command = [sys.executable, "-c", SERVICE, str(home)]
+    process = subprocess.Popen(command, env=disk.environment(), stderr=subprocess.PIPE)
     try:
         with connected(home) as reader:
             yield Served(home, disk, reader, process.pid)
     finally:
         end(process)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One service for most tests of this module: each has runs of its own."""
-    folder = tmp_path_factory.mktemp("faults")
-    home = folder / "home"
-    with serving(home, FaultyDisk(folder / "rules")) as service:
-        yield service
 
 
 def write(home: Path, run: str, sample: str = "a") -> Path:
@@ -81,25 +72,9 @@ def stuck(served: Served) -> dict[str | None, dict[str, Any]]:
     return {each["run"]: each for each in served.reader.status()["stuck"]["files"]}
 
 
-def healthz(home: Path) -> tuple[int, dict[str, Any]]:
-    connection = HTTPConnection("127.0.0.1", Home(home).service_info().health_port, timeout=60)
-    try:
-        connection.request("GET", "/healthz")
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
-
-
-READING = {
-    "eio-open": ("open", errno.EIO),
-    "estale-open": ("open", errno.ESTALE),
-    "emfile-open": ("open", errno.EMFILE),
-    "eacces-open": ("open", errno.EACCES),
-    "eio-read": ("read", errno.EIO),
-    "estale-read": ("read", errno.ESTALE),
-    "eio-list": ("list", errno.EIO),
-    "eacces-list": ("list", errno.EACCES),
+READING = {  # one run each
+    f"{number}-{kind}": (kind, getattr(errno, number))
+    for number, kind in (("EIO", "open"), ("EMFILE", "open"), ("EACCES", "open"), ("ESTALE", "read"), ("EIO", "list"))
 }
 
 
@@ -112,8 +87,8 @@ def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Serv
     for run, (_, number) in READING.items():
         assert errno.errorcode[number] in held[run]["error"]
         assert str(paths[run]).startswith(held[run]["path"])
-    eventually(lambda: stuck(served)["eio-read"]["attempts"] > 2, "they are tried again")
-    eventually(lambda: _says_that_files_wait(healthz(served.home)), "/healthz says so, and that the job itself is well")
+    eventually(lambda: stuck(served)["ESTALE-read"]["attempts"] > 2, "they are tried again")
+    eventually(lambda: _says_that_files_wait(health(served.home)), "/healthz says so, and that the job itself is well")
     listed = json.loads(logprobe("store", "quarantine", "--json", "--home", served.home).stdout)
     assert {each["run"] for each in listed["stuck"]} == READING.keys()
     assert quarantined(served) == []
@@ -123,7 +98,7 @@ def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Serv
     for run in READING:
         eventually(lambda run=run: ingested(served, run) == 1, f"{run} is ingested once it can be read")
     assert quarantined(served) == []
-    assert eventually(lambda: (found := healthz(served.home))[0] == 200 and found, "well again")[1]["healthy"]
+    assert eventually(lambda: (found := health(served.home))[0] == 200 and found, "well again")[1]["healthy"]
 
 
 def _says_that_files_wait(answer: tuple[int, dict[str, Any]]) -> bool:
@@ -141,9 +116,10 @@ def _says_that_ingest_hangs(answer: tuple[int, dict[str, Any]]) -> bool:
 
 def hostile_spool(home: Path) -> dict[str, Path]:
     """One of each kind of file that is no segment, most of them with a segment's name."""
-    folder = spool_dir(home) / "hostile" / "w"
+    spool, folder = os.fsencode(spool_dir(home)), spool_dir(home) / "hostile" / "w"
     folder.mkdir(parents=True)
-    names = {name: folder / f"{number:08d}.training.00000000.arrow" for number, name in enumerate(("fifo", "zero", "sparse", "folder", "device", "socket", "loop"), 1)}  # fmt: skip
+    kinds = ("fifo", "zero", "sparse", "folder", "device", "socket", "loop")
+    names = {name: folder / f"{number:08d}.training.00000000.arrow" for number, name in enumerate(kinds, 1)}
     os.mkfifo(names["fifo"])
     names["zero"].symlink_to("/dev/zero")
     with names["sparse"].open("wb") as file:
@@ -155,20 +131,15 @@ def hostile_spool(home: Path) -> dict[str, Path]:
         os.chdir(folder)  # a socket's path may have 107 bytes
         listening.bind(names["socket"].name)
     names["loop"].symlink_to(names["loop"].name)
-    bytes_name = os.fsencode(folder) + b"/\xff\xfe.arrow"
-    Path(os.fsdecode(bytes_name)).write_bytes(b"x")
-    names["not utf-8"] = Path(os.fsdecode(bytes_name))
-    outside = os.fsencode(spool_dir(home)) + b"/run\xff"
-    Path(os.fsdecode(outside)).mkdir()
-    names["run not utf-8"] = Path(os.fsdecode(outside))
-    writer = os.fsencode(spool_dir(home)) + b"/hostile/writer\xff"
-    Path(os.fsdecode(writer)).mkdir()
-    (Path(os.fsdecode(writer)) / "00000001.training.00000000.arrow").write_bytes(b"x")
-    names["writer not utf-8"] = Path(os.fsdecode(writer))
-    (folder / ("x" * 250)).write_bytes(b"x")
-    names["long name"] = folder / ("x" * 250)
-    (folder / "\x1b[31m\n.arrow").write_bytes(b"x")
-    names["control characters"] = folder / "\x1b[31m\n.arrow"
+    names["not utf-8"] = Path(os.fsdecode(spool + b"/hostile/w/\xff\xfe.arrow"))
+    names["long name"], names["control characters"] = folder / ("x" * 250), folder / "\x1b[31m\n.arrow"
+    for name in ("not utf-8", "long name", "control characters"):
+        names[name].write_bytes(b"x")
+    names["run not utf-8"] = Path(os.fsdecode(spool + b"/run\xff"))
+    names["writer not utf-8"] = Path(os.fsdecode(spool + b"/hostile/writer\xff"))
+    for name in ("run not utf-8", "writer not utf-8"):
+        names[name].mkdir()
+    (names["writer not utf-8"] / "00000001.training.00000000.arrow").write_bytes(b"x")
     return names
 
 
@@ -191,17 +162,17 @@ def test_a_hostile_spool_stops_nobody_and_costs_no_memory(served: Served, monkey
     assert {row["reason"] for row in found} == {"foreign", "too_large"}
     said = " ".join(row["message"] for row in found)
     for words in (
-        "a FIFO",
-        "a symbolic link",
-        "a character device",
-        "a socket",
-        "a directory",
+        "FIFO",
+        "symbolic link",
+        "character device",
+        "socket",
+        "directory",
         "6,442,450,944 bytes",
         "not UTF-8",
     ):
         assert words in said
     assert all(os.path.lexists(served.home / row["path"]) for row in found)
-    eventually(lambda: healthz(served.home)[1]["jobs"]["ingest"]["healthy"], "ingest is well")
+    eventually(lambda: health(served.home)[1]["jobs"]["ingest"]["healthy"], "ingest is well")
     assert served.reader.status()["jobs"]["ingest"]["failures"] == 0
     listed = logprobe("store", "quarantine", "--home", served.home).stdout
     assert "\x1b" not in listed
@@ -212,9 +183,9 @@ def test_a_hostile_spool_stops_nobody_and_costs_no_memory(served: Served, monkey
 
 
 def test_a_hang_shows_in_healthz(served: Served) -> None:
-    slow = served.disk.rule("read", within="spool/hanging/w", delay=PATIENCE * 4, times=1)
+    slow = served.disk.rule("read", within="spool/hanging/w", delay=PATIENCE * 2.5, times=1)
     write(served.home, "hanging")
-    eventually(lambda: _says_that_ingest_hangs(healthz(served.home)), "503 while ingest hangs, and other jobs are well")
+    eventually(lambda: _says_that_ingest_hangs(health(served.home)), "503 while ingest hangs, and other jobs are well")
     eventually(lambda: ingested(served, "hanging"), "it goes on")
     assert slow.injected == 1
-    eventually(lambda: healthz(served.home)[0] == 200, "and is well again")
+    eventually(lambda: health(served.home)[0] == 200, "and is well again")
