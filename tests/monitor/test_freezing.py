@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,58 +28,44 @@ from logprobe.monitor.store.store import Store
 RUN = "r"
 
 
-class Trainer:
-    """Records steps with everything that metrics read: three log-probs, broken tokens, lag, rewards, entropy, in every mixture."""
-
-    def __init__(self, home: Path, seed: int = 1) -> None:
-        self._recorder = Recorder(home, RUN, rank=0)
-        self._rng = np.random.default_rng(seed)
-
-    def record(self, steps: range, sequences: int = 6, *, name: str = "") -> None:
+def record(home: Path, steps: Iterable[int], sequences: int = 6, *, name: str = "", seed: int = 1) -> None:
+    """Records everything that metrics read, in every mixture: three log-probs, broken tokens, lag, rewards, entropy."""
+    rng, shape = np.random.default_rng(seed), (sequences, 12)
+    with Recorder(home, RUN, rank=0) as recorder:
         for step in steps:
-            self._record(step, [f"{name}{step}-{index}" for index in range(sequences)])
-        assert self._recorder.flush()
-
-    def close(self) -> None:
-        self._recorder.close()
-
-    def _record(self, step: int, samples: list[str]) -> None:
-        rng, shape = self._rng, (len(samples), 12)
-        r = -rng.exponential(0.7, shape).astype(np.float32)
-        t = np.minimum(r + rng.normal(0, 0.1, shape), -1e-9).astype(np.float32)
-        c = np.minimum(t + rng.normal(0, 0.05, shape), -1e-9).astype(np.float32)
-        if step % 5 == 0:
-            r[0, 0], t[1, 1] = np.nan, 0.5
-        ids = rng.integers(0, 1000, shape)
-        self._recorder.weights(step, step=step)
-        spans = [[(0, 5, str(step - 1)), (5, 12, str(step))]] * (len(samples) - 1)
-        self._recorder.rollout(
-            sample_ids=samples, token_ids=ids, logprobs=r, lengths=[12] * len(samples),
-            weight_version=[*spans, None],
-        )  # fmt: skip
-        self._recorder.training(
-            step=step,
-            sample_ids=samples,
-            token_ids=ids,
-            rollout_logprobs=None if step % 3 == 0 else r,
-            trainer_logprobs=t,
-            current_logprobs=c if step % 2 else None,
-            mask=rng.random(shape) < 0.9,
-            entropy=rng.random(shape),
-            advantages=rng.normal(size=shape),
-            rewards=rng.normal(size=len(samples)),
-            weight_version=step,
-        )
-        self._recorder.step(step, loss=1.0)
+            r = -rng.exponential(0.7, shape).astype(np.float32)
+            t = np.minimum(r + rng.normal(0, 0.1, shape), -1e-9).astype(np.float32)
+            if step % 5 == 0:
+                r[0, 0], t[1, 1] = np.nan, 0.5
+            both = {
+                "sample_ids": [f"{name}{step}-{n}" for n in range(sequences)],
+                "token_ids": rng.integers(0, 1000, shape),
+            }
+            mask = rng.random(shape) < 0.9
+            mask[:, [0, -1]] = True
+            recorder.weights(step, step=step)
+            spans = [[(0, 5, str(step - 1)), (5, 12, str(step))]] * (sequences - 1)
+            recorder.rollout(**both, logprobs=r, lengths=[12] * sequences, weight_version=[*spans, None])
+            recorder.training(
+                step=step,
+                **both,
+                rollout_logprobs=None if step % 3 == 0 else r,
+                trainer_logprobs=t,
+                current_logprobs=np.minimum(t + rng.normal(0, 0.05, shape), -1e-9) if step % 2 else None,
+                mask=mask,
+                entropy=rng.random(shape),
+                advantages=rng.normal(size=shape),
+                rewards=rng.normal(size=sequences),
+                weight_version=step,
+            )
+            recorder.step(step, loss=1.0)
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with 40 steps; the store is closed."""
     home = tmp_path_factory.mktemp("freezing") / "home"
-    trainer = Trainer(home)
-    trainer.record(range(40))
-    trainer.close()
+    record(home, range(40))
     with Store.open(Home(home)) as store:
         bring_in(store)
     return home
@@ -140,14 +127,15 @@ def test_freezing_changes_no_metric_and_a_new_index_has_them_too(home: Path, tok
 
 
 def test_files_with_statistics_go_once_all_their_steps_are_frozen(home: Path) -> None:
+    kinds = (
+        "SELECT kind, count(*) AS n FROM raw_files WHERE kind IN ('sequences', 'frozen') GROUP BY kind ORDER BY kind"
+    )
     with Store.open(Home(home)) as store:
         Retention(store, RetentionPolicy(max_bytes=0)).run_once()
-        statement = "SELECT kind, count(*) AS n FROM raw_files WHERE kind IN ('sequences', 'frozen') GROUP BY kind ORDER BY kind"
-        freeze(store)
-        assert store.query(statement).to_pylist() == [{"kind": "frozen", "n": 1}, {"kind": "sequences", "n": 2}]
         before = store.query(METRICS)
-        freeze(store, protected=0)
-        assert store.query(statement).to_pylist() == [{"kind": "frozen", "n": 2}]
+        for protected, expected in ((KEPT, {"frozen": 1, "sequences": 2}), (0, {"frozen": 2})):
+            freeze(store, protected=protected)
+            assert {row["kind"]: row["n"] for row in store.query(kinds).to_pylist()} == expected
         assert not list((home / "archive").glob("*/sequences/*.parquet"))
     without_index(home)
     with Store.open(Home(home)) as store:
@@ -163,9 +151,7 @@ def test_late_records_of_frozen_steps_are_counted_and_not_computed(home: Path) -
         assert Freezer(store, StoreBudget(0)).run_once().steps == 0, "computed a moment ago"
         before = store.query(METRICS)
         freeze(store)
-        late = Trainer(home, seed=2)
-        late.record(range(0, 36, 7), 3, name="late ")
-        late.close()
+        record(home, range(0, 36, 7), 3, name="late ", seed=2)
         bring_in(store)
         assert store.query(METRICS).equals(before)
         assert sequences_kept(store) == [36, 37, 38, 39]
@@ -201,11 +187,11 @@ def test_what_needs_sequences_says_nothing_of_a_frozen_step_and_everybody_says_s
 def test_the_store_stays_within_its_budget_however_long_a_run_goes_on(tmp_path: Path) -> None:
     """Rounds of steps with a limit that none of them fits into: what is in use grows by sums and metrics alone."""
     home = tmp_path / "home"
-    trainer, used = Trainer(home), []
+    used = []
     with Store.open(Home(home)) as store:
         freezer = Freezer(store, StoreBudget(1 << 20), quiet=timedelta(0), protected=8)
         for number in range(3):
-            trainer.record(range(30 * number, 30 * (number + 1)), 20)
+            record(home, range(30 * number, 30 * (number + 1)), 20, seed=number)
             bring_in(store)
             used.append(freezer.run_once().bytes)
             rows = store.query(
@@ -213,7 +199,6 @@ def test_the_store_stays_within_its_budget_however_long_a_run_goes_on(tmp_path: 
             )
             assert rows.to_pylist() == [{"n": 8 * 20, "r": 8 * 20}]
         assert store.query("SELECT count(*) AS n FROM step_summaries")["n"].to_pylist() == [90]
-    trainer.close()
     assert used[-1] <= used[0] + (3 << 20), used  # 60 steps and 1,200 sequences later
 
 

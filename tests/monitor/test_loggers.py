@@ -14,13 +14,12 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from processes import end, eventually
+from processes import end, eventually, logprobe, record
 from recorded_home import ingest_recorded
 
 from logprobe.app.processes.logger import Following
 from logprobe.app.runs import runs_of
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.exporters import loggers
 from logprobe.monitor.exporters.loggers import PREFIX, Standing, TensorBoardSettings, named, open_target, push
 from logprobe.monitor.home import Home
@@ -93,11 +92,10 @@ def test_what_is_unknown_is_left_out_and_never_0():
     assert all(name.startswith("logprobe/") for name in everything)
 
 
-def push_command(home, *arguments, check=True):
-    command = [sys.executable, "-m", "logprobe.app.cli", "export", RUN, "--home", str(home), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0 or not check, done.stderr
-    return done
+def run_program(program, home, *arguments):
+    """A program of its own that exports the run: packages of others stay out of this process."""
+    command = [sys.executable, "-c", program, "export", RUN, "--home", str(home), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
 def event_values(folder):
@@ -122,17 +120,24 @@ def push_events(home, folder):
 
 
 def test_tensorboard_has_every_step_once_with_its_values(recorded, expected, tmp_path):
+    folder = tmp_path / RUN
+    folder.mkdir()
+    earlier = folder / f"events.out.tfevents.{int(time.time()):010d}.zzz.9.9.logprobe"  # of the same second
+    earlier.touch()
+    (folder / "notes.logprobe").touch()  # somebody's, and no event file
     assert (push_events(recorded, tmp_path), push_events(recorded, tmp_path)) == (len(STEPS), 0)
-    found = event_values(tmp_path / RUN)
+    assert min(folder.iterdir()) == earlier, "what was there is read first"
+    found = event_values(folder)
     assert list(found) == STEPS
     for step, values in expected.items():
         assert found[step] == {name: [float(np.float32(value))] for name, value in values.items()}
 
 
+PUSHED = "import sys; from logprobe.app.cli import main; sys.exit(main(sys.argv[1:]))"
 KILLED = """
 import os, signal, sys
 from logprobe.app.cli import main
-from logprobe.monitor.exporters.loggers import {target} as Target
+from logprobe.monitor.exporters.loggers import _Wandb as Target
 log, left = Target.log, [5]
 def counted(self, *arguments):
     if not left[0]:
@@ -145,27 +150,12 @@ main(sys.argv[1:])
 """
 
 
-def killed(home, target, *arguments):
-    program = KILLED.format(target=target)
-    command = [sys.executable, "-c", program, "export", RUN, "--home", str(home), *arguments]
-    assert subprocess.run(command, capture_output=True, timeout=180, check=False).returncode == -signal.SIGKILL
-
-
-def test_a_file_of_the_same_second_is_read_first(recorded, tmp_path):
-    folder = tmp_path / RUN
-    folder.mkdir()
-    earlier = folder / f"events.out.tfevents.{int(time.time()):010d}.zzz.9.9.logprobe"
-    earlier.touch()
-    (folder / "notes.logprobe").touch()  # somebody's, and no event file
-    push_events(recorded, tmp_path)
-    assert min(folder.iterdir()) == earlier
-
-
 def test_wandb_offline_in_the_files_that_it_syncs(judged, expected, tmp_path):
     """Every step once though a push was killed, and verdict, cause and link as summary, tag and alert, as W&B itself reads them."""
     arguments = ("--to", "wandb", "--project", "p", "--offline", "--dir", str(tmp_path))
-    killed(judged, "_Wandb", *arguments)
-    push_command(judged, *arguments, "--page", "http://monitor:8501/")
+    assert run_program(KILLED, judged, *arguments).returncode == -signal.SIGKILL
+    done = run_program(PUSHED, judged, *arguments, "--page", "http://monitor:8501/")
+    assert done.returncode == 0, done.stderr
     records = wandb_records(tmp_path)
     logged = [record.history for record in records if record.HasField("history")]
     found = [{item.nested_key[0] or item.key: json.loads(item.value_json) for item in row.item} for row in logged]
@@ -210,8 +200,8 @@ def test_a_damaged_file_of_wandb_costs_one_block_and_a_torn_end_one_record(tmp_p
 def in_pieces(records, room):
     """Records as W&B writes them. `room`: left in the first block."""
     written = b""
-    for record in records:
-        rest, begun = record, False
+    for content in records:
+        rest, begun = content, False
         while rest or not begun:
             if room < 7:
                 written, room = written + bytes(room), 32_768
@@ -222,46 +212,38 @@ def in_pieces(records, room):
     return written
 
 
+PUSHED_TWICE = """
+import json, sys
+from logprobe.app.cli import main
+assert [main(sys.argv[1:]), main(sys.argv[1:])] == [0, 0]
+import trackio
+print(json.dumps(trackio.SQLiteStorage.get_alerts("p"), default=str))
+"""
+
+
 def test_trackio_in_its_database(judged, expected, tmp_path, monkeypatch):
     """A push that goes on repeats neither steps nor the alert."""
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     arguments = ("--to", "trackio", "--project", "p", "--page", "http://monitor:8501")
-    push_command(judged, *arguments)
-    assert "it has them already" in push_command(judged, *arguments).stdout
+    said = run_program(PUSHED_TWICE, judged, *arguments).stdout
+    assert "it has them already" in said
     with sqlite3.connect(tmp_path / "p.db") as database:
         rows = database.execute("SELECT step, metrics FROM metrics ORDER BY step").fetchall()
     database.close()
     assert [step for step, _ in rows] == STEPS
     assert [json.loads(text) for _, text in rows] == [pytest.approx(expected[step]) for step in STEPS]
-    read = "import json, trackio; print(json.dumps(trackio.SQLiteStorage.get_alerts('p'), default=str))"
-    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
-    (alert,) = json.loads(done.stdout.splitlines()[-1])
+    (alert,) = json.loads(next(line for line in said.splitlines() if line.startswith("[{")))
     assert alert["title"].startswith(f"{RUN}: critical, ")
     assert alert["level"] == "error"
     assert alert["text"].endswith(f"\nhttp://monitor:8501/?run={RUN}")
 
 
-def test_a_missing_package_and_a_missing_setting_say_what_to_do(recorded, tmp_path):
-    hidden = (
-        "import sys; sys.modules['trackio'] = None; from logprobe.app.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [
-        sys.executable,
-        "-c",
-        hidden,
-        "export",
-        RUN,
-        "--home",
-        str(recorded),
-        "--to",
-        "trackio",
-        "--project",
-        "p",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, "pip install 'logprobe[trackio]'" in done.stderr) == (1, True)
-    assert "project" in push_command(recorded, "--to", "wandb", check=False).stderr
+def test_a_missing_package_and_a_missing_setting_say_what_to_do(recorded, monkeypatch):
+    to = ("export", RUN, "--home", recorded, "--to")
+    assert "project" in logprobe(*to, "wandb", code=1).stderr
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    assert "pip install 'logprobe[trackio]'" in logprobe(*to, "trackio", "--project", "p", code=1).stderr
 
 
 def test_the_service_s_loggers_follow_a_run_and_survive_a_kill(home, tmp_path):
@@ -271,30 +253,16 @@ def test_the_service_s_loggers_follow_a_run_and_survive_a_kill(home, tmp_path):
     command = [sys.executable, "-m", "logprobe.app.cli", "up", "--no-app", "--home", str(home)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
-        recorder = Recorder(home, "going", rank=0)
-        record(recorder, range(6))
+        recorder = record(home, "going", steps=range(6), close=False)
         eventually(lambda: steps_in(logs / "going") == [0, 1, 2, 3], "all but the newest two steps")
         os.kill(logger_of(process.pid), signal.SIGKILL)
-        record(recorder, range(6, 9))
+        record(home, "going", steps=range(6, 9))
         recorder.close()
         eventually(lambda: steps_in(logs / "going") == list(range(9)), "all steps, once the run has ended")
     finally:
         text = end(process)
     assert "the logger to tensorboard ended unexpectedly (killed by SIGKILL" in text
     assert not (logs / "other").exists()
-
-
-def record(recorder, steps):
-    for step in steps:
-        recorder.training(
-            step=step,
-            sample_ids=[f"{step}-{row}" for row in range(2)],
-            token_ids=np.full((2, 3), 5),
-            rollout_logprobs=np.full((2, 3), -1.0, np.float32),
-            trainer_logprobs=np.full((2, 3), -1.1, np.float32),
-            mask=np.ones((2, 3), bool),
-        )
-    assert recorder.flush()
 
 
 def steps_in(folder):

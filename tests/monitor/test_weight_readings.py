@@ -70,6 +70,7 @@ ODD = (5, 5, 9)
             None,
         ),  # it is mended
         ((engine(None, *OLD, **A), engine(None, *NEW, **B)), None),
+        ((*EQUAL, engine(1, *OLD, **A, **RED), engine(1, *NEW, **B, **RED)), None),  # of adapters nothing is known
     ],
 )
 def test_replicas_with_one_label_and_other_weights_diverge(rows: tuple[Reading, ...], expected: Any) -> None:
