@@ -17,13 +17,6 @@ def test_every_boundary_names_a_test_that_exists(repository):
             assert re.search(rf"^def {name}\(" if name else "^def test_", text, re.MULTILINE), f"{file}::{name}"
 
 
-def test_the_policy_says_how_to_report_and_where_the_proofs_are(repository):
-    policy = (repository / "SECURITY.md").read_text(encoding="utf-8")
-    for heading in ("## Reporting a vulnerability", "## Who is trusted", "## Guarantees", "## Not covered"):
-        assert heading in policy
-    assert "docs/cluster.md" in policy
-
-
 def named(*places):
     """Variables of logprobe that the texts at `places` name."""
     files = [file for place in places for file in (place.rglob("*.*") if place.is_dir() else [place])]

@@ -47,12 +47,6 @@ def commands(text: str) -> Iterator[list[str]]:
             yield shlex.split(without_comment)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_commands_are_understood(page: Path) -> None:
-    for words in commands(page.read_text(encoding="utf-8")):
-        understood(words)  # raises when it does not
-
-
 def test_there_are_commands_to_check() -> None:
     assert sum(len(list(commands(page.read_text(encoding="utf-8")))) for page in PAGES) > 40
 
@@ -84,41 +78,32 @@ def test_a_documented_command_works(
     assert said.out or said.err
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_python_is_valid_and_its_imports_resolve(page: Path) -> None:
-    for block in blocks(page.read_text(encoding="utf-8"), "python"):
-        tree = ast.parse(block)
-        for node in ast.walk(tree):
-            ours = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("logprobe")
-            if ours or (isinstance(node, ast.Import) and node.names[0].name.startswith("logprobe")):
-                exec(compile(ast.Module([node], []), str(page), "exec"), {})
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_yaml_is_valid(page: Path) -> None:
-    for block in blocks(page.read_text(encoding="utf-8"), "ya?ml"):
-        assert yaml.safe_load(block) is not None
-
-
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if re.match(r"https?://|mailto:", target):
-            continue
-        file, _, anchor = target.partition("#")
-        linked = (page.parent / file).resolve() if file else page
-        assert linked.exists(), target
-        assert not anchor or anchor in anchors(linked), target
+def test_a_page_is_valid(page: Path) -> None:
+    """Commands parse, Python is valid and its imports resolve, YAML is valid, links lead somewhere, prose fits 120 columns.
 
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_prose_fits_120_columns(page: Path) -> None:
-    """Tables, code and links that cannot be broken may be wider."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    wide = [line for line in text.splitlines() if len(line) > 120 and not line.startswith(("|", "    ", "!["))]
-    assert not wide
+    Tables, code and links that cannot be broken may be wider.
+    """
+    text = page.read_text(encoding="utf-8")
+    for words in commands(text):
+        understood(words)  # raises when it does not
+    for block in blocks(text, "python"):
+        for node in ast.walk(ast.parse(block)):
+            ours = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("logprobe")
+            if ours or (isinstance(node, ast.Import) and node.names[0].name.startswith("logprobe")):
+                exec(compile(ast.Module([node], []), str(page), "exec"), {})
+    for block in blocks(text, "ya?ml"):
+        assert yaml.safe_load(block) is not None
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"https?://|mailto:", target):
+            file, _, anchor = target.partition("#")
+            linked = (page.parent / file).resolve() if file else page
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors(linked), target
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL).splitlines()
+    assert not [line for line in prose if len(line) > 120 and not line.startswith(("|", "    ", "!["))]

@@ -80,9 +80,3 @@ def test_every_key_of_every_section_of_the_settings_is_listed(tables: ModuleType
     assert sorted(listed) == sorted(keys)
     assert all(row[3].strip(" |") for row in rows)
     assert len(listed) <= 45
-
-
-def test_every_command_is_listed(tables: ModuleType) -> None:
-    names = [name for name, _ in tables.commands()]
-    assert len(names) <= 28
-    assert all(f"| `{name}` |" in tables.tables()["commands"] for name in names)
