@@ -78,12 +78,12 @@ def test_a_framework_s_view_is_that_of_what_was_recorded(ingested: Path, peer: s
         expected = peers.view(peer, *sides, **told)
         assert all(math.isfinite(value) for value in expected.values())
         assert entry["metrics"] == pytest.approx(expected, rel=1e-9, abs=1e-15)
-    header, *rows = table(ingested, "toy-run", "--as", peer)
-    assert header == ["step", "sequences", "seen", *peers.PEERS[peer].headline]
-    assert "–" not in rows[0]
 
 
 def test_options_steps_and_short_names(ingested: Path) -> None:
+    header, *rows = table(ingested, "toy-run", "--as", "verl")
+    assert header == ["step", "sequences", "seen", *peers.PEERS["verl"].headline]
+    assert "–" not in rows[0]
     chosen = ["--option", "rollout_is=token", "--option", "rollout_is_threshold=1.01", "--metric", "rollout_is_mean"]
     header, row = table(ingested, "told-run", "--as", "verl", *chosen, "--steps", "1")
     told = batch(1)

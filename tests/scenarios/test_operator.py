@@ -36,19 +36,6 @@ from logprobe.collectors.errors import QueryError
 from logprobe.monitor.home import Home
 
 
-def test_yesterdays_store_is_brought_up_to_date(home: Path, tmp_path: Path) -> None:
-    ingested(home, range(2))
-    shutil.copy(home / "logprobe.duckdb", tmp_path / "yesterday")
-    ingested(home, range(2, 4))
-    before = raw_files(home)
-    shutil.copy(tmp_path / "yesterday", home / "logprobe.duckdb")
-    with service(home) as reader:
-        reader.ingest()
-        assert stored(reader) == (16, 256)
-        assert is_well(home)
-    assert raw_files(home) == before
-
-
 def test_a_lost_log_loses_nothing(home: Path) -> None:
     record(home, steps=range(3))
     with killed_service(home) as reader:
@@ -83,16 +70,6 @@ def test_a_copy_with_a_link_does_not_use_the_files_beside_the_original(home: Pat
         assert raw_files(home) >= before
         assert stored(reader) == (20, 320)
         assert is_well(home)
-
-
-def test_a_moved_home_keeps_its_linked_files(home: Path, tmp_path: Path) -> None:
-    linked_home(home, tmp_path / "disk")
-    moved = home.rename(tmp_path / "moved")
-    record(moved, steps=range(3, 4))
-    with service(moved) as reader:
-        reader.ingest()
-        assert stored(reader) == (16, 256)
-        assert is_well(moved)
 
 
 def test_raw_files_that_are_mounted_late_are_waited_for(home: Path, tmp_path: Path) -> None:
@@ -145,8 +122,8 @@ def test_a_home_that_is_renamed_under_the_service_becomes_no_two_homes(home: Pat
         eventually(lambda: is_well(home), "/healthz is well again")
 
 
-def test_a_moved_home_with_a_damaged_raw_file_is_served(home: Path, tmp_path: Path) -> None:
-    ingested(home, range(3))
+def test_a_moved_home_keeps_its_linked_files_and_is_served_although_one_is_damaged(home: Path, tmp_path: Path) -> None:
+    linked_home(home, tmp_path / "disk")
     moved = home.rename(tmp_path / "moved")
     damaged = min(moved.glob("archive/toy/training/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-40])
@@ -158,7 +135,7 @@ def test_a_moved_home_with_a_damaged_raw_file_is_served(home: Path, tmp_path: Pa
             reader.query(TOKENS)
         problem = unwell(moved)
         assert str(FAULTS["A file of the archive damaged or unreadable"]) in problem
-        assert str(damaged) in problem
+        assert damaged.name in problem
     assert damaged.exists()
 
 

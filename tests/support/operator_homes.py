@@ -107,9 +107,3 @@ def killed_service(home: Path) -> Iterator[FlightReader]:
         yield reader
         process.kill()
         process.wait()
-
-
-def remove_store(home: Path) -> None:
-    """What people do once DuckDB calls the file corrupt."""
-    (home / "logprobe.duckdb").unlink()
-    (home / "logprobe.duckdb.wal").unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from logprobe.alerts.rules.watch import Watch
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.store.store import Store
 
-WAVE = [0.1] * 5 + [2.0] * 6 + [0.7, 0.1, 0.1, 0.1] + [3.0] * 4 + [None] * 3 + [0.1] * 4 + [2.0] * 3
+WAVE = [0.1] * 2 + [2.0] * 3 + [0.7, 0.1, 0.1] + [3.0] * 2 + [None] + [0.1] * 2 + [2.0] * 2
 
 
 def high(**change: object) -> tuple[Threshold, ...]:

@@ -7,13 +7,27 @@ import runpy
 from pathlib import Path
 
 import pytest
-from odd_tokens import PIECES, tokenizer
 from recorded_home import SAMPLE_DATA
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from logprobe.app import demo
 from logprobe.app.dashboard.reading.tokenizers import vocabulary
 from logprobe.collectors.errors import ConfigurationError
+
+# What a policy may write; every piece is one token of the vocabulary.
+PIECES = [
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\u202egnp.exe", "\x00\x1b[31m", "\u200b", "\n", "  ", "the", " answer",
+    " is", " 42", "مرحبا", "日本", "`code`", "=SUM(A1)", "&amp;", "\u0301",
+]  # fmt: skip
+
+
+def tokenizer() -> Tokenizer:
+    """A byte-level vocabulary, as those of large models are, with `PIECES` behind the 256 bytes."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE(vocab={letter: place for place, letter in enumerate(letters)}, merges=[]))
+    made.decoder = decoders.ByteLevel()
+    made.add_tokens([AddedToken(piece, normalized=False) for piece in PIECES])
+    return made
 
 
 @pytest.fixture
