@@ -23,8 +23,8 @@ class Notification:
         rule: name of the rule.
         episode: one firing of the rule, from its first to its last transition. Messages of an episode without an
             incident share a thread.
-        state: ``firing``, ``changed``, ``acknowledged``, ``still_firing``, ``resolved``, ``closed`` (of an incident),
-            or an action of the controller.
+        state: ``firing``, ``changed``, ``acknowledged``, ``resolved``, ``closed`` (of an incident), or an action of the
+            controller.
         severity: ``info``, ``warning`` or ``critical``, the worst of the episode. It selects the channels.
         level: present severity, or "" once resolved.
         step: training step of the transition.

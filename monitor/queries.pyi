@@ -41,7 +41,6 @@ class AlertAcknowledged(TypedDict):
     episode: Any  # VARCHAR
     author: Any  # VARCHAR
     reason: Any  # VARCHAR
-    until: Any  # TIMESTAMP WITH TIME ZONE
 
 def alert_acknowledged(source: Source, /, *, runs: Any) -> Rows[AlertAcknowledged]: ...
 
@@ -87,7 +86,6 @@ class AlertList(TypedDict):
     muted: Any  # VARCHAR
     episode: Any  # VARCHAR
     acknowledged_by: Any  # VARCHAR
-    acknowledged_until: Any  # TIMESTAMP WITH TIME ZONE
 
 def alert_list(source: Source, /, *, run: Any) -> Rows[AlertList]: ...
 

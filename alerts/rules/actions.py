@@ -46,26 +46,21 @@ def span(text: str) -> timedelta:
 
 
 def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """Acknowledge episodes, until their end without ``for``: ``{"episode": …, "author": …, "reason": …, "for": "1h"}``.
+    """Acknowledge episodes until their end: ``{"episode": …, "author": …, "reason": …}``.
 
     A run, or a run and a rule, may replace the episode if unambiguous.
     """
-    until = _until(document, now) if document.get("for") else None
     meant = _meant(store, actions.text(document, "episode"))
-    author = actions.text(document, "author")
-    reason = str(document.get("reason") or ("snoozed" if until else "acknowledged"))
+    author, reason = actions.text(document, "author"), str(document.get("reason") or "acknowledged")
     with store.transaction() as cursor:
         for episode in (name for name, taken in meant.items() if not taken):
-            store.execute(
-                cursor, "alert_acknowledge", episode=episode, author=author, reason=reason, time=now, until=until
-            )
-            done = f"snoozed until {until:%Y-%m-%d %H:%M} UTC" if until else "acknowledged"
-            audit.note(store, cursor, now, author=author, action=done, subject=episode, words=reason)
-    return {"acknowledged": list(meant), "until": until}
+            store.execute(cursor, "alert_acknowledge", episode=episode, author=author, reason=reason, time=now)
+            audit.note(store, cursor, now, author=author, action="acknowledged", subject=episode, words=reason)
+    return {"acknowledged": list(meant)}
 
 
 def _meant(store: Store, wanted: str) -> dict[str, bool]:
-    """Return the firing episodes that `wanted` names, each with true if acknowledged until its end.
+    """Return the firing episodes that `wanted` names, each with true if acknowledged.
 
     A repeated acknowledgement keeps the first one.
 
@@ -77,8 +72,7 @@ def _meant(store: Store, wanted: str) -> dict[str, bool]:
     meant = [name for name, row in firing.items() if wanted in {name, row["run"], f"{row['run']}/{row['rule']}"}]
     if not meant:
         raise ConfigurationError(f"no firing alert {wanted!r}; see `logprobe alerts list`")
-    taken = {name: firing[name]["acknowledged_by"] and not firing[name]["acknowledged_until"] for name in meant}
-    return {name: bool(lasting) for name, lasting in taken.items()}
+    return {name: firing[name]["acknowledged_by"] is not None for name in meant}
 
 
 def _until(document: Mapping[str, Any], now: datetime) -> datetime:

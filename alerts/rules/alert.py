@@ -17,7 +17,6 @@ expired silence and a changed threshold therefore need no special handling.
 | fires | fires at a higher level | ``firing``, the same episode |
 | fires | fires at a lower level, or another cause leads for `STANDS` steps | ``changed`` |
 | fires | a user acknowledges it | ``acknowledged`` |
-| acknowledged until a time | fires after it | ``still_firing`` |
 | fires | quiet, by evidence | ``resolved`` |
 """
 
@@ -32,7 +31,6 @@ from typing import ClassVar, Final, Literal
 Severity = Literal["info", "warning", "critical"]
 LEVELS: Final[tuple[str, ...]] = ("", "info", "warning", "critical")
 INFO, WARNING, CRITICAL = 1, 2, 3
-REMINDER: Final = "still_firing"
 STANDS: Final = 3  # steps for which a cause leads before it is told
 HISTORY: Final = "history: it happened too long ago for a message"
 
@@ -216,12 +214,11 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Acknowledgement of an episode. `until`: end of a snooze, or None for as long as the episode lasts."""
+    """Acknowledgement of an episode, for as long as the episode lasts."""
 
     episode: str
     author: str
     reason: str
-    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +286,7 @@ def _told(alert: Alert, context: Context, step: int | None, at: datetime) -> tup
     alert = replace(alert, muted=_muted(alert, context, at) if alert.level else None)
     before = alert.told
     taken = context.acknowledgements.get(before.episode or "")
-    word = None if alert.muted else _due(alert, taken, context.now)
+    word = None if alert.muted else _due(alert, taken)
     if word is None:
         return alert, None
     begins = not before.level
@@ -300,7 +297,7 @@ def _told(alert: Alert, context: Context, step: int | None, at: datetime) -> tup
         peak=alert.level if begins else max(alert.level, before.peak),
         cause=_cause(alert),
         count=before.count + 1,  # a threshold that looks at steps again may find an episode again
-        acknowledged=word == "acknowledged" or (not begins and word != REMINDER and before.acknowledged),
+        acknowledged=word == "acknowledged" or (not begins and before.acknowledged),
         since_step=alert.since_step if begins else before.since_step,
     )
     alert, by = replace(alert, told=told), taken if word == "acknowledged" else None
@@ -315,18 +312,15 @@ def _muted(alert: Alert, context: Context, at: datetime) -> str | None:
     return HISTORY if old else None
 
 
-def _due(alert: Alert, taken: Acknowledgement | None, now: datetime) -> str | None:
+def _due(alert: Alert, taken: Acknowledgement | None) -> str | None:
     """Return the message that users have not received about an alert, or None."""
     told = alert.told
     if alert.level > told.level:
         return "firing"
     if not alert.level:
         return "resolved" if told.level else None
-    acknowledged = taken is not None and (taken.until is None or now < taken.until)
-    if acknowledged and not told.acknowledged:
+    if taken is not None and not told.acknowledged:
         return "acknowledged"
-    if told.acknowledged and not acknowledged:
-        return REMINDER  # a snooze is over
     return "changed" if alert.level < told.level or _cause(alert) != told.cause else None
 
 

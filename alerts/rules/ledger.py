@@ -83,4 +83,4 @@ def silences(source: Source, now: datetime) -> list[Silence]:
 def acknowledgements(source: Source, runs: Sequence[str]) -> dict[str, Acknowledgement]:
     """Return the acknowledgements of these runs by episode."""
     rows = queries.alert_acknowledged(source, runs=list(runs)).to_pylist()
-    return {row["episode"]: Acknowledgement(row["episode"], row["author"], row["reason"], row["until"]) for row in rows}
+    return {row["episode"]: Acknowledgement(row["episode"], row["author"], row["reason"]) for row in rows}

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from logprobe.alerts.notification import Notification
-from logprobe.alerts.rules.alert import LEVELS, REMINDER, Message, Seen
+from logprobe.alerts.rules.alert import LEVELS, Message, Seen
 from logprobe.alerts.rules.periods import link as incident_link
 from logprobe.alerts.rules.thresholds import BIT_EQUALITY, LIVENESS, Threshold
 from logprobe.monitor.judgement import JUDGEMENT
@@ -79,14 +79,12 @@ def build(
 
 def _summary(words: str, message: Message) -> str:
     if (taken := message.acknowledgement) is not None:
-        until = "" if taken.until is None else f" until {taken.until:%Y-%m-%d %H:%M} UTC"
-        return f"{taken.author} {'snoozed' if until else 'acknowledged'} it{until}: {taken.reason}"
+        return f"{taken.author} acknowledged it: {taken.reason}"
     if words.partition(" ")[0].isalpha():  # a word and no name
         words = words[0].upper() + words[1:]
     if words and not words.endswith((".", "!", "?", "…")):
         words += "."
-    lead = {REMINDER: "The snooze ended, and it is still firing. ", "resolved": "Resolved. "}.get(message.word, "")
-    return f"{lead}{words}".strip()
+    return f"{'Resolved. ' if message.word == 'resolved' else ''}{words}".strip()
 
 
 def _link(page: str | None, run: str, step: int | None, since: int | None) -> str | None:

@@ -74,17 +74,15 @@ def _tried(name: str, arguments: Arguments, found: Sequence[Threshold]) -> backt
 
 
 def acknowledge(arguments: Arguments) -> int:
-    """Acknowledge an alert, for a limited time or until the alert ends."""
+    """Acknowledge an alert until it ends."""
     document = {
         "episode": arguments.episode,
         "author": login(),
         "reason": arguments.reason,
-        "for": arguments.span,
     }
     done = perform(actions.ACTIONS, Home(home_path(arguments)), actions.ACKNOWLEDGE, document)
     for episode in done["acknowledged"]:
-        until = f" until {tables.cell(done['until'])}" if done["until"] else ""
-        print(f"{harmless(episode)}: acknowledged by {harmless(login())}{until}")
+        print(f"{harmless(episode)}: acknowledged by {harmless(login())}")
     return 0
 
 

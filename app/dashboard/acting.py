@@ -46,13 +46,12 @@ class Person:
 
 @dataclass(frozen=True)
 class Field:
-    """An input of a form. `options`: permitted values, or empty for free text."""
+    """A text input of a form."""
 
     name: str
     label: str
     value: str = ""
     required: bool = True
-    options: Sequence[str] = ()
 
 
 BY: Final = Field("by", "your name")  # for the audit
@@ -216,8 +215,6 @@ def _do(key: str, do: Callable[[Mapping[str, str]], str], given: Mapping[str, st
 
 
 def _field(key: str, field: Field) -> str:
-    if field.options:
-        return str(st.selectbox(field.label, field.options, key=key))
     value = field.value or (st.session_state.get(_WHO, "") if field.name == "by" else "")
     return (st.text_input(field.label, value, max_chars=_LONGEST, key=key) or "").strip()
 

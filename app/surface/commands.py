@@ -200,7 +200,6 @@ ALERTS: Final[Leaves] = {
         "alerts:acknowledge",
         (
             argument("episode", "EPISODE"),
-            option("--for SPAN", "snooze: notify again if it still fires after 90s, 10m, 2h or 1d", dest="span"),
             REASON,
         ),
     ),

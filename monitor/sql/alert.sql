@@ -1,13 +1,10 @@
--- alert_acknowledge: Notes who takes care of an episode, and until when (null: as long as it lasts). The first one stays; one for some time can be
--- replaced. Inputs: alert_acknowledgements.
-INSERT INTO alert_acknowledgements (episode, author, reason, time, until)
-VALUES ($episode, $author, $reason, $time, $until::TIMESTAMPTZ)
-ON CONFLICT (episode) DO UPDATE
-SET author = excluded.author, reason = excluded.reason, time = excluded.time, until = excluded.until
-WHERE alert_acknowledgements.until IS NOT NULL
+-- alert_acknowledge: Notes who takes care of an episode. The first one stays. Inputs: alert_acknowledgements.
+INSERT INTO alert_acknowledgements (episode, author, reason, time)
+VALUES ($episode, $author, $reason, $time)
+ON CONFLICT (episode) DO NOTHING
 
 -- alert_acknowledged: Who takes care of what in $runs (a list). Grain: episode. Inputs: alert_acknowledgements, notifications.
-SELECT episode, author, reason, until
+SELECT episode, author, reason
 FROM alert_acknowledgements
 WHERE episode IN (SELECT episode FROM notifications WHERE list_contains($runs::VARCHAR[], run))
 
@@ -65,10 +62,9 @@ WHERE run = coalesce($run, run) AND document ->> '$.undelivered' IS NULL AND rul
 ORDER BY time, run, number
 
 -- alert_list: How the alerts of $run (null: of all runs) stand, those that fire first and the worst of them first. `acknowledged_by`: who takes
--- care now; `acknowledged_until`: of a snooze. Grain: run and rule. Inputs: alert_states, alert_acknowledgements.
+-- care. Grain: run and rule. Inputs: alert_states, alert_acknowledgements.
 SELECT run, rule, severity, phase, step, started_step, changed_at, value, words, told, muted,
-       if(told, episode, NULL) AS episode, if(until IS NULL OR until > now(), author, NULL) AS acknowledged_by,
-       if(until > now(), until, NULL) AS acknowledged_until
+       if(told, episode, NULL) AS episode, author AS acknowledged_by
 FROM alert_states LEFT JOIN alert_acknowledgements USING (episode)
 WHERE run = coalesce($run, run)
 ORDER BY phase NOT IN ('firing', 'recovering'), list_position(['critical', 'warning', 'info'], severity), run, rule
@@ -148,7 +144,7 @@ ORDER BY c.run, c.step
 SELECT run, rule, arg_max(episode, number) AS episode, arg_max(document ->> '$.level', number) AS level, arg_max(severity, number) AS severity,
        arg_max(document ->> '$.cause', number) AS cause, arg_max((document ->> '$.since_step')::BIGINT, number) AS since_step,
        count(*) AS count, max(step) AS step,
-       coalesce(arg_max(state, number) FILTER (state IN ('firing', 'acknowledged', 'still_firing')) = 'acknowledged', false) AS acknowledged
+       coalesce(arg_max(state, number) FILTER (state IN ('firing', 'acknowledged')) = 'acknowledged', false) AS acknowledged
 FROM notifications
 WHERE list_contains($runs::VARCHAR[], run) AND document ->> '$.undelivered' IS NULL
 GROUP BY run, rule

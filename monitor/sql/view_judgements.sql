@@ -5,7 +5,7 @@
 -- Grain: run. Inputs: judged_steps, diagnoses, controllers, alert_states, alert_acknowledgements, spooled.
 WITH firing AS (
     SELECT run, list({'rule': rule, 'severity': severity, 'started_step': started_step, 'started_at': changed_at,
-                      'muted': muted, 'acknowledged_by': if(until IS NULL OR until > now(), author, NULL)}
+                      'muted': muted, 'acknowledged_by': author}
                      ORDER BY list_position(['critical', 'warning', 'info'], severity), rule) AS alerts
     FROM alert_states LEFT JOIN alert_acknowledgements USING (episode)
     WHERE phase IN ('firing', 'recovering') GROUP BY run

@@ -59,6 +59,8 @@ def test_an_alert_fires_is_acknowledged_and_silenced_through_the_service(own: Pa
         logprobe("alerts", "silence", "run=x*", "--for", "2h", "--reason", "ablation", "--home", home)
         (silence,) = listed(home)["silences"]
         assert datetime.fromisoformat(silence["expires_at"]) > datetime.now(UTC)
+        wrong = logprobe("alerts", "silence", "run=x*", "--for", "soon", "--reason", "r", "--home", home, code=1)
+        assert wrong.stderr == "logprobe: 'soon' is not a duration; write 90s, 10m, 2h or 1d\n"
         other = home / "logprobe.new"
         other.write_text(OWN.replace("severity", "severty"))
         other.replace(home / "logprobe.yaml")  # in one go: a file without rules would end what fires

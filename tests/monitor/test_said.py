@@ -42,8 +42,8 @@ def act(store: Store, run: str) -> None:
 
     episode, keys = f"{run}/rule/1", [f"{run}-{number}" for number in range(4)]
     until = NOW + timedelta(hours=1)
-    do(("alert_acknowledge", {"episode": episode, "author": "a", "reason": "ü\n", "time": NOW, "until": until}))
-    do(("alert_acknowledge", {"episode": episode, "author": "b", "reason": "r", "time": NOW, "until": None}))
+    do(("alert_acknowledge", {"episode": episode, "author": "a", "reason": "ü\n", "time": NOW}))
+    do(("alert_acknowledge", {"episode": episode, "author": "b", "reason": "r", "time": NOW}))
     for silence in ("one", "two"):
         do(("alert_silence", {"id": f"{run}-{silence}", "run": "*", "rule": "*", "author": "a", "reason": "r", "created_at": NOW, "expires_at": until}))  # fmt: skip
     do(("alert_unsilence", {"id": f"{run}-one", "now": NOW.isoformat()}))

@@ -128,8 +128,8 @@ class Slack:
     def _post(self, outgoing: Outgoing, content: dict[str, Any]) -> Receipt:
         note, thread = outgoing.notification, {}
         if outgoing.thread:
-            # What is critical and the end of a snooze must reach those who do not follow the thread.
-            loud = note.state == "still_firing" or (note.state == "firing" and note.level == "critical")
+            # What is critical must reach those who do not follow the thread.
+            loud = note.state == "firing" and note.level == "critical"
             thread = {"thread_ts": outgoing.thread["ts"], "reply_broadcast": loud}
         where = {"channel": self._channel, "metadata": _metadata(note.key)}
         answer = self._call(self._client.chat_postMessage, **where, **content, **thread)

@@ -33,7 +33,6 @@ from logprobe.monitor.judging.document import leading
 Row = Mapping[str, Any]
 
 RECENT: Final = 30
-_SNOOZES: Final = ("1h", "4h", "16h")
 _FOR: Final = Field("for", "for (90s, 10m, 2h, 1d)", "2h")
 _NO_CHANNEL: Final = (
     "None, so no notifications are sent. List `channels` in `logprobe.yaml` of the data directory (`docs/alerts.md`)."
@@ -134,8 +133,7 @@ def _step(step: int | None, steps: str, run: str) -> str:
 def who(alert: Row) -> str:
     """Return the user who acknowledged an alert, or the reason for a missing notification."""
     if alert["acknowledged_by"]:
-        until = alert["acknowledged_until"]
-        return f"{alert['acknowledged_by']}, until {_when(until)}" if until else str(alert["acknowledged_by"])
+        return str(alert["acknowledged_by"])
     return (alert["muted"] and f"not notified: {alert['muted']}") or "–"
 
 
@@ -147,31 +145,24 @@ def message_line(each: Row, run: str) -> Line:
 
 
 def _care(alert: Row, run: str) -> None:
-    """Draw the possible actions for an alert. An alert with a permanent acknowledgement can only be silenced."""
+    """Draw the possible actions for an alert. An acknowledged alert can only be silenced."""
     name, episode = alert["rule"], alert["episode"]
     if can_be_acknowledged(alert):
         words = f"Acknowledge `{name}`: no more notifications during this episode."
         acting.act(
             "Acknowledge", words, lambda given: _acknowledge(episode, given), key="acknowledge", fields=(BY, REASON)
         )
-        words = f"Snooze `{name}`: notify again if it is still firing."
-        lasting = Field("for", "for", options=_SNOOZES)
-        acting.act("Snooze", words, lambda given: _acknowledge(episode, given), key="snooze", fields=(lasting, BY))
     words = f"Silence `{alert['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
     fixed = {"rule": alert["rule"], "run": run}
     acting.act("Silence", words, lambda given: _silence({**given, **fixed}), key="silence", fields=(_FOR, BY, REASON))
 
 
 def can_be_acknowledged(alert: Row) -> bool:
-    """Return true if an alert fires and is not acknowledged permanently."""
-    free = not alert["acknowledged_by"] or bool(alert["acknowledged_until"])
-    return bool(alert["episode"]) and alert["phase"] in FIRING and free
+    """Return true if an alert fires and is not acknowledged."""
+    return bool(alert["episode"]) and alert["phase"] in FIRING and not alert["acknowledged_by"]
 
 
 def _acknowledge(episode: str, given: Mapping[str, str]) -> str:
-    if "for" in given:
-        acting.ask(ACKNOWLEDGE, {"episode": episode, "author": given["by"], "for": given["for"]})
-        return f"Snoozed by {given['by']}."
     acting.ask(ACKNOWLEDGE, {"episode": episode, "author": given["by"], "reason": given["reason"]})
     return f"Acknowledged by {given['by']}."
 

@@ -26,8 +26,7 @@ CREATE TABLE alert_acknowledgements (
     episode VARCHAR PRIMARY KEY,
     author  VARCHAR NOT NULL,
     reason  VARCHAR NOT NULL,
-    time    TIMESTAMPTZ NOT NULL,
-    until   TIMESTAMPTZ                   -- of a snooze: from then on an alert that still fires is sent again; null: the whole episode
+    time    TIMESTAMPTZ NOT NULL
 );
 
 CREATE TABLE alert_silences (
@@ -102,7 +101,7 @@ CREATE TABLE alert_audit (
     number  BIGINT PRIMARY KEY DEFAULT nextval('alert_audit_numbers'),
     time    TIMESTAMPTZ NOT NULL,
     author  VARCHAR NOT NULL,
-    action  VARCHAR NOT NULL,             -- acknowledged | snoozed | silenced | rule saved | sent again | …
+    action  VARCHAR NOT NULL,             -- acknowledged | silenced | rule saved | sent again | …
     subject VARCHAR NOT NULL,             -- an episode, a rule, a silence, a channel
     words   VARCHAR NOT NULL              -- what changed, or why
 );

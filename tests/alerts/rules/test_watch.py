@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from alert_homes import K3, at, put, series
@@ -275,52 +275,18 @@ def test_an_acknowledgement_of_a_run_is_of_no_run_whose_name_begins_alike(store:
         meant("a/high/")
 
 
-def test_a_snooze_can_be_replaced_and_a_lasting_word_stays(store: Store) -> None:
+def test_the_first_acknowledgement_of_an_episode_stays_and_is_told_once(store: Store) -> None:
     put(store, "a", series([2.0] * 5))
     look(store, at(10))
-    actions = of(store)
-
-    def said() -> tuple[str | None, bool]:
-        row = standing(store)
-        return row["acknowledged_by"], row["acknowledged_until"] is not None
-
-    actions[ACKNOWLEDGE].run({"episode": "a", "author": "ann", "for": "1h"})
-    assert said() == ("ann", True)
-    actions[ACKNOWLEDGE].run({"episode": "a", "author": "bob", "for": "2h"})
-    assert said() == ("bob", True)
-    for _ in range(2):
-        actions[ACKNOWLEDGE].run({"episode": "a", "author": "cid", "reason": "mine"})
-    actions[ACKNOWLEDGE].run({"episode": "a", "author": "dan", "for": "1h"})
-    assert said() == ("cid", False)
-    done = [
-        (row["author"], row["action"].partition(" until")[0])
-        for row in store.read("alert_audit", run="", count=9).to_pylist()
-    ]
-    assert done == [("cid", "acknowledged"), ("bob", "snoozed"), ("ann", "snoozed")]
-    of(store, clock=lambda: datetime.now(UTC) - timedelta(hours=3))[ACKNOWLEDGE].run(
-        {"episode": "a", "author": "eve", "for": "1h"}
-    )
-    assert said() == ("cid", False)
-
-
-def test_a_snooze_that_is_over_counts_no_longer(store: Store) -> None:
-    put(store, "a", series([2.0] * 5))
-    now = at(10)
-    look(store, now)
-    actions = of(store, clock=lambda: now)
-    actions[ACKNOWLEDGE].run({"episode": "a", "author": "ann", "for": "1h"})
-    look(store, now)
+    for author in ("ann", "bob"):
+        of(store)[ACKNOWLEDGE].run({"episode": "a", "author": author, "reason": "mine"})
+        look(store, at(10))
+    assert standing(store)["acknowledged_by"] == "ann"
     assert messages(store)[1:] == [("a", 4, "high", "acknowledged")]
-    now += timedelta(hours=1)
-    look(store, now)
-    look(store, now)
-    assert messages(store)[2:] == [("a", 4, "high", "still_firing")]
-    assert standing(store)["acknowledged_by"] is None
-    said = store.query(
-        "SELECT document ->> '$.summary' AS said FROM notifications WHERE rule = 'high' ORDER BY number"
-    )["said"].to_pylist()
-    assert said[1].startswith("ann snoozed it until 2026-03-01 13:01 UTC")
-    assert said[2].startswith("The snooze ended, and it is still firing.")
+    done = [(row["author"], row["action"]) for row in store.read("alert_audit", run="", count=9).to_pylist()]
+    assert done == [("ann", "acknowledged")]
+    said = store.query("SELECT document ->> '$.summary' AS said FROM notifications ORDER BY number DESC LIMIT 1")
+    assert said["said"].to_pylist() == ["ann acknowledged it: mine"]
 
 
 def test_a_silence_that_makes_no_sense_is_refused(store: Store) -> None:

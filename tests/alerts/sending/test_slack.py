@@ -23,12 +23,12 @@ def episode(*states: str) -> list[Notification]:
 
 def test_an_episode_is_one_message_that_is_edited_and_its_thread(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
-    for note in episode("firing", "acknowledged", "still_firing", "resolved"):
+    for note in episode("firing", "acknowledged", "changed", "resolved"):
         bench.enqueue(replace(note, run_severity="ok"))
         bench.run()
     first, *replies = slack.messages
     assert [reply["thread_ts"] for reply in replies] == [first["ts"]] * 3
-    assert [bool(reply["reply_broadcast"]) for reply in replies] == [False, True, False]
+    assert [bool(reply["reply_broadcast"]) for reply in replies] == [False, False, False]
     assert "Resolved" in first["blocks"][0]["text"]["text"]
     assert first["attachments"][0]["color"] == "#2eb67d"
     assert slack.calls.count("chat.update") == 3
@@ -52,12 +52,12 @@ def test_another_critical_alert_of_an_incident_is_told_to_the_channel(store: Sto
 def test_an_incident_that_was_closed_stays_closed(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
     end = of_incident("closed", episode="run#1")
-    after = [of_incident(state) for state in ("changed", "acknowledged", "still_firing", "resolved")]
+    after = [of_incident(state) for state in ("changed", "acknowledged", "resolved")]
     for note in (of_incident("firing"), of_incident("firing", episode="e2"), end, *after):
         bench.enqueue(note)
         bench.run()
     assert "Incident run#1: closed" in slack.messages[0]["blocks"][0]["text"]["text"]
-    assert [len(slack.by_key(note.key)) for note in after] == [1] * 4
+    assert [len(slack.by_key(note.key)) for note in after] == [1] * 3
     assert {message["thread_ts"] for message in slack.messages[1:]} == {slack.messages[0]["ts"]}
 
 
@@ -66,10 +66,10 @@ def test_the_end_of_an_incident_is_shown_though_it_comes_late(store: Store, slac
     bench.enqueue(of_incident("firing"))
     bench.run()
     slack.fail("chat.postMessage", "500_after")
-    bench.enqueue(of_incident("closed", episode="run#1"), of_incident("still_firing"))
+    bench.enqueue(of_incident("closed", episode="run#1"), of_incident("changed"))
     bench.run()
     bench.finish()
-    assert [message["text"].split()[1] for message in slack.messages[1:]] == ["Closed:", "Still"]
+    assert [message["text"].split()[1] for message in slack.messages[1:]] == ["Closed:", "Changed:"]
     assert "Incident run#1: closed" in slack.messages[0]["blocks"][0]["text"]["text"]
 
 

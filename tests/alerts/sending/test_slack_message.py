@@ -25,7 +25,7 @@ NOTES = st.builds(
     run=TEXT,
     rule=TEXT,
     episode=TEXT,
-    state=st.sampled_from(["firing", "resolved", "still_firing", "acknowledged", "changed", "mis_armed"]),
+    state=st.sampled_from(["firing", "resolved", "acknowledged", "changed", "mis_armed"]),
     severity=st.sampled_from(["info", "warning", "critical", "odd"]),
     at=st.just(datetime(2026, 5, 1, tzinfo=UTC)),
     summary=TEXT,

@@ -38,14 +38,13 @@ NAN = float("nan")
 
 ALERT: dict[str, Any] = {
     "rule": "gap-growing", "severity": "warning", "phase": "firing", "started_step": 12, "step": 90, "value": None,
-    "words": None, "episode": "r/gap-growing/1", "acknowledged_by": None, "acknowledged_until": None, "muted": None,
+    "words": None, "episode": "r/gap-growing/1", "acknowledged_by": None, "muted": None,
 }  # fmt: skip
 
 
 def test_only_what_fires_and_is_nobodys_can_be_acknowledged_and_without_a_channel_nobody_counts_as_told() -> None:
-    snoozed = {"acknowledged_by": "Ada", "acknowledged_until": datetime(2026, 3, 1, 14, 30, tzinfo=UTC)}
-    cases = [{}, {"acknowledged_by": "Ada"}, snoozed, {"phase": "pending", "episode": None}]
-    assert [alerts.can_be_acknowledged(ALERT | case) for case in cases] == [True, False, True, False]
+    cases = [{}, {"acknowledged_by": "Ada"}, {"phase": "pending", "episode": None}]
+    assert [alerts.can_be_acknowledged(ALERT | case) for case in cases] == [True, False, False]
     muted = ALERT | {"muted": "inhibited"}
     assert alerts.count([muted], channels=True) == "1, 1 of them without notification"
     assert "no channel is configured" in alerts.count([muted], channels=False)
