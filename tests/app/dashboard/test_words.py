@@ -21,6 +21,7 @@ from logprobe.app.dashboard.reading.tokens import StepList, StepTokens
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import link
+from logprobe.app.view import parity
 from logprobe.app.view.correction import changed
 from logprobe.app.view.story import Facts, Item, Points, Section, Table
 from logprobe.collectors.correction import CorrectionConfig
@@ -29,6 +30,7 @@ from logprobe.collectors.errors import QueryError
 from logprobe.monitor.analysis.token_view import STATES, Rule, Side, Tokens, effect, pair_tokens
 from logprobe.monitor.analysis.weight_updates import Lane
 from logprobe.monitor.compare import History, compared
+from logprobe.monitor.judging.parity import Check, Parity, Setting
 from logprobe.monitor.metrics.catalog import KEYS
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -98,6 +100,29 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
 
 
 # --- Diagnosis ---
+
+
+# --- Diagnosis ---
+
+
+def check(name: str, outcome: str, reference: str | None = None) -> Check:
+    settings = tuple(
+        Setting(f"engine.{at}", True, at, "unset: default of vLLM 1", True, 9) for at in range(parity.MOST + 2)
+    )
+    return Check(name, "semantic", "engine.0 = 1", outcome, reference, "because", "do this", settings)
+
+
+def test_what_is_not_met_comes_first_with_its_fix_then_what_is_not_known() -> None:
+    checks = (check("fine", "met"), check("open", "unknown"), check("broken", "violated"))
+    found = Parity("r", "the recipe", "unknown", ("so",), checks, (), ())
+    reasons, requirements = parity.sections(found)
+    (table,) = requirements.parts
+    assert [(row[0], row[3], row[4]) for row in table.rows] == [
+        ("broken (semantic)", "NOT MET", "because; do this"), ("open (semantic)", "unknown", "because; do this"), ("fine (semantic)", "met", ""),
+    ]  # fmt: skip
+    assert table.rows[0][1].endswith("; 2 more")
+    assert reasons.parts == [Points(("so",))]
+    assert parity.sentence(found) == "cannot determine whether r is at parity with the recipe"
 
 
 # --- Mismatch ---
