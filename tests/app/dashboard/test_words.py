@@ -371,6 +371,15 @@ def test_limits_and_what_waits_are_said_also_where_they_are_not_known() -> None:
     assert page.waiting(None) == "–"
 
 
+def test_a_file_set_aside_says_why_and_what_to_do() -> None:
+    file = {"path": "quarantine/1.arrow", "run": "r", "reason": "truncated", "bytes": 300, "moved_at": T0}
+    line = page.file_line(file)
+    assert str(line.cells[2]).startswith("truncated: the file is incomplete")
+    assert "replace the file in quarantine" in str(line.cells[3])
+    assert (line.tone, page.file_line(file | {"reason": "foreign"}).tone) == ("critical", "warning")
+    assert page.FILES == 100  # of more it is said that these are the newest
+
+
 def asked(ask: Any) -> query.RunningQuery:
     running = query.RunningQuery("SELECT 1", ask)
     assert running.wait(90)
