@@ -18,43 +18,6 @@ from logprobe.monitor.store.tombstone import Deletion, Tombstones
 RUN, OTHER = "team/run", "other"
 
 
-class Cut(BaseException):
-    """The process is gone."""
-
-
-class CutDisk(Disk):
-    """A real disk; the process ends before operation number `left` that changes something."""
-
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Cut
-
-    def write(self, path: Path, content: bytes, *, mode: int = 0o600) -> None:
-        self._count()
-        super().write(path, content, mode=mode)
-
-    def rename(self, path: Path, target: Path) -> None:
-        self._count()
-        super().rename(path, target)
-
-    def unlink(self, path: Path) -> None:
-        self._count()
-        super().unlink(path)
-
-    def rmdir(self, folder: Path) -> None:
-        self._count()
-        super().rmdir(folder)
-
-    def sync(self, path: Path) -> None:
-        self._count()
-        super().sync(path)
-
-
 class Home:
     """A home in which two runs have something in each of the places."""
 
@@ -94,37 +57,6 @@ class Home:
         return [path for path in found if path.parent.name != "deleted"]
 
 
-def operations(path: Path) -> int:
-    """How many operations a whole deletion is."""
-    home = Home(path)
-    deletion = home.deletion()
-    disk = deletion._disk = deletion._archive._disk = deletion._tombstones._disk = CutDisk(1000)
-    deletion.delete(RUN, "a user")
-    return 1000 - disk.left
-
-
-def test_a_deletion_that_is_cut_short_anywhere_is_finished_or_never_was(tmp_path: Path) -> None:
-    count = operations(tmp_path / "whole")
-    assert count > 12
-    outcomes = set()
-    for left in range(count):
-        home = Home(tmp_path / str(left))
-        before = [len(home.of(run)) for run in (RUN, OTHER)]
-        deletion = home.deletion()
-        deletion._disk = deletion._archive._disk = deletion._tombstones._disk = CutDisk(left)
-        with pytest.raises(Cut):
-            deletion.delete(RUN, "a user")
-        again = home.deletion()  # the next start
-        assert again.finish() == {}
-        is_deleted = RUN in again._tombstones
-        outcomes.add(is_deleted)
-        assert len(home.of(RUN)) == (0 if is_deleted else before[0])
-        assert (RUN in home.index) is not is_deleted
-        assert (len(home.of(OTHER)), OTHER in home.index) == (before[1], True)
-        assert not list(home.path.rglob("*.tmp"))
-    assert outcomes == {False, True}
-
-
 def test_a_whole_deletion_and_what_comes_late(tmp_path: Path) -> None:
     home = Home(tmp_path)
     deletion = home.deletion()
@@ -162,8 +94,9 @@ def test_what_cannot_be_removed_is_tried_again_and_a_collector_at_work_is_no_err
     with pytest.raises(OSError, match="refused"):
         deletion.delete(RUN, "a user")
     assert list(deletion.finish()) == [RUN]
+    assert list(home.deletion(disk).finish()) == [RUN]  # the next start
     disk.refuse = False
-    assert deletion.finish() == {}
+    assert home.deletion(disk).finish() == {}
     assert (home.of(RUN), home.index) == ([], {OTHER})
 
 

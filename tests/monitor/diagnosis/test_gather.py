@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,37 +61,27 @@ def test_the_evidence_of_a_store_is_that_of_the_arrays(store: Store) -> None:
     assert gathered.setup.temperatures == (0.7,)
 
 
-def test_a_window_is_diagnosed_by_itself(store: Store) -> None:
+def test_a_window_a_bounded_sample_and_what_is_left_without_raw_files(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(store, RAW.columns(), mode="raw_logprobs")
     evidence = gather.gather(store, RUN, steps=(3, 5))
     assert evidence.series.step.tolist() == [3, 4, 5]
     assert set(evidence.tokens.step.tolist()) == {3, 4, 5}
     found = diagnose(store, RUN, steps=(3, 5))["findings"][0]
     assert (found["cause"], found["since_step"]) == ("raw_logprobs", 3)
-
-
-def test_without_raw_files_statistics_and_configuration_are_enough(store: Store) -> None:
-    put(store, RAW.columns(), mode="raw_logprobs")
+    with monkeypatch.context() as patched:
+        patched.setattr(gather, "SAMPLE_TOKENS", 1500)
+        sample = gather.gather(store, RUN).recorded
+    assert 300 < len(sample) < 4500
+    answers = np.bincount(np.unique(np.stack([sample.context, sample.sequence]), axis=1)[0])
+    assert set(answers.tolist()) == {4}, "answers to a prompt stay together"
     with store.transaction() as cursor:
         cursor.execute("UPDATE all_sequences SET raw_kept = false")
     diagnosis = diagnose(store, RUN)
-    assert (diagnosis["layer"], diagnosis["findings"][0]["cause"], diagnosis["findings"][0]["confidence"]) == (
-        "semantic",
-        "raw_logprobs",
-        0.95,
-    )
+    first = diagnosis["findings"][0]
+    assert (diagnosis["layer"], first["cause"], first["confidence"]) == ("semantic", "raw_logprobs", 0.95)
     assert any("raw tokens" in item["why"] for item in diagnosis["not_measured"])
-
-
-def test_the_sample_is_bounded_and_keeps_answers_to_a_prompt_together(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(store, RAW.columns(), mode="raw_logprobs")
-    monkeypatch.setattr(gather, "SAMPLE_TOKENS", 1500)
-    sample = gather.gather(store, RUN).recorded
-    assert 300 < len(sample) < 4500
-    answers = np.bincount(np.unique(np.stack([sample.context, sample.sequence]), axis=1)[0])
-    assert set(answers.tolist()) == {4}
 
 
 def test_a_trainer_ahead_of_the_engine_has_no_missing_logprobs(store: Store) -> None:
@@ -112,10 +101,3 @@ def test_what_later_steps_have_overtaken_is_missing(store: Store) -> None:
         cursor.execute(f"UPDATE step_summaries SET {gone} WHERE step = 4")
     found = diagnose(store, RUN)["findings"][0]
     assert (found["cause"], found["evidence"]["tokens"]) == ("missing_logprobs", 32 * 16)
-
-
-def test_a_trainer_only_run_is_unknown(store: Store, tmp_path: Path) -> None:
-    put(store, Simulation(steps=4).columns(), engine=False)
-    diagnosis = diagnose(store, RUN)
-    assert (diagnosis["verdict"], diagnosis["layer"], diagnosis["findings"]) == ("no_data", "unknown", [])
-    assert "the mismatch" in {item["what"] for item in diagnosis["not_measured"]}

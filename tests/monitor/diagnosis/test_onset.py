@@ -51,14 +51,14 @@ def detected(seen: list[Point], *verdicts: str) -> Point | None:
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_run_raises_no_alarm(name: str) -> None:
-    for seed in range(8):
+    for seed in range(4):
         verdicts = {point.verdict for point in points(series(HEALTHY[name], seed))}
         assert verdicts == {"calibrating", "healthy"}, seed
 
 
 @pytest.mark.parametrize("trend", [Trend(), Trend(memory=0.5, spread=0.3), Trend(spread=0.4, tail=3)])
 def test_growth_is_found_in_time_and_dated_to_its_onset(trend: Trend) -> None:
-    seen = [points(series(replace(trend, onset=600, doubling=60), seed)) for seed in range(10)]
+    seen = [points(series(replace(trend, onset=600, doubling=60), seed)) for seed in range(6)]
     growing = [detected(run, "growing", "critical") for run in seen]
     critical = [detected(run, "critical") for run in seen]
     assert all(point is not None and point.step > 600 for point in growing)
@@ -225,19 +225,16 @@ def test_a_verdict_says_why() -> None:
     assert "doubles every" in growth.reasons[2]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_theil_sen_agrees_with_scipy(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    x = np.sort(rng.integers(0, 60, 40))
-    y = 0.3 * x + rng.standard_cauchy(40)
-    ours, theirs = theil_sen(x, y), theilslopes(y, x)
-    assert ours.value == pytest.approx(theirs.slope)
-    width = theirs.high_slope - theirs.low_slope
-    assert ours.low == pytest.approx(theirs.low_slope, abs=0.05 * width)
-    assert ours.high == pytest.approx(theirs.high_slope, abs=0.05 * width)
-
-
-def test_a_line_needs_three_places() -> None:
+def test_theil_sen_agrees_with_scipy_and_needs_three_places() -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        x = np.sort(rng.integers(0, 60, 40))
+        y = 0.3 * x + rng.standard_cauchy(40)
+        ours, theirs = theil_sen(x, y), theilslopes(y, x)
+        assert ours.value == pytest.approx(theirs.slope)
+        width = theirs.high_slope - theirs.low_slope
+        assert ours.low == pytest.approx(theirs.low_slope, abs=0.05 * width)
+        assert ours.high == pytest.approx(theirs.high_slope, abs=0.05 * width)
     assert theil_sen([1, 2], [1, 2]) is None
     assert theil_sen([1, 1, 2, 2], [1, 2, 3, 4]) is None
 
@@ -274,18 +271,18 @@ def test_the_baseline_follows_what_doubles_in_700_steps(doubling: int, grows: bo
     assert (detected(found, "growing", "critical") is not None) == grows
 
 
-@pytest.mark.parametrize("at", [230, 700])
-def test_a_curriculum_that_moves_k3_within_the_band_is_no_growth(at: int) -> None:
-    for seed in range(2):
-        values = series(Trend(level=6e-5, memory=0.5, spread=0.2), seed, 1000)
-        values[at:] *= 4.3
-        assert not [point for point in points(values, band=BF16) if point.verdict == "critical"]
-        assert points(values, band=BF16)[-1].verdict == "healthy"
-        assert "critical" in {point.verdict for point in points(values)}  # of an unknown set-up nobody can say that
+@pytest.mark.parametrize(("at", "seed"), [(230, 0), (700, 1)])
+def test_a_curriculum_that_moves_k3_within_the_band_is_no_growth(at: int, seed: int) -> None:
+    values = series(Trend(level=6e-5, memory=0.5, spread=0.2), seed, 1000)
+    values[at:] *= 4.3
+    within = points(values, band=BF16)
+    assert not [point for point in within if point.verdict == "critical"]
+    assert within[-1].verdict == "healthy"
+    assert "critical" in {point.verdict for point in points(values)}  # of an unknown set-up nobody can say that
 
 
 def test_what_doubles_soon_is_growth_within_the_band_too() -> None:
-    for seed in range(6):
+    for seed in range(3):
         values = series(Trend(level=2e-4, memory=0.5, spread=0.2, onset=400, doubling=30), seed, 600)
         plain, within = (detected(points(values, band=band), "growing", "critical") for band in (None, BF16))
         assert plain is not None
