@@ -160,11 +160,7 @@ OFF = [-1.5, -2.0, -3.0, -4.0]
         ({"trainer_logprobs": OFF, "sample_id": "lost"}, R, ("zero", 0)),
         ({"trainer_logprobs": [-0.0, 0.0, -1.0, -0.0]}, [0.0, -0.0, -1.0, 0.0], ("zero", 0)),  # −0 is 0
         ({"trainer_logprobs": [0.0] * 4}, [0.0] * 4, ("zero", 0)),  # and a sequence of zeros is nothing
-        (
-            {"rollout_logprobs": R},
-            OFF,
-            ("zero", 0),
-        ),  # a copy of t as r, where the engine says otherwise
+        ({"rollout_logprobs": R}, OFF, ("zero", 0)),  # a copy of t as r
     ],
 )
 def test_what_breaks_it(store: Store, change: dict[str, Any], engine: list[float], expected: tuple[str, int]) -> None:
@@ -172,9 +168,8 @@ def test_what_breaks_it(store: Store, change: dict[str, Any], engine: list[float
     rows = [same(f"s{step}", step, weight_version="1") for step in (0, 1)] + [same("s2", 2) | change]
     found = of(store, rollout=rollout, training=rows, config=[CLAIM], weights=VERSIONS)
     assert (found.verdict, found.since_step) == expected
-    fewer = 4 * (engine == [0.0] * 4 or engine == OFF or "weight_version" in change or "sample_id" in change)
-    if expected[0] == "zero" and not fewer:
-        assert ("bfloat16" in explained(store, RUN, found).reason) == (FINE not in engine)
+    if engine[-1] == FINE:
+        assert "bfloat16" not in explained(store, RUN, found).reason
 
 
 def test_the_first_token_is_named_with_what_came_before(store: Store) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_home import feed, ingest_recorded
+from recorded_home import feed
 from segments import RUN, sampled, trained
 
 from logprobe.monitor import queries
@@ -17,11 +18,9 @@ from logprobe.monitor.store.store import Store
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(home, "v1-initial")
-    ingest_recorded(home, "v0-reference", before_step=20)
-    with open_reader(home) as reader:
+def recorded(recorded_runs: Path) -> Iterator[Reader]:
+    """A home with the shipped runs, read without a service."""
+    with open_reader(recorded_runs) as reader:
         yield reader
 
 
@@ -71,7 +70,7 @@ def test_distances_count_sampled_tokens_from_the_first_of_the_new_weights(store:
     assert found[0][0]["log_ratio_mean"] == -1.0
     assert found[0][0]["k3_kl"] == pytest.approx(math.exp(-1), rel=1e-12)
     assert sorted(by_distance(store, step=0, reach=1)) == [-1, 0, 1]
-    assert counts[1] == {-2: (1, 0), -1: (2, 0), 0: (2, 0), 1: (1, 0)}, "between two switches they stand in both counts"
+    assert counts[1] == {-2: (1, 0), -1: (2, 0), 0: (2, 0), 1: (1, 0)}, "between two switches they are in both counts"
     assert (sizes[1][-1], sizes[1][0]) == ((0.5 + 0.125) / 2, (0.25 + 0.75) / 2)
     assert sizes[2] == {-2: 0.5, -1: 0.25, 0: 1.0}, "masked tokens are no distance"
     for step in (3, 4):  # a broken token is counted and not averaged

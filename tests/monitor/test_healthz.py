@@ -8,10 +8,9 @@ import time
 from http.client import HTTPConnection
 
 import pytest
-from processes import eventually, service
+from processes import eventually
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.home import Home
 from logprobe.monitor.service.healthz import HealthServer, Intake, describe
 from logprobe.monitor.service.jobs import Job
 
@@ -82,12 +81,3 @@ def test_other_paths_and_taken_ports_are_refused() -> None:
             HealthServer(server.port, dict)
     finally:
         server.close()
-
-
-def test_the_service_tells_where_it_answers(home) -> None:
-    with service(home):
-        info = Home(home).service_info()
-        status, document = get(info.health_port)
-    assert (status, document["healthy"]) == (200, True)
-    assert set(document["jobs"]) >= {"health", "ingest", "diagnosis", "alerts", "delivery", "retention"}
-    assert document["ingest"]["stuck_files"] == 0

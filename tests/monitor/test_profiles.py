@@ -54,10 +54,10 @@ def feed(home: Path) -> Iterator[Feed]:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(home, "v1-initial", before_step=30)
+    ingest_recorded(home, "v1-initial", before_step=40)
     with Store.open(Home(home)) as store:
         batches: list[None] = []
-        assert Pipeline(store, threading.Event()).profile(lambda: batches.append(None))["steps"] == 30
+        assert Pipeline(store, threading.Event()).profile(lambda: batches.append(None))["steps"] == 40
         assert batches
         yield store
 

@@ -7,15 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-from processes import eventually, logprobe, service
+from processes import logprobe
 from segments import RUN, records, trained
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
+from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester, IngestReport
 from logprobe.monitor.live.quarantine_actions import DROP, RETRY, part, perform
-from logprobe.monitor.reader import Reader
 from logprobe.monitor.store.store import Store
 
 
@@ -29,65 +28,45 @@ def broken(home: Path, sample: str) -> tuple[SegmentPath, bytes]:
     return where, whole
 
 
-def aside(reader: Reader) -> set[str]:
-    return set(reader.read("quarantine_list", run=None)["path"].to_pylist())
+def quarantine(home: Path, *arguments: str, code: int = 0) -> str:
+    return logprobe("store", "quarantine", *arguments, "--home", home, code=code, LOGNAME="ada").stdout
 
 
-def _segments(home: Path) -> list[Path]:
-    return list((home / "spool").rglob("*.arrow"))
-
-
-def listed(home: Path) -> list[dict]:
-    return json.loads(logprobe("store", "quarantine", "--json", "--home", home).stdout)["files"]
+def ingested(home: Path) -> IngestReport:
+    with Store.open(Home(home)) as store:
+        return Ingester(store).run_once()
 
 
 def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home: Path) -> None:
+    """Without a service; through one: tests/monitor/test_spool_faults.py."""
     repaired, whole = broken(home, "a")
     broken(home, "b")
-    with service(home) as reader:
-        eventually(lambda: len(aside(reader)) == 2 and not _segments(home), "both are quarantined")
-        shown = listed(home)
-        assert {(row["reason"], row["happened"].partition(":")[0]) for row in shown} == {
-            ("truncated", "the file is incomplete")
-        }
-        assert all("replace the file in quarantine" in row["remedy"] for row in shown)
-        names = {row["path"] for row in shown}
-        assert names == aside(reader)
-        first = f"quarantine/{RUN}/writer-a/{repaired.path.name}"
-        second = (names - {first}).pop()
-        again = logprobe("store", "quarantine", "--retry", first, "--home", home, LOGNAME="ada").stdout
-        assert again == f"{first}: returned\n"
-        # Its row is written before it is moved.
-        eventually(lambda: first in aside(reader) and (home / first).exists(), "it is still broken, and comes back")
-        (home / first).write_bytes(whole)
-        assert perform(Home(home), RETRY, {"file": first, "author": "ada"})["status"] == "returned"
-        sql = "SELECT sample_id FROM training_sequences"
-        eventually(lambda: reader.query(sql)["sample_id"].to_pylist() == ["a"], "it is ingested")
-        assert (
-            logprobe("store", "quarantine", "--drop", second, "--home", home, LOGNAME="ada").stdout
-            == f"{second}: dropped\n"
-        )
-        assert perform(Home(home), DROP, {"file": second, "author": "ada"})["status"] == "gone"
-        assert aside(reader) == set()
-        done = reader.read("alert_audit", run="", count=9).to_pylist()
-        assert {(row["author"], row["action"], row["subject"]) for row in done} == {
-            ("ada", "moved back to the spool", first),
-            ("ada", "dropped from quarantine", second),
-        }
-    assert [path for path in (home / "quarantine").rglob("*") if path.is_file()] == []
-    logprobe("store", "quarantine", "--retry", "--home", home, code=1)
-
-
-def test_without_a_service_it_is_done_directly_and_once(store: Store) -> None:
-    where, whole = broken(store.home.path, "a")
-    assert Ingester(store).run_once().quarantined == 1
-    store.close()
-    name = f"quarantine/{RUN}/{where.writer}/{where.path.name}"
-    (store.home.path / name).write_bytes(whole)
+    assert ingested(home).quarantined == 2
+    shown = json.loads(quarantine(home, "--json"))["files"]
+    assert {(row["reason"], row["happened"].partition(":")[0]) for row in shown} == {
+        ("truncated", "the file is incomplete")
+    }
+    assert all("replace the file in quarantine" in row["remedy"] for row in shown)
+    first = f"quarantine/{RUN}/writer-a/{repaired.path.name}"
+    (second,) = {row["path"] for row in shown} - {first}
+    assert quarantine(home, "--retry", first) == f"{first}: returned\n"
+    assert ingested(home).quarantined == 1, "it is still broken"
+    (home / first).write_bytes(whole)
     for status in ("returned", "gone"):
-        assert perform(store.home, RETRY, {"file": name, "author": "ada"}) == {"file": name, "status": status}
-    with Store.open(store.home) as again:
-        assert Ingester(again).run_once().segments == 1
+        assert perform(Home(home), RETRY, {"file": first, "author": "ada"}) == {"file": first, "status": status}
+    assert ingested(home).segments == 1
+    assert quarantine(home, "--drop", second) == f"{second}: dropped\n"
+    assert perform(Home(home), DROP, {"file": second, "author": "ada"})["status"] == "gone"
+    with Store.open(Home(home)) as store:
+        assert store.query("SELECT sample_id FROM training_sequences")["sample_id"].to_pylist() == ["a"]
+        assert store.read("quarantine_list", run=None).num_rows == 0
+        done = store.read("alert_audit", run="", count=9).to_pylist()
+    assert {(row["author"], row["action"], row["subject"]) for row in done} == {
+        ("ada", "moved back to the spool", first),
+        ("ada", "dropped from quarantine", second),
+    }
+    assert [path for path in (home / "quarantine").rglob("*") if path.is_file()] == []
+    quarantine(home, "--retry", code=1)
 
 
 def test_what_is_not_put_back_and_what_was_put_back_by_a_killed_service(store: Store) -> None:

@@ -177,7 +177,10 @@ def _flip_without_a_word(path: Path) -> None:
     """A byte that readers decode to another token or log-prob."""
     content = path.read_bytes()
     whole = pq.read_table(path, partitioning=None)
-    for place in range(len(content)):
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    (begin,) = [each.data_page_offset for each in columns if each.path_in_schema == "token_ids.list.element"]
+    for place in range(begin, len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with suppress(OSError, pa.ArrowException, ValueError):
             found = pq.read_table(path, partitioning=None)

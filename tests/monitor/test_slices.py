@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from recorded_home import feed, ingest_recorded
+from recorded_home import feed
 from segments import RUN, sampled, trained
 
 from logprobe.collectors.errors import ConfigurationError
@@ -22,12 +23,9 @@ OF_THE_WHOLE_STEP = {declared.key for declared in PUBLISH_METRICS}
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """A home with two recorded runs, read without a service."""
-    home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(home, "late-growth")
-    ingest_recorded(home, "v1-initial", before_step=40)
-    with open_reader(home) as reader:
+def recorded(recorded_runs: Path) -> Iterator[Reader]:
+    """A home with the shipped runs, read without a service."""
+    with open_reader(recorded_runs) as reader:
         yield reader
 
 

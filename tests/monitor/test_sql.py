@@ -57,6 +57,7 @@ STATEMENTS = (
 # What reads files, runs text as SQL, or writes by the way: never answered.
 SOURCES = (
     "read_text('{outside}')",
+    "read_text('{home}/archive/link')",
     "read_text('{home}/archive/up/token')",
     "read_text('{home}/archive/../token')",
     "read_blob('{home}/channels.yaml')",
@@ -71,8 +72,10 @@ SOURCES = (
     "parquet_metadata('{outside}')",
     "sniff_csv('{outside}')",
     "glob('{home}/*')",
+    "glob('{home}/archive/*')",
     "'{outside}'",
     '"{home}/archive/link".csv',
+    "'{home}/archive/link.csv'",
     "query('FROM read_text(''{outside}'')')",
     "query_table('segments')",
     "enable_logging(storage = 'file', storage_path = '{home}/archive')",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_home import feed, ingest_recorded
+from recorded_home import feed
 from segments import RUN, sampled, trained
 
 from logprobe.monitor.analysis.token_view import (
@@ -26,10 +27,9 @@ from logprobe.monitor.store.store import Store
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(home, "v1-initial", before_step=2)
-    with open_reader(home) as reader:
+def recorded(recorded_runs: Path) -> Iterator[Reader]:
+    """A home with the shipped runs, read without a service."""
+    with open_reader(recorded_runs) as reader:
         yield reader
 
 
@@ -47,7 +47,7 @@ def states(pair: PairTokens) -> list[str]:
 
 def test_tokens_add_up_to_the_statistics_of_their_sequence(recorded: Reader) -> None:
     rows = recorded.query(
-        "SELECT pair, step, segment_id, row, n, n_expected, sum_d, sum_k3, min_d, max_d FROM statistics WHERE step = 1 ORDER BY ALL LIMIT 24"
+        "SELECT pair, step, segment_id, row, n, n_expected, sum_d, sum_k3, min_d, max_d FROM statistics WHERE run = 'v1-initial' AND step = 1 ORDER BY ALL LIMIT 24"
     ).to_pylist()
     assert {row["pair"] for row in rows} >= {"backend"}
     for row in rows:

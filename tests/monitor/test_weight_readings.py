@@ -62,13 +62,13 @@ ODD = (5, 5, 9)
             (*EQUAL, trainer(0, *OLD), trainer(1, *NEW), engine(1, *ODD, **A), engine(1, *NEW, **B)),
             ("1", ("a", "b"), ("a",)),
         ),
-        ((engine(1, *ODD, **A), engine(1, *NEW, **B)), ("1", ("a", "b"), ())),  # nobody knows which
+        ((engine(1, *ODD, **A), engine(1, *NEW, **B)), ("1", ("a", "b"), ())),  # which is unknown
         ((engine(1, *OLD, **A), engine(1, *NEW, **B, worker="tp1of2")), None),  # only like is compared with like
         ((engine(1, *OLD, **A), engine(1, *NEW, **B, layout="packed")), None),
         (
             (engine(1, *OLD, **A), engine(1, *NEW, **B), engine(2, *ODD, **A), engine(2, *ODD, **B)),
             None,
-        ),  # it is mended
+        ),  # it is fixed
         ((engine(None, *OLD, **A), engine(None, *NEW, **B)), None),
         ((*EQUAL, engine(1, *OLD, **A, **RED), engine(1, *NEW, **B, **RED)), None),  # of adapters nothing is known
     ],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_home import feed, ingest_recorded
+from recorded_home import feed
 from segments import RUN, sampled, trained
 
 from logprobe.monitor.analysis import worst
@@ -16,10 +17,9 @@ from logprobe.monitor.store.store import Store
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(home, "v1-initial", before_step=6)
-    with open_reader(home) as reader:
+def recorded(recorded_runs: Path) -> Iterator[Reader]:
+    """A home with the shipped runs, read without a service."""
+    with open_reader(recorded_runs) as reader:
         yield reader
 
 
@@ -49,7 +49,7 @@ def test_tokens_of_a_run_are_read_from_its_own_files(store: Store) -> None:
 def test_tokens_are_ranked_by_their_gap(recorded: Reader) -> None:
     table = worst.tokens(recorded, "v1-initial", steps=(2, 3), count=4)
     gaps = recorded.query(
-        "SELECT step, abs(log_ratio) AS gap FROM tokens WHERE run = 'v1-initial' AND mask"
+        "SELECT step, abs(log_ratio) AS gap FROM tokens WHERE run = 'v1-initial' AND step IN (2, 3) AND mask"
     ).to_pylist()
     for step in (2, 3):
         largest = sorted((row["gap"] for row in gaps if row["step"] == step), reverse=True)[:4]
