@@ -44,13 +44,13 @@ def test_small_sets_are_all_told_apart() -> None:
 
 
 def test_different_sets_agree_by_chance_as_often_as_stated() -> None:
-    first, second = sets_of(400_000), sets_of(400_000)
-    second[:200_000] = first[:200_000]
+    first, second = sets_of(100_000), sets_of(100_000)
+    second[:50_000] = first[:50_000]
     # Half of them differ in one expert, as they do in practice
-    second[:200_000, 0, 0] = (first[:200_000, 0, 0] + 1) % 128
+    second[:50_000, 0, 0] = (first[:50_000, 0, 0] + 1) % 128
     differ = (np.sort(first, axis=2) != np.sort(second, axis=2)).any(axis=2)
     chance = (fingerprints(first) == fingerprints(second))[differ].sum()
-    assert chance <= 30  # 6 expected; a thirtieth of that chance would be one in 10⁻¹¹
+    assert chance <= 14  # 1.5 expected; more would be one in 10⁹
 
 
 def test_what_is_no_route() -> None:

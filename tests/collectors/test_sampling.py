@@ -16,7 +16,7 @@ from training_calls import call
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel.pairs import PAIRS
-from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
+from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.collectors.recorder.reduction import sample_hash
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.monitor.live.sequence_rows import reduce_training
@@ -39,16 +39,16 @@ def names_below(fraction: float, names: list[str]) -> set[str]:
 
 def test_the_hash_is_the_one_of_the_documentation():
     assert sample_hash("sample") == 0xAF2BDBE1AA9B6EC1
-    assert sample_hash("Käse/0") == int(hashlib.sha256("Käse/0".encode()).hexdigest()[:16], 16)
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5, 0.999999])
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.999999])
 def test_the_sample_is_chosen_by_name_alone(home: Path, fraction: float):
     with Recorder(home, "run", raw_fraction=fraction, worst_sequences=0) as recorder:
         for step in range(5):
             assert recorder.training(**call(step))
+        assert recorder.training(**call(5, sample_ids=np.arange(40)))  # a number is its digits
         assert recorder.flush() is True
-    names = [f"{step}/{row}" for step in range(5) for row in range(40)]
+    names = [*(f"{step}/{row}" for step in range(5) for row in range(40)), *map(str, range(40))]
     raw, reduced = set(by_sample(home, "training")), set(by_sample(home, "statistics"))
     assert raw == names_below(fraction, names)
     assert raw | reduced == set(names)
@@ -67,12 +67,6 @@ with Recorder({str(home)!r}, "there", worst_sequences=0) as recorder:
     environment = {**os.environ, "LOGPROBE_RECORD": "raw=0.3"}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)
     assert set(by_sample(home, "training")) == names_below(0.3, [f"3/{row}" for row in range(40)])
-
-
-def test_a_numbered_sample_is_its_digits(home: Path):
-    with Recorder(home, "run", raw_fraction=0.5, worst_sequences=0) as recorder:
-        recorder.training(**call(1, sample_ids=np.arange(40)))
-    assert set(by_sample(home, "training")) == names_below(0.5, [str(number) for number in range(40)])
 
 
 def k3_sums(arguments: dict) -> np.ndarray:
@@ -142,16 +136,6 @@ def test_the_statistics_are_bit_for_bit_those_of_the_raw_tokens(tmp_path: Path):
     for name, row in found.items():
         for column in (*STATISTICS.names[1:], *PAIRS):
             assert row[column] == expected[name][column], (name, column)
-
-
-@pytest.mark.parametrize("width", [1, 7, 1000, 70_000])
-def test_a_sequence_has_the_same_sums_whatever_stands_around_it(width: int):
-    rng = np.random.default_rng(0)
-    rollout = -rng.exponential(1.0, 100_000)
-    trainer = np.minimum(rollout + 0.02 * rng.standard_normal(100_000), 0)
-    alone = sequence_statistics(rollout[width:], trainer[width:], None, [0, 100_000 - width])
-    among = sequence_statistics(rollout, trainer, None, [0, width, 100_000])
-    assert {name: alone[name][0] for name in COLUMNS} == {name: among[name][1] for name in COLUMNS}
 
 
 def test_without_rollout_logprobs_every_sequence_stays_raw(home: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import mpmath
 import numpy as np
@@ -16,8 +15,6 @@ from logprobe.collectors.kernel.statistics import (
     COLUMN_SPECS,
     COLUMNS,
     Bounds,
-    empty,
-    merge,
     sequence_statistics,
 )
 
@@ -82,7 +79,9 @@ def sample(size: int, seed: int = 0, spread: float = 0.5) -> tuple[np.ndarray, n
     return behaviour, np.minimum(behaviour + rng.normal(0.0, spread, size), 0.0)
 
 
-def test_every_column_is_the_plain_formula() -> None:
+@pytest.mark.parametrize("longest", [kernel.LONGEST_PIECE, 64])
+def test_every_column_is_the_plain_formula(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "LONGEST_PIECE", longest)  # of which a longer sequence has several
     behaviour, policy = sample(500)
     policy[[7, 11]] = behaviour[[7, 11]]
     behaviour[3], policy[3] = -150.0, -0.25
@@ -160,33 +159,7 @@ def test_empty_masked_and_broken_sequences_have_no_tokens() -> None:
     assert columns["sum_d"].tolist() == [0, -1.0, 0, 0, 0, -1.0, 0]
     assert columns["min_d"][[0, 2, 3, 4, 6]].tolist() == [INF] * 5
     assert columns["max_d"][[0, 2, 3, 4, 6]].tolist() == [-INF] * 5
-
-
-def test_no_sequence_at_all() -> None:
     assert {len(column) for column in sequence_statistics([], [], None, [0]).values()} == {0}
-    assert sequence_statistics([], [], None, [0, 0, 0])["n"].tolist() == [0, 0]
-
-
-def test_sequences_longer_than_a_chunk_and_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "LONGEST_PIECE", 64)
-    monkeypatch.setattr(kernel, "CHUNK", 64)
-    rng = np.random.default_rng(3)
-    lengths = rng.choice([0, 1, 2, 63, 64, 65, 128, 400], 60)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    behaviour, policy = sample(int(offsets[-1]), seed=4)
-    behaviour[rng.random(len(behaviour)) < 0.05] = NAN
-    mask = rng.random(len(behaviour)) < 0.7
-    actual = sequence_statistics(behaviour, policy, mask, offsets)
-    for s, (start, end) in enumerate(pairwise(offsets)):
-        use = mask[start:end] & np.isfinite(behaviour[start:end])
-        assert actual["n_expected"][s] == mask[start:end].sum()
-        assert actual["n_nonfinite_behaviour"][s] == mask[start:end].sum() - use.sum()
-        if not use.any():
-            assert actual["n"][s] == 0
-            continue
-        expected = plain(behaviour[start:end][use].tolist(), policy[start:end][use].tolist())
-        for name in set(COLUMNS) - {"n_expected", "n_nonfinite_behaviour"}:
-            assert actual[name][s] == pytest.approx(expected[name], rel=1e-11, abs=1e-14), name
 
 
 @pytest.mark.parametrize("chunk", [1, 64, 1000, 1 << 20])
@@ -228,11 +201,9 @@ def test_advantages_decide_what_ppo_clips() -> None:
     actual = one([-1.0] * 7, policy.tolist(), bounds=Bounds(0.8, 1.2), advantages_N=advantages)
     assert (actual["n_advantage"], actual["n_pg_clipped"]) == (6, 2)
     assert (actual["n_above"], actual["n_below"]) == (4, 2)
-
-
-def test_advantages_are_left_out_with_their_broken_or_masked_tokens() -> None:
-    actual = one([NAN, -1.0, -1.0], [-1.0, -1.0, -1.0], [1, 0, 1], advantages_N=[1.0, 1.0, 1.0])
-    assert actual["n_advantage"] == 1
+    # with their broken or masked tokens they are left out
+    left = one([NAN, -1.0, -1.0], [-1.0, -1.0, -1.0], [1, 0, 1], advantages_N=[1.0, 1.0, 1.0])
+    assert left["n_advantage"] == 1
 
 
 @pytest.mark.parametrize(
@@ -256,11 +227,3 @@ def test_arrays_that_do_not_fit_are_refused(arguments: tuple, message: str) -> N
 def test_impossible_bounds_are_refused(lower: float, upper: float) -> None:
     with pytest.raises(ConfigurationError):
         Bounds(lower, upper)
-
-
-def test_merging_nothing_changes_nothing() -> None:
-    behaviour, policy = sample(30, seed=9)
-    columns = sequence_statistics(behaviour, policy, None, [0, 10, 30])
-    for name, column in merge(columns, empty(2)).items():
-        assert column.tolist() == columns[name].tolist()
-        assert column.dtype == columns[name].dtype

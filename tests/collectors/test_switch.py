@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,11 +44,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logprobe.collectors.switch._FIRST_SECONDS", 90.0)
 
 
-def test_without_directives_nothing_applies(switch: CorrectionSwitch) -> None:
-    assert switch.current(0) is None
-    assert (switch.version, switch.health["problems"]) == (0, {})
-
-
 @pytest.mark.usefixtures("patient")
 def test_what_stands_there_at_the_start_is_known_at_once(tmp_path: Path, file: DirectiveFile) -> None:
     file.write(ON, None)
@@ -61,6 +57,8 @@ def private(path: Path, content: bytes) -> None:
 
 
 def test_a_change_is_heard_and_the_kill_switch_too(switch: CorrectionSwitch, file: DirectiveFile) -> None:
+    assert switch.current(10) is None
+    assert (switch.version, switch.health["problems"]) == (0, {})
     file.write(ON, None)
     eventually(lambda: switch.current(10) == MIS)
     file.stop("ann")
@@ -72,43 +70,58 @@ def test_a_change_is_heard_and_the_kill_switch_too(switch: CorrectionSwitch, fil
     assert switch.current(19) == MIS
 
 
-@pytest.mark.parametrize(
-    ("spoil", "problem"),
-    [
-        (lambda file: file.path.write_bytes(b"{"), "directive_refused"),
-        (lambda file: file.write(Directives(RUN), None), "directive_refused"),  # an older version
-        (lambda file: (file.path.unlink(), file.path.mkdir()), "directive_unreachable"),
-    ],
-)
-def test_the_last_good_directive_stays(switch: CorrectionSwitch, file: DirectiveFile, spoil, problem: str) -> None:
-    file.write(ON, None)
+KEY = b"0123456789abcdef"
+# What becomes of the file → the problem that is counted; the last good directive stays, and looking goes on
+SPOILED: dict[str, tuple[Callable[[DirectiveFile], object], str]] = {
+    "no document": (lambda file: file.path.write_bytes(b"{"), "directive_refused"),
+    "an older version": (lambda file: file.write(Directives(RUN), None), "directive_refused"),
+    "gone": (lambda file: file.path.unlink(), "directive_refused"),
+    "a folder": (lambda file: (file.path.unlink(), file.path.mkdir()), "directive_unreachable"),
+    "deeper than the parser goes": (lambda file: file.path.write_bytes(b"[" * 200_000), "directive_refused"),
+    "halves of surrogate pairs": (
+        lambda file: file.path.write_bytes(b'{"format": 1, "run": "\\ud800", "signature": "\\udfff"}'), "directive_refused"
+    ),
+    "a number that no float can hold": (
+        lambda file: file.path.write_bytes(encode(ON, None).replace(b"0.5", b"1" + b"0" * 400)), "directive_refused"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_no_file_ends_the_looking_and_the_last_good_directive_stays(
+    tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile, spoiled: str, key: bytes | None
+) -> None:
+    spoil, problem = SPOILED[spoiled]
+    if key is not None:
+        private(tmp_path / "directive.key", key)
+    file.write(ON, key)
     eventually(lambda: switch.version == 1)
     spoil(file)
-    eventually(lambda: problem in switch.health["problems"])
+    eventually(lambda: switch.health["problems"].get(problem, 0) > 1)
     assert switch.current(10) == MIS
     assert switch.health["last_error"]
+    file.stop("ann")
+    eventually(lambda: switch.current(10) is None)
 
 
-def test_a_key_that_comes_later_counts_from_then_on(
-    tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile
+@pytest.mark.parametrize("key", ["comes later", "is taken away"])
+def test_a_key_counts_from_when_it_was_seen(
+    tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile, key: str
 ) -> None:
-    file.write(ON, None)
+    if key == "is taken away":
+        private(tmp_path / "directive.key", KEY)
+    file.write(ON, KEY if key == "is taken away" else None)
     eventually(lambda: switch.version == 1)
-    key = b"0123456789abcdef"
-    private(tmp_path / "directive.key", key)
+    if key == "is taken away":
+        (tmp_path / "directive.key").unlink()
+    else:
+        private(tmp_path / "directive.key", KEY)
     file.write(ON.issue(20, None, "forged"), None)
     eventually(lambda: "directive_refused" in switch.health["problems"])
     assert switch.current(20) == MIS
-    file.write(ON.issue(20, None, "off"), key)
+    file.write(ON.issue(20, None, "off"), KEY)
     eventually(lambda: switch.current(20) is None)
-
-
-def test_a_home_that_is_gone_changes_nothing(tmp_path: Path, file: DirectiveFile) -> None:
-    file.write(ON, None)
-    with CorrectionSwitch(tmp_path, RUN, poll_seconds=0.01) as switch:
-        file.path.unlink()
-        eventually(lambda: "directive_refused" in switch.health["problems"])
-        assert switch.current(10) == MIS
 
 
 @pytest.mark.parametrize("step", [None, "ten", object(), np.arange(2), torch.arange(2), 1j])
@@ -125,40 +138,6 @@ def test_every_kind_of_number_is_a_step(switch: CorrectionSwitch, file: Directiv
     eventually(lambda: switch.version == 1)
     assert switch.current(step) == MIS
     assert switch.current(float("nan")) is None
-
-
-@pytest.mark.parametrize(
-    "rubbish",
-    [
-        b"[" * 200_000,  # deeper than the parser goes
-        b'{"format": 1, "run": "\\ud800", "signature": "\\udfff"}',  # halves of surrogate pairs
-        encode(ON, None).replace(b"0.5", b"1" + b"0" * 400),  # a number that no float can hold
-    ],
-)
-@pytest.mark.parametrize("key", [None, b"0123456789abcdef"])
-def test_no_file_ends_the_looking(
-    tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile, rubbish: bytes, key: bytes | None
-) -> None:
-    if key is not None:
-        private(tmp_path / "directive.key", key)
-    file.write(ON, key)
-    eventually(lambda: switch.version == 1)
-    file.path.write_bytes(rubbish)
-    eventually(lambda: switch.health["problems"].get("directive_refused", 0) > 1)
-    assert switch.current(10) == MIS
-    file.stop("ann")
-    eventually(lambda: switch.current(10) is None)
-
-
-def test_a_key_that_is_taken_away_still_counts(tmp_path: Path, switch: CorrectionSwitch, file: DirectiveFile) -> None:
-    key = tmp_path / "directive.key"
-    private(key, b"0123456789abcdef")
-    file.write(ON, b"0123456789abcdef")
-    eventually(lambda: switch.version == 1)
-    key.unlink()
-    file.write(ON.issue(20, None, "forged"), None)
-    eventually(lambda: "directive_refused" in switch.health["problems"])
-    assert switch.current(20) == MIS
 
 
 def test_a_hanging_file_system_does_not_hold_up_the_start(tmp_path: Path) -> None:

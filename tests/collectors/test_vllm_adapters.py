@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
 
 from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.collectors.versions import Run
@@ -15,8 +18,12 @@ from logprobe.collectors.vllm.emitter import decisions
 from logprobe.monitor.live.versions import Decided, Decision, Mark, Marks, Seen, Spans, resolved
 
 
-def request(name: str = "red", number: int = 1, path: str = "/a") -> SimpleNamespace:
+def request(number: int = 1, path: str = "/a", name: str = "red") -> SimpleNamespace:
     return SimpleNamespace(lora_name=name, lora_int_id=number, lora_path=path)
+
+
+RED, NEW, STRANGER = request(), request(2, "/b"), request(path="/c", name="stranger")
+SAME_FILES, OTHER_PATH = request(2), request(path="/b")
 
 
 class Adapters(engine.Adapters):
@@ -29,12 +36,21 @@ class Adapters(engine.Adapters):
     def mark(self, at: float, version: str, name: str = "red") -> None:
         self.marks.add(Mark(micros(at), None, "here", None, name, version))
 
-    def changed(self, load: Load, name: str) -> None:
-        at = micros(load.moment)
+    def load(
+        self, which: SimpleNamespace, at: float, content: int | None = 0, written: float | None = None
+    ) -> None:  # fmt: skip
+        """A worker read an adapter; `content`: None where it could not be hashed."""
+        hashed = None if content is None else Fingerprint(("w",), np.array([content], np.uint32))
+        load = self.read(which.lora_int_id, Load(at, which.lora_path, hashed), written)
+        if load is None:
+            return
+        moment = micros(load.moment)
         about = {"machine": "here", "clock_offset": 0, "clock_set": None, "engine_started": 0, "replica": None}
-        span = {"began": at, "ended": at, "decided": None, "moment": at, "since": micros(load.since), "until": at}
-        seen = Seen(reading=True, version=None, touched=False, adapter=name, **about, **span)
-        self.marks.add(Mark(at, at, "here", None, name, None, of=seen))
+        span = {"began": moment, "ended": moment, "decided": None, "moment": moment, "until": moment}
+        seen = Seen(
+            reading=True, version=None, touched=False, adapter=which.lora_name, since=micros(load.since), **about, **span
+        )  # fmt: skip
+        self.marks.add(Mark(moment, moment, "here", None, which.lora_name, None, of=seen))
 
     def named(self, times: list[float], runs: list[Run]) -> Spans:
         said = tuple(Decision(*each) for each in decisions(runs, array("d", times)))
@@ -42,182 +58,103 @@ class Adapters(engine.Adapters):
         marks = self.marks.about(record)
         return resolved(record, marks, np.array([micros(time) for time in times])) if marks else record.spans
 
+    def versions(self, which: SimpleNamespace, times: list[float]) -> list[str | None]:
+        """Of each token of a request whose steps began then."""
+        spans = self.named(times, self.runs(which, array("d", times)))
+        return [version for start, end, version in spans for _ in range(start, end)]
+
 
 def micros(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def versions(adapters: Adapters, which: SimpleNamespace, *times: float) -> list[tuple[int, int, str | None]]:
-    return list(adapters.named(list(times), adapters.runs(which, array("d", times))))
+Happened = tuple[Any, ...]  # a method and its arguments; or a request and times, with the versions that its tokens have
+USED: list[Happened] = [("load", RED, 1), ("used", RED, 1)]
+MARKED: list[Happened] = [*USED, ("mark", 1.5, "1")]
+TWICE: list[Happened] = [*MARKED, ("mark", 2.5, "2")]
+
+SITUATIONS: dict[str, list[Happened]] = {
+    "replaced under its requests: unknown from there, and marks are about the new one": [
+        ("load", RED, 1), ("load", NEW, 3), ("used", RED, 1), ("mark", 1.5, "1"), ("used", NEW, 3),
+        (RED, [2, 4], ["1", None]), (NEW, [4], [None]), ("mark", 5, "2"),
+        (RED, [2, 6], ["1", None]), (NEW, [4, 6], [None, "2"]),
+    ],
+    "a mark between the old and the new one is about the new one": [
+        ("load", NEW, 4), ("used", RED, 1), ("ended", RED, 2), ("mark", 3, "2"), ("used", NEW, 4), (NEW, [5], ["2"]),
+    ],
+    "a mark before another one is loaded under the name is about the old one": [
+        ("load", NEW, 3.5), ("used", RED, 1), ("ended", RED, 2), ("mark", 3, "2"), ("added", NEW, 3.5), ("used", NEW, 4), (NEW, [5], [None]),
+    ],
+    "weights that changed before it was heard of count for it": [
+        ("load", RED, 0.5), ("weights_changed", 2), ("mark", 1, "1"), ("used", RED, 0.5), (RED, [1.5, 2.5], ["1", None]),
+    ],
+    "a request that is written after its adapter was replaced keeps its version": [
+        ("load", RED, 1), ("mark", 0.5, "1"), ("used", RED, 1), ("ended", RED, 2), ("used", NEW, 3), (RED, [1.5, 2], ["1", "1"]),
+    ],
+    "without a load that was seen nothing is known": [
+        ("mark", 0.5, "1"), ("used", RED, 1), (RED, [2], [None]), ("load", RED, 3), (RED, [2, 3], [None, "1"]),
+    ],
+    "the same content read again changes nothing": [*MARKED, ("load", RED, 3, 0, 2), (RED, [2, 4], ["1", "1"])],
+    "other content is unknown until it is marked": [
+        *MARKED, ("load", RED, 3, 1), (RED, [2, 3, 5], ["1", None, None]), ("mark", 4, "2"), (RED, [2, 3, 5], ["1", None, "2"]),
+    ],
+    "content that cannot be hashed is other content": [
+        *MARKED, ("load", RED, 3, None), ("load", RED, 4, None), (RED, [5], [None]),
+    ],
+    "a mark made when the files were there is about them, and not about what was still in use": [
+        *TWICE, ("load", RED, 3, 1, 2), (RED, [1.7, 2.2, 2.7, 3], ["1", None, None, "2"]),
+    ],
+    "a mark made before the files were changed is about what was there": [*TWICE, ("load", RED, 4, 1, 3), (RED, [4.5], [None])],
+    "a number that was given to another path serves nobody else": [
+        *MARKED, ("load", STRANGER, 3), ("mark", 4, "2"), (RED, [2, 5], ["1", None]),
+        ("load", RED, 6), (RED, [7], [None]), ("mark", 8, "3"), (RED, [9], ["3"]),
+    ],
+    "a request for a path that was not loaded is unknown: vLLM goes by the number alone": [
+        *MARKED, ("used", OTHER_PATH, 2), ("mark", 3, "2"), (OTHER_PATH, [4], [None]),
+    ],
+}  # fmt: skip
 
 
-def loaded(
-    adapters: Adapters, which: SimpleNamespace, at: float, content: int | None = 0, written: float | None = None
-) -> bool:
-    """A worker read an adapter; `content`: None where it could not be hashed."""
-    hashed = None if content is None else Fingerprint(("w",), np.array([content], np.uint32))
-    load = adapters.read(which.lora_int_id, Load(at, which.lora_path, hashed), written)
-    if load is not None:
-        adapters.changed(load, which.lora_name)
-    return load is not None
-
-
-def test_requests_of_an_adapter_that_was_replaced_under_them_are_unknown_from_there() -> None:
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_versions_of_an_adapter(situation: str) -> None:
     adapters = Adapters()
-    old, new = request(), request(number=2, path="/b")
-    loaded(adapters, old, 1.0)
-    loaded(adapters, new, 3.0)
-    adapters.used(old, 1.0)
-    adapters.mark(1.5, "1")
-    adapters.used(new, 3.0)  # while the old one is in flight
-    assert versions(adapters, old, 2.0, 4.0) == [(0, 1, "1"), (1, 2, None)]
-    assert versions(adapters, new, 4.0) == [(0, 1, None)]
-    adapters.mark(5.0, "2")
-    assert versions(adapters, old, 2.0, 6.0) == [(0, 1, "1"), (1, 2, None)], "the mark is about the new one"
-    assert versions(adapters, new, 4.0, 6.0) == [(0, 1, None), (1, 2, "2")]
+    for what, *given in SITUATIONS[situation]:
+        if isinstance(what, str):
+            getattr(adapters, what)(*given)
+        else:
+            times, expected = given
+            assert adapters.versions(what, times) == expected, times
 
 
-def test_a_mark_between_the_old_and_the_new_one_is_about_the_new_one() -> None:
+@pytest.mark.parametrize(
+    ("happened", "times", "expected"),
+    [
+        ([*USED, ("used", SAME_FILES, 2)], [1.5, 2.5], [None, math.inf]),  # what is left of a replaced one takes no late mark
+        ([*TWICE, ("load", RED, 3, 1, 2)], [1.7, 2.2, 2.7, 3], [None, math.inf, 2]),
+        ([*TWICE, ("load", RED, 4, 1, 3)], [4.5], [3]),  # a mark since then that comes late may still decide
+    ],
+)  # fmt: skip
+def test_since_when_a_late_mark_may_decide(happened: Any, times: list[float], expected: list[float | None]) -> None:
     adapters = Adapters()
-    loaded(adapters, request(number=2, path="/b"), 4.0)
-    adapters.used(request(), 1.0)
-    adapters.ended(request(), 2.0)
-    adapters.mark(3.0, "2")
-    adapters.used(request(number=2, path="/b"), 4.0)
-    assert versions(adapters, request(number=2, path="/b"), 5.0) == [(0, 1, "2")]
+    for what, *given in happened:
+        getattr(adapters, what)(*given)
+    assert [run.at for run in adapters.runs(RED, array("d", times))] == expected
 
 
-def test_a_mark_before_another_one_is_loaded_under_the_name_is_about_the_old_one() -> None:
-    adapters = Adapters()
-    new = request(number=2, path="/b")
-    loaded(adapters, new, 3.5)
-    adapters.used(request(), 1.0)
-    adapters.ended(request(), 2.0)
-    adapters.mark(3.0, "2")
-    adapters.added(new, 3.5)
-    adapters.used(new, 4.0)
-    assert versions(adapters, new, 5.0) == [(0, 1, None)]
-
-
-def test_weights_that_changed_before_an_adapter_was_heard_of_count_for_it() -> None:
-    adapters = Adapters()
-    loaded(adapters, request(), 0.5)
-    adapters.weights_changed(2.0)
-    adapters.mark(1.0, "1")  # a mark that was read late
-    adapters.used(request(), 0.5)
-    assert versions(adapters, request(), 1.5, 2.5) == [(0, 1, "1"), (1, 2, None)]
-
-
-def test_what_is_left_of_a_replaced_adapter_takes_no_late_mark() -> None:
-    adapters = Adapters()
-    loaded(adapters, request(), 1.0)
-    adapters.used(request(), 1.0)
-    adapters.used(request(number=2), 2.0)
-    runs = adapters.runs(request(), array("d", [1.5, 2.5]))
-    assert [(run.end, run.at) for run in runs] == [(1, None), (2, float("inf"))]
-
-
-def test_a_request_that_is_written_after_its_adapter_was_replaced_keeps_its_version() -> None:
-    adapters = Adapters()
-    loaded(adapters, request(), 1.0)
-    adapters.mark(0.5, "1")
-    adapters.used(request(), 1.0)
-    adapters.ended(request(), 2.0)  # its last step
-    adapters.used(request(number=2, path="/b"), 3.0)
-    assert versions(adapters, request(), 1.5, 2.0) == [(0, 2, "1")]
-
-
-# --- What a worker read ---
-
-
-def marked(*marks: tuple[float, str]) -> Adapters:
-    """The adapter is used, and loaded at 1."""
-    adapters = Adapters()
-    loaded(adapters, request(), 1.0)
-    adapters.used(request(), 1.0)
-    for moment, version in marks:
-        adapters.mark(moment, version)
-    return adapters
-
-
-def test_without_a_load_that_was_seen_nothing_is_known() -> None:
-    adapters = Adapters()
-    adapters.mark(0.5, "1")
-    adapters.used(request(), 1.0)
-    assert versions(adapters, request(), 2.0) == [(0, 1, None)]
-    loaded(adapters, request(), 3.0)
-    assert versions(adapters, request(), 2.0, 3.0) == [(0, 1, None), (1, 2, "1")]
-
-
-def test_the_same_content_read_again_changes_nothing() -> None:
-    adapters = marked((1.5, "1"))
-    assert not loaded(adapters, request(), 3.0, written=2.0)
-    assert versions(adapters, request(), 2.0, 4.0) == [(0, 2, "1")]
-
-
-def test_other_content_is_unknown_until_it_is_marked() -> None:
-    adapters = marked((1.5, "1"))
-    assert loaded(adapters, request(), 3.0, content=1)
-    assert versions(adapters, request(), 2.0, 3.0, 5.0) == [(0, 1, "1"), (1, 3, None)]
-    adapters.mark(4.0, "2")
-    assert versions(adapters, request(), 2.0, 3.0, 5.0) == [(0, 1, "1"), (1, 2, None), (2, 3, "2")]
-
-
-def test_content_that_cannot_be_hashed_is_other_content() -> None:
-    adapters = marked((1.5, "1"))
-    assert loaded(adapters, request(), 3.0, content=None)
-    assert loaded(adapters, request(), 4.0, content=None)
-    assert versions(adapters, request(), 5.0) == [(0, 1, None)]
-
-
-def test_a_mark_made_when_the_files_were_there_is_about_them() -> None:
-    adapters = marked((1.5, "1"), (2.5, "2"))
-    loaded(adapters, request(), 3.0, content=1, written=2.0)
-    # Between 2 and 3 the old content was still in use, and marks are about the new one.
-    assert versions(adapters, request(), 1.7, 2.2, 2.7, 3.0) == [(0, 1, "1"), (1, 3, None), (3, 4, "2")]
-    runs = adapters.runs(request(), array("d", [1.7, 2.2, 2.7, 3.0]))
-    assert [run.at for run in runs] == [None, float("inf"), 2.0]
-
-
-def test_so_it_is_for_what_was_written_before_the_load_was_heard_of() -> None:
-    adapters = marked((1.5, "1"), (2.5, "2"))
-    times = [1.7, 2.2, 2.7, 3.0]
-    before = adapters.runs(request(), array("d", times))
-    assert adapters.named(times, before) == ((0, 2, "1"), (2, 4, "2"))
-    loaded(adapters, request(), 3.0, content=1, written=2.0)
-    assert adapters.named(times, before) == ((0, 2, "1"), (2, 3, None), (3, 4, "2"))
-
-
-def test_other_content_leaves_unknown_what_was_written_before() -> None:
-    adapters = marked((1.5, "1"))
-    before = adapters.runs(request(), array("d", [2.0, 3.0]))
-    loaded(adapters, request(), 3.0, content=1)
-    assert adapters.named([2.0, 3.0], before) == ((0, 1, "1"), (1, 2, None))
-
-
-def test_a_mark_made_before_the_files_were_changed_is_about_what_was_there() -> None:
-    adapters = marked((1.5, "1"), (2.5, "2"))
-    loaded(adapters, request(), 4.0, content=1, written=3.0)
-    assert versions(adapters, request(), 4.5) == [(0, 1, None)]
-    [run] = adapters.runs(request(), array("d", [4.5]))
-    assert run.at == 3.0, "a mark since then that comes late may still decide"
-
-
-def test_a_number_that_was_given_to_another_path_serves_nobody_else() -> None:
-    adapters = marked((1.5, "1"))
-    loaded(adapters, request("stranger", path="/c"), 3.0)
-    adapters.mark(4.0, "2")
-    assert versions(adapters, request(), 2.0, 5.0) == [(0, 1, "1"), (1, 2, None)]
-    loaded(adapters, request(), 6.0)
-    assert versions(adapters, request(), 7.0) == [(0, 1, None)], "a mark of the time of the other one"
-    adapters.mark(8.0, "3")
-    assert versions(adapters, request(), 9.0) == [(0, 1, "3")]
-
-
-def test_a_request_for_a_path_that_was_not_loaded_is_unknown() -> None:
-    """vLLM goes by the number alone."""
-    adapters = marked((1.5, "1"))
-    asked = request(path="/b")
-    adapters.used(asked, 2.0)
-    adapters.mark(3.0, "2")
-    assert versions(adapters, asked, 4.0) == [(0, 1, None)]
+@pytest.mark.parametrize(
+    ("happened", "load", "expected"),
+    [
+        (TWICE, (3, 1, 2), ["1", "1", None, "2"]),
+        (MARKED, (3, 1), ["1", "1", "1", None]),
+    ],
+)
+def test_a_load_that_is_heard_of_later_counts_for_what_was_written_before(
+    happened: list[Happened], load: Any, expected: list[str | None]
+) -> None:
+    adapters, times = Adapters(), [1.7, 1.9, 2.7, 3.0]
+    for what, *given in happened:
+        getattr(adapters, what)(*given)
+    before = adapters.runs(RED, array("d", times))
+    adapters.load(RED, *load)
+    spans = adapters.named(times, before)
+    assert [version for start, end, version in spans for _ in range(start, end)] == expected

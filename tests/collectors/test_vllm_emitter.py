@@ -31,14 +31,16 @@ HERE = machine()
 class Engine:
     """An engine's collected state, an emitter whose rounds the test calls for, and the marks of a trainer."""
 
-    def __init__(self, home: Path, **observed: Any) -> None:
-        self.home = home
+    def __init__(self, home: Path, run: str = "r", **observed: Any) -> None:
+        self.home, self.run = home, run
         self.health = Health()
-        self.observed = Observed(Capture(), clock=Clock(0.0), started=START, caches_prefixes=True, **observed)
+        self.observed = Observed(
+            Capture(), **{"clock": Clock(0.0), "started": START, "caches_prefixes": True, **observed}
+        )
         self.observed.clock.jump = lambda: 0.0  # the test's times are of another world
-        self.recorder = Recorder(home, "r", component="vllm_plugin", replica=observed.get("replica"))
-        self.trainer = Recorder(home, "r", component="weights")
-        exchange = Exchange(home / "readings" / "r" / "engine")
+        self.recorder = Recorder(home, run, component="vllm_plugin", replica=observed.get("replica"))
+        self.trainer = Recorder(home, run, component="weights")
+        exchange = Exchange(home / "readings" / run / "engine")
         self.emitter = Emitter(self.observed, self.recorder, self.health, exchange)
 
     def step(self, now: float) -> None:
@@ -68,26 +70,23 @@ class Engine:
         """A mark at this moment, by clocks that agree."""
         self.trainer.weights(version, applied_at=at, moment=at if machine == HERE else 7.0, machine=machine, **more)
 
-    def stored(self, query: str) -> list[dict[str, Any]]:
-        """What the store says once everything is in it."""
-        assert self.trainer.flush()
-        with Store.open(Home(self.home)) as store:
-            Pipeline(store, Event()).ingest(lambda _: None)
-            return store.query(query).to_pylist()
-
     def spans(self) -> dict[str, list[tuple[int, int, str | None]]]:
-        rows = self.stored("SELECT sample_id, spans FROM rollouts")
+        rows = stored("SELECT sample_id, spans FROM rollouts", self)
         return {row["sample_id"]: [tuple(span.values()) for span in row["spans"]] for row in rows}
-
-    def updates(self, *columns: str) -> list[tuple[Any, ...]]:
-        """The engine's updates, oldest first."""
-        rows = self.stored(f"SELECT {', '.join(columns)} FROM weights WHERE source = 'engine' ORDER BY applied_at")
-        return [tuple(row.values()) for row in rows]
 
     def write(self) -> None:
         """One round, durable."""
         self.emitter.drain()
         assert self.recorder.flush()
+
+
+def stored(query: str, *engines: Engine) -> list[dict[str, Any]]:
+    """What the store says once everything is in it."""
+    for engine in engines:
+        assert engine.trainer.flush()
+    with Store.open(Home(engines[0].home)) as store:
+        Pipeline(store, Event()).ingest(lambda _: None)
+        return store.query(query).to_pylist()
 
 
 @pytest.fixture
@@ -139,103 +138,102 @@ def test_missing_is_null_and_nan_stays_nan(engine: Engine) -> None:
     assert (events["foreign_columns"][0]["severity"], events["foreign_columns"][0]["tokens"]) == ("error", 1)
 
 
-def test_turns_of_a_session_have_names_of_their_own(engine: Engine) -> None:
+def test_turns_of_a_session_and_requests_that_ended_before_their_first_token(engine: Engine) -> None:
     engine.finish([101.0], [-0.5])
     engine.finish([101.0], [-0.5], turn=1)
+    engine.finish([], [], finish_reason="abort", turn=2)
     engine.write()
-    assert by_sample(engine.home, "rollout").keys() == {"p:a/0", "p:a/0+1"}
-
-
-def test_requests_that_ended_before_their_first_token(engine: Engine) -> None:
-    engine.finish([], [], finish_reason="abort")
-    engine.write()
-    [row] = rows(engine.home, "rollout")
-    assert (row["token_ids"], row["logprobs"], row["spans"], row["finish_reason"]) == ([], [], [], "abort")
+    found = by_sample(engine.home, "rollout")
+    assert found.keys() == {"p:a/0", "p:a/0+1", "p:a/0+2"}
+    last = found["p:a/0+2"]
+    assert (last["token_ids"], last["logprobs"], last["spans"], last["finish_reason"]) == ([], [], [], "abort")
 
 
 # --- Weight updates ---
 
 
-def test_a_mark_around_which_the_cache_was_reset(engine: Engine) -> None:
-    """The framework loaded weights where the plugin cannot see it."""
-    engine.step(101.0)
-    engine.mark("1", 102.0, step=1)
-    engine.observed.updates.cache_reset(successful=True)
-    engine.step(103.0)
-    engine.write()
-    assert engine.updates("version", "step", "cache_cleared", "epoch(applied_at)") == [("1", 1, True, 102.0)]
+PAUSED = [("step", 101), ("paused", 102, "keep"), ("resumed", 103), ("step", 104), ("write",)]
 
 
-def test_a_mark_of_the_same_version_is_no_update(engine: Engine) -> None:
-    engine.mark("1", 100.5)
-    for moment in (101.0, 103.0):
-        engine.step(moment)
-        engine.observed.updates.paused(moment + 0.5, "keep")
-        engine.mark("1", moment + 0.6)
-        engine.observed.updates.resumed(moment + 0.7)
-    engine.step(105.0)
-    engine.write()
-    assert engine.updates("version") == [("1",)]
+def loaded(at: float, version: str | None = None) -> list[tuple[Any, ...]]:
+    marks = [] if version is None else [("mark", version, at + 1.5, int(version))]
+    return [("label", at + 1, None), ("loaded", "reload_weights", at, at + 1, 20), *marks, ("step", at + 2)]
 
 
-def test_pausing_alone_is_no_update(engine: Engine) -> None:
-    engine.step(101.0)
-    engine.observed.updates.paused(102.0, "keep")
-    engine.observed.updates.resumed(103.0)
-    engine.step(104.0)
-    engine.write()
-    assert engine.updates("version") == []
-    engine.mark("1", 102.5)  # it was one, of weights that nobody saw being loaded
-    assert engine.updates("version", "pause_mode") == [("1", "keep")]
+# Situation → what happens; of each update of the engine: version, step, whether the cache was cleared, pause, tensors, calls, time
+UPDATES: dict[str, tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]] = {
+    "a mark around which the cache was reset: weights were loaded where nobody sees it": (
+        [("step", 101), ("mark", "1", 102, 1), ("cache_reset", True), ("step", 103), ("write",)],
+        [("1", 1, True, None, None, None, 102)],
+    ),
+    "a mark of the same version is no update": (
+        [
+            ("mark", "1", 100.5), ("step", 101), ("paused", 101.5, "keep"), ("mark", "1", 101.6), ("resumed", 101.7),
+            ("step", 103), ("paused", 103.5, "keep"), ("mark", "1", 103.6), ("resumed", 103.7), ("step", 105), ("write",),
+        ],
+        [("1", None, None, None, None, None, 100.5)],
+    ),
+    "pausing alone is no update": (PAUSED, []),
+    "a pause with a late mark is one, of weights that nobody saw being loaded": (
+        [*PAUSED, ("mark", "1", 102.5)], [("1", None, False, "keep", None, None, 102.5)],
+    ),
+    "a load is of the version that is marked before the next step": (
+        [*loaded(101, "1"), *loaded(104, "2"), ("write",)],
+        [("1", 1, False, None, 20, "reload_weights", 102), ("2", 2, False, None, 20, "reload_weights", 105)],
+    ),
+    "a load without a version is an update to the unknown": (
+        [*loaded(101), ("write",), ("mark", "1", 103.5)],  # too late for what is sampled at 103
+        [(None, None, False, None, 20, "reload_weights", 102)],
+    ),
+    "without a prefix cache nothing can be stale; an engine that ends": (
+        [("loaded", "reload_weights", 101, 102, None), ("end",)], [(None, None, None, None, None, "reload_weights", 102)],
+    ),
+}  # fmt: skip
 
 
-def test_a_load_is_of_the_version_that_is_marked_before_the_next_step(engine: Engine) -> None:
-    for moment, version in ((101.0, "1"), (104.0, "2")):
-        engine.observed.timeline.set(moment + 1, None)
-        engine.observed.updates.loaded("reload_weights", moment, moment + 1, 20)
-        engine.mark(version, moment + 1.5, step=int(version))
-        engine.step(moment + 2)
-    engine.write()
-    columns = ("version", "step", "tensors", "calls", "epoch(applied_at)")
-    assert engine.updates(*columns) == [("1", 1, 20, "reload_weights", 102.0), ("2", 2, 20, "reload_weights", 105.0)]
+def play(engine: Engine, what: str, *given: Any) -> None:
+    updates = engine.observed.updates
+    ways: dict[str, Any] = {
+        "step": engine.step, "write": engine.write, "end": engine.emitter.close, "label": engine.observed.timeline.set,
+        "mark": lambda version, at, step=None: engine.mark(version, at, step=step),
+        "cache_reset": lambda successful: updates.cache_reset(successful=successful),
+    }  # fmt: skip
+    ways.get(what, getattr(updates, what, None))(*given)
 
 
-def test_a_load_without_a_version_is_an_update_to_the_unknown(engine: Engine) -> None:
-    engine.observed.timeline.set(101.0, None)
-    engine.observed.updates.loaded("reload_weights", 101.0, 102.0, None)
-    engine.step(103.0)
-    engine.write()
-    engine.mark("1", 103.5)  # too late for what is sampled at 103
-    assert engine.updates("version", "cache_cleared", "epoch(applied_at)") == [(None, False, 102.0)]
+@pytest.fixture(scope="module")
+def updates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any, ...]]]:
+    """Of each situation, a run of its own: the engine's updates, oldest first."""
+    home = tmp_path_factory.mktemp("updates") / "home"
+    engines = [Engine(home, run, caches_prefixes=not run.startswith("without")) for run in UPDATES]
+    for engine in engines:
+        for what, *given in UPDATES[engine.run][0]:
+            play(engine, what, *given)
+        assert engine.recorder.close()
+    columns = "run, version, step, cache_cleared, pause_mode, tensors, calls, epoch(applied_at) AS at"
+    rows = stored(f"SELECT {columns} FROM weights WHERE source = 'engine' ORDER BY applied_at", *engines)
+    for engine in engines:
+        engine.trainer.close()
+    return {run: [tuple(row.values())[1:] for row in rows if row["run"] == run] for run in UPDATES}
 
 
-def test_without_a_prefix_cache_nothing_can_be_stale(home: Path) -> None:
-    engine = Engine(home)
-    engine.observed.caches_prefixes = False
-    engine.observed.updates.loaded("reload_weights", 101.0, 102.0, None)
-    engine.emitter.close()
-    engine.recorder.close()
-    assert engine.updates("cache_cleared") == [(None,)]
-    engine.trainer.close()
+@pytest.mark.parametrize("situation", UPDATES)
+def test_updates_of_weights(updates: dict[str, list[tuple[Any, ...]]], situation: str) -> None:
+    assert updates[situation] == UPDATES[situation][1]
 
 
 # --- Trouble ---
 
 
-def test_counts_of_capture_become_health_records(engine: Engine) -> None:
+def test_counts_of_capture_become_health_records_and_a_strange_sequence_costs_no_other(engine: Engine) -> None:
     engine.observed.capture.counts["given_up"] += 3
-    engine.write()
-    engine.write()
-    [event] = health_events(engine.home)["capture_given_up"]
-    assert event["sequences"] == 3
-
-
-def test_a_sequence_that_is_not_understood_costs_no_other(engine: Engine) -> None:
     engine.finish([101.0], [-0.5], internal_id=None)  # not what vLLM sends
     engine.finish([102.0], [-0.5])
     engine.write()
+    engine.write()
     assert by_sample(engine.home, "rollout").keys() == {"p:a/0"}
     events = health_events(engine.home)
+    assert [event["sequences"] for event in events["capture_given_up"]] == [3]
     assert events["sequences_lost"][0]["sequences"] == 1
     assert "vllm_plugin.describe" in events["internal_error"][0]["message"]
 
@@ -284,14 +282,11 @@ def test_marks_of_this_machine_do_not_depend_on_the_wall_clock(engine: Engine) -
     assert engine.spans() == {"p:a/0": [(0, 1, None), (1, 2, "1")]}
 
 
-def test_that_a_clock_was_set_is_said(engine: Engine) -> None:
+def test_a_clock_that_is_set_is_noticed_and_that_is_said(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.observed.clock.jump = lambda: 3600.0
     engine.write()
     [event] = health_events(engine.home)["clock_jump"]
     assert "+3600.0 s" in event["message"]
-
-
-def test_a_clock_that_is_set_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     assert clock.jump() == 0
     real = time.time
