@@ -12,7 +12,6 @@ from pathlib import Path
 
 import duckdb
 import full_disk_checkpoint_program
-import full_disk_service_program
 import pytest
 from faultfs.faultfs import FaultyDisk
 from operator_homes import (
@@ -139,11 +138,6 @@ def test_a_moved_home_keeps_its_linked_files_and_is_served_although_one_is_damag
     assert damaged.exists()
 
 
-def test_a_full_disk_is_said_at_once(tmp_path: Path) -> None:
-    program = Path(full_disk_service_program.__file__)
-    assert str(FAULTS["The disk full"]) in on_small_disk(tmp_path / "disk", 64, program, seconds=400)
-
-
 def test_a_service_that_starts_on_a_full_disk_says_so_in_a_sentence(home: Path, tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path / "faults")
     disk.rule("write", within="service", error=errno.ENOSPC)
@@ -155,27 +149,28 @@ def test_a_service_that_starts_on_a_full_disk_says_so_in_a_sentence(home: Path, 
     assert "with room on its disk" in done.stderr
 
 
-def test_a_disk_that_becomes_read_only_is_said_at_once_and_costs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_disk_that_becomes_read_only_or_full_is_said_at_once_and_costs_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = tmp_path / "home"
     disk = FaultyDisk(tmp_path / "faults")
     record(home, steps=range(2))
     with monkeypatch.context() as preloaded:
         for name, value in disk.environment().items():
             preloaded.setenv(name, value)
         process = start_service(home)
+    faults = {errno.EROFS: "The disk read-only, as Linux makes it after an error", errno.ENOSPC: "The disk full"}
     try:
         with connected(home) as reader:
             reader.ingest()
             eventually(lambda: is_well(home), "/healthz is well")
-            rules = [disk.rule(what, within=home, error=errno.EROFS) for what in ("fsync", "write", "mkdir", "rename")]
-            record(home, steps=range(2, 4))
-            assert str(FAULTS["The disk read-only, as Linux makes it after an error"]) in unwell(home)
-            for rule in rules:
-                rule.stop()
-            eventually(lambda: is_well(home), "/healthz is well again")
-            eventually(lambda: stored(reader) == (16, 256), "what waited is ingested")
+            for first, (error, fault) in zip((2, 4), faults.items(), strict=True):
+                rules = [disk.rule(what, within=home, error=error) for what in ("fsync", "write", "mkdir", "rename")]
+                record(home, steps=range(first, first + 2))
+                assert str(FAULTS[fault]) in unwell(home)
+                for rule in rules:
+                    rule.stop()
+                eventually(lambda: is_well(home), "/healthz is well again")
+            eventually(lambda: stored(reader) == (24, 384), "what waited is ingested")
     finally:
         end(process)
 
