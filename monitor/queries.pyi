@@ -114,18 +114,10 @@ def alert_pulse(source: Source, /, *, runs: Any) -> Rows[AlertPulse]: ...
 
 class AlertRuns(TypedDict):
     run: Any  # VARCHAR
-    newest_step: Any  # BIGINT
-    newest_computed_at: Any  # TIMESTAMP WITH TIME ZONE
-    revision: Any  # BIGINT
-    last_arrival: Any  # TIMESTAMP WITH TIME ZONE
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
     rules: Any  # VARCHAR[]
     open: Any  # BIGINT
-    live_until: Any  # TIMESTAMP WITH TIME ZONE
-    dated_ahead: Any  # DOUBLE
     incident: Any  # BOOLEAN
-    returned_to: Any  # BIGINT[]
-    resumed_step: Any  # BIGINT
     silenced: Any  # BOOLEAN
     acknowledged: Any  # BOOLEAN
 
@@ -676,16 +668,6 @@ class ControllerRead(TypedDict):
 
 def controller_read(source: Source, /, *, runs: Any) -> Rows[ControllerRead]: ...
 
-class ControllerRuns(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    made_at: Any  # TIMESTAMP WITH TIME ZONE
-    revision: Any  # BIGINT
-    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
-    live_until: Any  # TIMESTAMP WITH TIME ZONE
-
-def controller_runs(source: Source, /) -> Rows[ControllerRuns]: ...
-
 class ControllerTrend(TypedDict):
     step: Any  # BIGINT
     k3: Any  # DOUBLE
@@ -718,15 +700,13 @@ class DiagnosisConfigs(TypedDict):
 
 def diagnosis_configs(source: Source, /, *, run: Any) -> Rows[DiagnosisConfigs]: ...
 
-class DiagnosisDue(TypedDict):
+class DiagnosisDone(TypedDict):
     run: Any  # VARCHAR
-    step: Any  # BIGINT
     revision: Any  # BIGINT
-    live_until: Any  # TIMESTAMP WITH TIME ZONE
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
-    awaited: Any  # BOOLEAN
+    changed_at: Any  # TIMESTAMP WITH TIME ZONE
 
-def diagnosis_due(source: Source, /) -> Rows[DiagnosisDue]: ...
+def diagnosis_done(source: Source, /) -> Rows[DiagnosisDone]: ...
 
 class DiagnosisKept(TypedDict):
     run: Any  # VARCHAR
@@ -1642,6 +1622,21 @@ class RawPlaces(TypedDict):
     path: Any  # VARCHAR
 
 def raw_places(source: Source, /, *, first: Any, last: Any, run: Any, segments: Any) -> Rows[RawPlaces]: ...
+
+class RunsNow(TypedDict):
+    run: Any  # VARCHAR
+    last_arrival: Any  # TIMESTAMP WITH TIME ZONE
+    step: Any  # BIGINT
+    newest_computed_at: Any  # TIMESTAMP WITH TIME ZONE
+    revision: Any  # BIGINT
+    trained_step: Any  # BIGINT
+    made_at: Any  # TIMESTAMP WITH TIME ZONE
+    live_until: Any  # TIMESTAMP WITH TIME ZONE
+    dated_ahead: Any  # DOUBLE
+    returned_to: Any  # BIGINT[]
+    resumed_step: Any  # BIGINT
+
+def runs_now(source: Source, /) -> Rows[RunsNow]: ...
 
 class SliceSequences(TypedDict):
     sequence: Any  # BIGINT

@@ -53,6 +53,12 @@ class Known:
     coverage: float | None
 
 
+def trained_steps(source: Source) -> dict[str, int]:
+    """Return the step that each run's newest records are of, for the runs with computed steps."""
+    rows = queries.runs_now(source).to_pylist()
+    return {row["run"]: row["trained_step"] for row in rows if row["trained_step"] is not None}
+
+
 def look(store: Reading, steps: Mapping[str, int]) -> dict[str, Known]:
     """Read several runs in one pass, each with its newest step. Raise `QueryError`."""
     diagnosed = {row["run"]: row for row in queries.diagnosis_kept(store, runs=list(steps)).to_pylist()}

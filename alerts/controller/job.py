@@ -17,7 +17,7 @@ from typing import Any, Final, TypedDict
 import duckdb
 
 from logprobe.alerts.controller import decide
-from logprobe.alerts.controller.gather import Known, gather, look
+from logprobe.alerts.controller.gather import Known, gather, look, trained_steps
 from logprobe.alerts.controller.policy import POLICY, SECTION, InForce, Mode, Policy, load, stated
 from logprobe.alerts.controller.situation import Action, Control, Phase, Situation
 from logprobe.alerts.notification import CONTROLLER, Notification
@@ -207,8 +207,9 @@ class Controller:
 
     def rows(self) -> Sequence[Row]:
         """Return runs with steps, each with a `mark` that changes when its data change."""
-        rows = as_of(queries.controller_runs(self._store.kept), self._clock())
-        return [{**row, "mark": self._mark(row)} for row in rows]
+        diagnosed = {row["run"]: row["diagnosed_at"] for row in queries.diagnosis_done(self._store.kept).to_pylist()}
+        rows = as_of(queries.runs_now(self._store.kept_records), self._clock())
+        return [{**row, "mark": self._mark(row, diagnosed.get(row["run"]))} for row in rows if row["step"] is not None]
 
     def due(self, row: Row) -> Priority | None:
         """Return the priority of a run with new steps, or None. A run that ended long ago has no trainer to inform, so
@@ -223,10 +224,10 @@ class Controller:
         """Examine, decide and inform. Return the number of actions. Raise `LogprobeError` or `OSError`, after which the
         caller retries.
         """
-        seen = self._look({row["run"]: row["step"] for row in rows})
+        seen = self._look({row["run"]: row["trained_step"] for row in rows})
         done = 0
         for row in rows:
-            done += len(self._decide(row["run"], row["step"], decide.advance, seen=seen[row["run"]]))
+            done += len(self._decide(row["run"], row["trained_step"], decide.advance, seen=seen[row["run"]]))
             self._seen[row["run"]] = row["mark"]
         return {"actions": done}
 
@@ -234,9 +235,9 @@ class Controller:
         """Return whether a correction of `run` may be switched without a user's command."""
         return self._armed.get(run, self._policies(run).mode is Mode.ARMED)
 
-    def _mark(self, row: Mapping[str, Any]) -> Mark:
+    def _mark(self, row: Mapping[str, Any], diagnosed_at: datetime | None) -> Mark:
         run = row["run"]
-        return (row["revision"], row["diagnosed_at"], self._file(run).stop_path.exists(), self._policies(run))
+        return (row["revision"], diagnosed_at, self._file(run).stop_path.exists(), self._policies(run))
 
     def _look(self, steps: Mapping[str, int]) -> dict[str, Known]:
         """Read runs and their newest steps in one statement, since each statement costs milliseconds."""
@@ -255,7 +256,7 @@ class Controller:
         run, command = str(request.get("run") or ""), str(request.get("command") or "")
         if command not in COMMANDS:
             raise ConfigurationError(f"unknown command {command!r}; choose one of: {', '.join(COMMANDS)}")
-        steps = {row["run"]: row["step"] for row in queries.controller_runs(self._store).to_pylist()}
+        steps = trained_steps(self._store)
         if run not in steps:
             raise ConfigurationError(f"no run {run!r} with metrics in this home; `logprobe runs` lists them")
         by = str(request.get("by") or "somebody")
@@ -299,7 +300,7 @@ class Controller:
     def _save(self, memory: Memory, actions: Sequence[Action], step: int) -> None:
         now = self._clock()
         notes = self._notes(memory, actions, step, now) if actions else ()
-        with self._store.transaction() as cursor:
+        with self._store.transaction(records=False) as cursor:
             remember(self._store, cursor, memory, actions, step=step, now=now)
             for note in notes:
                 enqueue(self._store, cursor, note)

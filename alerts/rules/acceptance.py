@@ -114,7 +114,8 @@ def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[s
     stored: dict[tuple[str, str], Mapping[str, Any]] = {
         (row["run"], row["cause"]): row for row in queries.acceptances_policy(store.kept).to_pylist()
     }
-    runs = queries.controller_runs(store.kept)["run"].to_pylist() if entries else []
+    known = queries.runs_now(store.kept_records).to_pylist() if entries else []
+    runs = [row["run"] for row in known if row["step"] is not None]
     wanted = {(run, cause): entry for run in runs for cause, entry in of_run(entries, run).items()}
     gone = [key for key, row in stored.items() if key not in wanted or not _says(wanted[key], row)]
     new = [key for key, entry in wanted.items() if key not in stored or not _says(entry, stored[key])]

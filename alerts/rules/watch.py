@@ -64,7 +64,7 @@ class _Facts:
 class _Work:
     """Alerts of one run during one evaluation."""
 
-    row: Row  # of `alert_runs`, with its thresholds
+    row: Row  # of `runs_now` and `alert_runs`, with its thresholds
     context: Context
     alerts: dict[str, Alert]  # by rule
     kept: Mapping[str, Alert]  # as stored
@@ -165,7 +165,9 @@ class Watch:
         """Return all runs with records, each with its thresholds."""
         self._now = self._clock()
         thresholds = self._thresholds()
-        rows = as_of(queries.alert_runs(self._store.kept), self._now)
+        now = as_of(queries.runs_now(self._store.kept_records), self._now)
+        standing = {row["run"]: row for row in queries.alert_runs(self._store.kept).to_pylist()}
+        rows = [{**row, **standing[row["run"]]} for row in now if row["run"] in standing]
         return [{**row, "of": for_run(thresholds, row["run"])} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
@@ -244,7 +246,7 @@ class Watch:
                 alert = work.alerts.get(BIT_EQUALITY, Alert(BIT_EQUALITY))
                 seen = equality.look(facts.certificate)
                 work.alerts[BIT_EQUALITY] = alert.look(seen, step=facts.certificate.since_step, at=at)
-            work.tell(list(work.alerts), step=row["newest_step"], at=at)
+            work.tell(list(work.alerts), step=row["step"], at=at)
 
     def _read(self, rows: Sequence[Row]) -> None:
         """Read heartbeats, judgements and diagnoses of the runs where they may have changed."""
@@ -288,7 +290,7 @@ class Watch:
             notes = [
                 note for run, (work, _) in news.items() for note in self._notes(work, stands.get(run), looks.get(run))
             ]
-            with self._store.transaction() as cursor:
+            with self._store.transaction(records=False) as cursor:
                 ledger.save(self._store, cursor, [(run, alert) for run, (_, new) in news.items() for alert in new])
                 for run, (work, _) in news.items():
                     if work.gone:
@@ -307,14 +309,14 @@ class Watch:
         for work in asked:
             now, before, critical = stands.get(work.run), newest.get(work.run), work.critical
             severity: Severity = "critical" if critical or now is None else now.severity
-            after, change = periods.advance(before, severity, work.row["newest_step"])
+            after, change = periods.advance(before, severity, work.row["step"])
             since = [alert.since_step for alert in critical if alert.since_step is not None]
             looks[work.run] = Look(
                 work.run,
                 before,
                 after,
                 change,
-                step=work.row["newest_step"],
+                step=work.row["step"],
                 at=work.context.now,
                 since=min(since, default=None),
                 episodes=sorted({alert.told.episode for alert in critical if alert.told.episode is not None}),
@@ -331,7 +333,7 @@ class Watch:
         if look is not None and look.change == "opened":
             begun = dict.fromkeys(look.episodes, current)
         by_name = {threshold.name: threshold for threshold in work.thresholds}
-        last = work.row["newest_step"]
+        last = work.row["step"]
         rows = queries.alert_changes(self._store, run=work.run, last=last).to_pylist() if work.messages else []
         for message in work.messages:
             if message.episode not in begun:
@@ -371,7 +373,7 @@ def _begun(row: Row, context: Context, known: Known) -> _Work:
         alerts[threshold.name] = _of_threshold(threshold, row, known)
     work = _Work(row, context, alerts, known.alerts)
     removed = [alert for rule, alert in known.alerts.items() if rule not in alerts]
-    _, work.messages = messages([ended(alert) for alert in removed], context, step=row["newest_step"], at=context.now)
+    _, work.messages = messages([ended(alert) for alert in removed], context, step=row["step"], at=context.now)
     work.gone = [alert.rule for alert in removed]
     return work
 
@@ -400,20 +402,20 @@ def _of_threshold(threshold: Threshold, row: Row, known: Known) -> Alert:
 
 def _cursor(row: Row, step: int | None) -> int | None:
     """Return the last evaluated step. For a run that returned to a checkpoint, return the step before its new steps."""
-    ahead = step is not None and row["resumed_step"] is not None and step > (row["newest_step"] or 0)
+    ahead = step is not None and row["resumed_step"] is not None and step > (row["step"] or 0)
     return min(step, row["resumed_step"] - 1) if ahead and step is not None else step
 
 
 def _seen_by_all(work: _Work, quiet_since: datetime) -> tuple[int | None, bool]:
     """Return the newest step that all thresholds evaluated, or None, and whether later steps may exist."""
     row = work.row
-    if row["newest_step"] is None or not work.thresholds:
+    if row["step"] is None or not work.thresholds:
         return None, False
     steps = [work.alerts[threshold.name].step for threshold in work.thresholds]
     seen = None if any(step is None for step in steps) else min(step for step in steps if step is not None)
     # The only new step may still receive data: asking the store takes as long as all else of a look.
-    young = seen is not None and row["newest_step"] == seen + 1 and row["newest_computed_at"] > quiet_since
-    return seen, seen != row["newest_step"] and not young
+    young = seen is not None and row["step"] == seen + 1 and row["newest_computed_at"] > quiet_since
+    return seen, seen != row["step"] and not young
 
 
 def _look_at(work: _Work, step: Step, now: Judgement) -> None:

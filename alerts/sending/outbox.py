@@ -58,7 +58,7 @@ def route(store: Store, wanted: Callable[[Notification], list[str]], now: dateti
     pairs = [
         {"key": row["key"], "channel": name} for row in rows for name in wanted(Notification.from_json(row["document"]))
     ]
-    with store.transaction() as cursor:
+    with store.transaction(records=False) as cursor:
         store.execute(cursor, "outbox_route", pa.Table.from_pylist(pairs, _ROUTED), now=now)
         store.execute(cursor, "outbox_routed", keys=[row["key"] for row in rows], now=now)
     return len(rows)
@@ -99,7 +99,7 @@ def dead(store: Store, delivery: Delivery, error: str, now: datetime, telling: N
 
 
 def _write(store: Store, statement: str, delivery: Delivery, telling: Notification | None = None, **facts: Any) -> None:
-    with store.transaction() as cursor:
+    with store.transaction(records=False) as cursor:
         store.execute(cursor, statement, key=delivery.key, channel=delivery.channel, **facts)
         if telling is not None:
             enqueue(store, cursor, telling)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict
 
 from logprobe.alerts.controller import refusals
 from logprobe.alerts.controller.effect import WORDS, Figure
-from logprobe.alerts.controller.gather import gather, judged
+from logprobe.alerts.controller.gather import gather, judged, trained_steps
 from logprobe.alerts.controller.policy import POLICY, InForce, load, stated
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
@@ -94,7 +94,7 @@ def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
     policy = load(home.path)(run)
     policy = policy if name is None else policy.model_copy(update={"correction": preset(name)})
     with open_reader(home) as reader:
-        steps = {row["run"]: row["step"] for row in queries.controller_runs(reader).to_pylist()}
+        steps = trained_steps(reader)
         require_run(run, list(steps))
         rows = queries.controller_read(reader, runs=[run]).to_pylist()
         stored = Control.parse(json.loads(rows[0]["control"])) if rows else Control()

@@ -159,7 +159,7 @@ class ProfileJob:
             }
         )
         again = due.filter(pa.array(replaced & (due["profiled"].to_numpy() > 0)))
-        with self._store.transaction() as cursor:
+        with self._store.transaction(records=False) as cursor:
             if again.num_rows:  # as of hardly any step
                 self._store.execute(cursor, "forget_steps", again, table="profiles")
             self._store.execute(cursor, "append", rows, table="profiles")

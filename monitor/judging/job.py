@@ -66,8 +66,13 @@ class DiagnosisStage:
         self._essences: dict[str, Essence] = {}  # of the diagnoses that this stage has written
 
     def rows(self) -> Sequence[Row]:
-        """Return the runs that have news, the newest first."""
-        return as_of(queries.diagnosis_due(self._store.kept), self._now())
+        """Return the runs with steps computed since their diagnosis, or with a change of what users know or tried, the
+        newest first. `awaited`: a user waits for the run."""
+        done = {row["run"]: row for row in queries.diagnosis_done(self._store.kept).to_pylist()}
+        found = [
+            _due(row, done.get(row["run"])) for row in as_of(queries.runs_now(self._store.kept_records), self._now())
+        ]
+        return sorted((row for row in found if row is not None), key=lambda row: -row["revision"])
 
     def due(self, row: Row) -> Priority:
         """Return the priority of a run. Armed runs come first."""
@@ -85,7 +90,7 @@ class DiagnosisStage:
         judged = [(row, *each) for row, each in zip(rows, found, strict=True)]
         essences = {row["run"]: essence(document) for row, _, document in judged}
         changed = [run for run, now in essences.items() if now != before.get(run)]
-        with self._store.transaction() as cursor:
+        with self._store.transaction(records=False) as cursor:
             incoming = pa.Table.from_pylist([_row(*each, at) for each in judged], _DIAGNOSES)
             self._store.execute(cursor, "replace", incoming, table="diagnoses")
             if changed:
@@ -112,6 +117,18 @@ class DiagnosisStage:
         unknown = [run for run in runs if run not in self._essences]
         kept = queries.diagnosis_kept(self._store, runs=unknown).to_pylist() if unknown else ()
         return self._essences | {row["run"]: essence(json.loads(row["document"])) for row in kept}
+
+
+def _due(row: Row, done: Row | None) -> Row | None:
+    """Return a run with `diagnosed_at` and `awaited`, or None without news."""
+    before: dict[str, Any] = {"revision": None, "diagnosed_at": None, "changed_at": None, **(done or {})}
+    if row["revision"] is None:  # no step is computed
+        return None
+    at, changed_at = before["diagnosed_at"], before["changed_at"]
+    awaited = at is not None and changed_at is not None and changed_at >= at
+    if not awaited and before["revision"] is not None and row["revision"] <= before["revision"]:
+        return None
+    return {**row, "diagnosed_at": at, "awaited": awaited}
 
 
 _DIAGNOSES: Final = pa.schema(

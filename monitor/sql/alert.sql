@@ -72,38 +72,22 @@ ORDER BY phase NOT IN ('firing', 'recovering'), list_position(['critical', 'warn
 -- alert_load: The alerts of $runs (a list) as they were kept. Grain: run and rule. Inputs: alert_states.
 SELECT run, rule, document FROM alert_states WHERE list_contains($runs::VARCHAR[], run)
 
--- alert_runs: Runs, and which alerts each has. Grain: run. Inputs: step_summaries, segments, alert_states, diagnoses, incidents.
+-- alert_runs: Which alerts each run has, see also runs_now. Grain: run. Inputs: segments, alert_states, diagnoses, incidents.
 -- `rules`: their alerts as "rule/fingerprint" (null: none was looked at); `open`: alerts that users believe to fire, or that fire unsent;
--- While `last_arrival`, `revision` (grows whenever a step of the run was recomputed) and `diagnosed_at` are the same, nothing of the run has changed that is looked at. `live_until`, `dated_ahead`: see live_runs.
--- `newest_computed_at`: when the newest step was computed. `silenced`, `acknowledged`: whether there are any silences and acknowledgements.
--- `incident`: whether one of it is open. `returned_to`: the first steps that its returns to a checkpoint have trained again (null: it never
--- returned); `resumed_step`: of the newest one.
-WITH computed AS (
-    SELECT run, max(step) AS newest_step, arg_max(computed_at, step) AS newest_computed_at, max(revision) AS revision
-    FROM step_summaries ANTI JOIN abandoned_steps USING (run, step) GROUP BY run
-), arrived AS (
-    SELECT run, max(ingested_at) AS last_arrival FROM segments GROUP BY run
-), standing AS (
+-- `incident`: whether one of it is open. `silenced`, `acknowledged`: whether there are any silences and acknowledgements.
+-- While this and what runs_now says of a run are the same, nothing of it has changed that is looked at.
+WITH standing AS (
     SELECT run, count(*) FILTER (told OR phase IN ('firing', 'recovering')) AS open, list(rule || '/' || fingerprint ORDER BY rule || '/' || fingerprint) AS rules
     FROM alert_states GROUP BY run
-), resumed AS (
-    SELECT run, arg_max(step, began) AS resumed_step, list(step) AS returned_to FROM returns GROUP BY run
 ), going_on AS (
     SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL
-), joined AS MATERIALIZED (  -- apart from what holds for all runs: planning one join of all took as long as everything else
-    SELECT run, newest_step, newest_computed_at, computed.revision, last_arrival, diagnosed_at, rules, coalesce(open, 0) AS open,
-           live_until, coalesce(dated_ahead, 0) AS dated_ahead, coalesce(incident, false) AS incident, returned_to, resumed_step
-    FROM arrived
-    LEFT JOIN computed USING (run)
-    LEFT JOIN (SELECT run, live_until, dated_ahead FROM live_runs(NULL)) USING (run)
-    LEFT JOIN standing USING (run)
-    LEFT JOIN going_on USING (run)
-    LEFT JOIN resumed USING (run)
-    LEFT JOIN diagnoses USING (run)
 )
-SELECT *, EXISTS (FROM alert_silences) AS silenced, EXISTS (FROM alert_acknowledgements) AS acknowledged
-FROM joined
-ORDER BY run
+SELECT run, diagnosed_at, rules, coalesce(open, 0) AS open, coalesce(incident, false) AS incident,
+       EXISTS (FROM alert_silences) AS silenced, EXISTS (FROM alert_acknowledgements) AS acknowledged
+FROM (SELECT DISTINCT run FROM segments)
+LEFT JOIN standing USING (run)
+LEFT JOIN going_on USING (run)
+LEFT JOIN diagnoses USING (run)
 
 -- alert_silence: Adds a silence; asked for again under the same id, nothing changes.
 INSERT OR IGNORE INTO alert_silences (id, run, rule, author, reason, created_at, expires_at)

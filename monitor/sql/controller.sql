@@ -63,16 +63,6 @@ FROM controllers
 LEFT JOIN (SELECT run, max(number) AS actions FROM controller_actions GROUP BY run) USING (run)
 WHERE list_contains($runs::VARCHAR[], run)
 
--- controller_runs: Where each run stands, for the controller: the step that its newest records are of (after a return to a checkpoint that is not the
--- highest), when they were made (`made_at`, by our clock as far as is known), and two marks of change: `revision` grows whenever a step was recomputed. `live_until`: see live_runs.
--- Grain: run. Inputs: step_summaries, diagnoses, live_runs. Parameters: none.
-SELECT l.run, max(s.step) AS step, coalesce(l.time - to_microseconds((1e6 * l.dated_ahead)::BIGINT), l.computed_at) AS made_at, l.revision, any_value(d.diagnosed_at) AS diagnosed_at, l.live_until
-FROM live_runs(NULL) AS l
-JOIN step_summaries AS s ON s.run = l.run AND coalesce(s.time = l.time, l.time IS NULL)
-LEFT JOIN diagnoses AS d ON d.run = l.run
-GROUP BY l.run, l.time, l.computed_at, l.dated_ahead, l.revision, l.live_until
-ORDER BY l.run
-
 -- controller_save: Remembers the controller's state of a run. Parameters: $run, $control, $directives, $now.
 INSERT OR REPLACE INTO controllers (run, control, directives, updated_at)
 VALUES ($run, $control, $directives, $now::TIMESTAMPTZ)

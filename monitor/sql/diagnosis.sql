@@ -16,27 +16,18 @@ FROM (
 )
 ORDER BY time, fingerprint
 
--- diagnosis_due: Runs with steps that were computed since the run was last diagnosed, of which something was accepted or taken back, or on which an experiment finished since; the most
--- recent ones first. `diagnosed_at`: when the diagnosis that there is began; null: there is none. `awaited`: somebody waits for it. `live_until`: see live_runs.
--- Grain: run. Inputs: live_runs, diagnoses, acceptances, experiments.
-WITH accepted AS (
+-- diagnosis_done: How far runs were diagnosed, and when something of them was last accepted or taken back, or an experiment finished (`changed_at`); null:
+-- never. `diagnosed_at`: when the diagnosis that there is began. Grain: run. Inputs: diagnoses, acceptances, experiments.
+SELECT run, revision, diagnosed_at, changed_at
+FROM diagnoses
+FULL JOIN (
     SELECT run, max(changed_at) AS changed_at
     FROM (
         SELECT run, greatest(accepted_at, coalesce(withdrawn_at, accepted_at)) AS changed_at FROM acceptances
         UNION ALL SELECT run, finished_at FROM experiments
     )
     GROUP BY run
-), news AS (
-    SELECT n.run, n.step, n.revision, n.live_until, d.diagnosed_at, n.revision > coalesce(d.revision, -1) AS computed,
-           coalesce(a.changed_at >= d.diagnosed_at, false) AS awaited
-    FROM live_runs(NULL) AS n
-    LEFT JOIN diagnoses AS d ON d.run = n.run
-    LEFT JOIN accepted AS a ON a.run = n.run
-)
-SELECT run, step, revision, live_until, diagnosed_at, awaited
-FROM news
-WHERE computed OR awaited
-ORDER BY revision DESC
+) USING (run)
 
 -- diagnosis_kept: The diagnoses of $runs that there are. Grain: run. Inputs: diagnoses.
 SELECT run, step, document FROM diagnoses WHERE list_contains($runs::VARCHAR[], run)

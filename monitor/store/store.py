@@ -89,7 +89,9 @@ class Store:
         self._local = threading.local()
         self.courtesy = Courtesy()
         self.written = 0  # transactions that have ended, but for those that say that they are no news
+        self.recorded = 0  # of those, the ones that may have changed what is known of segments, sequences and steps
         self.kept = Kept(self, lambda: self.written)
+        self.kept_records = Kept(self, lambda: self.recorded)
         self.rewritten = Rewritten()
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
@@ -123,11 +125,12 @@ class Store:
         return cls(home, read_only=read_only, time=time)
 
     @contextmanager
-    def transaction(self, *, news: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+    def transaction(self, *, news: bool = True, records: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a cursor inside one transaction. Commit at the end of the block, or roll back if the block raises.
 
         The process has one transaction at a time, without nesting. Errors of DuckDB become `StoreError` after a
-        rollback. `news`: true if it writes tables that jobs read, see `kept`.
+        rollback. `news`: true if it writes tables that jobs read, see `kept`. `records`: false if it changes nothing
+        that is known of segments, sequences and steps, see `kept_records`.
         """
         if getattr(self._local, "writing", False):
             raise StoreError("this thread already has an open transaction; use its cursor")
@@ -151,6 +154,7 @@ class Store:
                 self.said.drop()
                 self._local.writing = False
                 self.written += news  # last: what is asked for before is asked for again
+                self.recorded += news and records
         self._rest()
 
     def query(self, sql: str, params: Parameters = None) -> pa.Table:

@@ -117,7 +117,7 @@ def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(
     runs.sequences()
     (judged,) = judged_runs(store).values()
     assert (judged.newest_step, judged.judged_step, judged.in_time) == (7, None, True)
-    (due,) = queries.diagnosis_due(store).to_pylist()
+    (due,) = DiagnosisStage(store).rows()
     assert due["step"] == 7
     diagnosis.run_once()
     (judged,) = judged_runs(store).values()

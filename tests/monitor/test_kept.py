@@ -29,7 +29,7 @@ from logprobe.monitor.store.views import EXPRESSIONS, MACROS, VIEWS
 
 ROOT = Path(__file__).parents[2]
 INSERT = "INSERT INTO quarantine VALUES (?, '', NULL, 'foreign', '', 0, now())"
-ASKED = re.compile(r"queries\.(\w+)\(\s*(?:self\._)?store\.kept\b")
+ASKED = re.compile(r"queries\.(\w+)\(\s*(?:self\._)?store\.kept(?:_records)?\b")
 # What may answer otherwise although no table has changed.
 ELSEWHERE = re.compile(
     r"\b(now\(|today\(|current_\w+|get_current\w+|random\(|read_\w+\(|raw_\w+\b|local_\w+|tokens_in\(|duckdb_\w+\()"
@@ -78,6 +78,16 @@ def test_what_is_rolled_back_and_what_is_no_news_are_no_harm(store: Store, asked
     assert queries.quarantine_list(store.kept, run=None).num_rows == 0
 
 
+def test_what_is_known_of_records_is_not_asked_again_for_what_was_made_of_them(store: Store, asked: list[str]) -> None:
+    for write in ({"records": False}, {"news": False}, {}):
+        queries.runs_now(store.kept_records)
+        with store.transaction(**write) as cursor:
+            cursor.execute("DELETE FROM doubled")
+    assert asked == ["runs_now"]
+    queries.runs_now(store.kept_records)
+    assert asked == ["runs_now"] * 2
+
+
 def test_neither_a_failed_answer_is_kept_nor_one_during_which_something_was_written(store: Store) -> None:
     class Beside:
         """Another thread writes after it was asked, and before it has answered."""
@@ -120,9 +130,12 @@ def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked
     for step in range(3):
         spool.write("training", records("training", trained(f"{step}", step)))
     pipeline.ingest(lambda _: None)
+    queries.runs_now(store.kept_records)
     for _ in range(4):  # what one writes is news for another
         for job in jobs:
             job()
+    assert store.written > store.recorded
+    assert queries.runs_now(store.kept_records).equals(queries.runs_now(store))  # of records all of this says nothing
     written = store.written
     asked.clear()
     for job in jobs:
@@ -151,8 +164,8 @@ def sql_of(name: str) -> str:
 def test_what_is_kept_asks_tables_and_nothing_else() -> None:
     files = [path for top in ("monitor", "alerts", "app") for path in (ROOT / top).rglob("*.py")]
     names = {name for file in files for name in ASKED.findall(file.read_text())}
-    assert {"diagnosis_due", "alert_runs", "controller_runs"} <= names
-    assert sum(len(re.findall(r"store\.kept\b(?! import)", file.read_text())) for file in files) == len(
+    assert {"diagnosis_done", "alert_runs", "runs_now"} <= names
+    assert sum(len(re.findall(r"store\.kept(?:_records)?\b(?! import)", file.read_text())) for file in files) == len(
         [name for file in files for name in ASKED.findall(file.read_text())]
     )
     assert {name: ELSEWHERE.findall(sql_of(name)) for name in names if ELSEWHERE.search(sql_of(name))} == {}

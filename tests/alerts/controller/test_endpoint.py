@@ -43,6 +43,6 @@ def runs(home: Path) -> list[str]:
     """Runs with metrics, as the service knows them; none while it does not answer."""
     try:
         with connect(home) as reader:
-            return reader.read("controller_runs")["run"].to_pylist()
+            return [row["run"] for row in reader.read("runs_now").to_pylist() if row["step"] is not None]
     except ConnectionError:
         return []
