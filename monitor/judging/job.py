@@ -1,4 +1,4 @@
-"""Diagnosis stage: judges runs with news, keeps the latest diagnosis of each, and records changes.
+"""Diagnosis stage: judges runs with news, and keeps the latest diagnosis of each.
 
 A live run is judged at every step from cached frames (`frames`), in some hundredths of a second of processor time. An
 ended run is judged from all data after its last step. It is judged again only after a change of data, acceptances or
@@ -7,7 +7,6 @@ experiments. `monitor.service.turns` decides the order of the runs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -17,7 +16,7 @@ import pyarrow as pa
 from logprobe.monitor import queries
 from logprobe.monitor.judging.accepted import accepted_by_run
 from logprobe.monitor.judging.diagnosing import look
-from logprobe.monitor.judging.document import CREDIBLE, DiagnosisDocument, leading
+from logprobe.monitor.judging.document import DiagnosisDocument, leading
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.frames import Frames, Look
 from logprobe.monitor.judging.memory import known_level
@@ -37,11 +36,8 @@ PACES: Final = {
 }
 
 
-Essence = tuple[str, str, frozenset[tuple[str, bool]]]
-
-
 class DiagnosisStage:
-    """Writer of the tables ``diagnoses`` and ``diagnosis_changes``. One per store."""
+    """Writer of the table ``diagnoses``. One per store."""
 
     name = "diagnosis"
     together = 1
@@ -63,7 +59,6 @@ class DiagnosisStage:
         self._now = now or store.time.now
         self._armed = armed
         self._frames = Frames(newest)
-        self._essences: dict[str, Essence] = {}  # of the diagnoses that this stage has written
 
     def rows(self) -> Sequence[Row]:
         """Return the runs with steps computed since their diagnosis, or with a change of what users know or tried, the
@@ -80,23 +75,15 @@ class DiagnosisStage:
         return priority(live=row["live"], armed=armed, awaited=row["awaited"], first=first)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Judge runs and write the results. Return the numbers of changed diagnoses and of armed runs.
+        """Judge runs and write the results. Return the number of armed runs.
 
         Raises `StoreError` and `QueryError`.
         """
         at = self._now()  # what is accepted from now on is not in it
-        found = list(self._look(rows))
-        before = self._essences_of([row["run"] for row in rows])
-        judged = [(row, *each) for row, each in zip(rows, found, strict=True)]
-        essences = {row["run"]: essence(document) for row, _, document in judged}
-        changed = [run for run, now in essences.items() if now != before.get(run)]
+        judged = [_row(row, *each, at) for row, each in zip(rows, self._look(rows), strict=True)]
         with self._store.transaction(records=False) as cursor:
-            incoming = pa.Table.from_pylist([_row(*each, at) for each in judged], _DIAGNOSES)
-            self._store.execute(cursor, "replace", incoming, table="diagnoses")
-            if changed:
-                self._store.execute(cursor, "diagnosis_write_change", runs=changed)
-        self._essences |= essences
-        return {"changes": len(changed), "armed": sum(self._armed(row["run"]) for row in rows)}
+            self._store.execute(cursor, "replace", pa.Table.from_pylist(judged, _DIAGNOSES), table="diagnoses")
+        return {"armed": sum(self._armed(row["run"]) for row in rows)}
 
     def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
         """Judge live runs together from cached frames, and others one by one from the store."""
@@ -112,11 +99,6 @@ class DiagnosisStage:
                 yield known
             else:
                 yield look(self._store, row["run"], accepted=accepted.get(row["run"], ()))
-
-    def _essences_of(self, runs: Sequence[str]) -> dict[str, Essence]:
-        unknown = [run for run in runs if run not in self._essences]
-        kept = queries.diagnosis_kept(self._store, runs=unknown).to_pylist() if unknown else ()
-        return self._essences | {row["run"]: essence(json.loads(row["document"])) for row in kept}
 
 
 def _due(row: Row, done: Row | None) -> Row | None:
@@ -158,12 +140,3 @@ def _row(row: Row, frame: Frame, document: DiagnosisDocument, at: datetime) -> d
         "advice": document["correction"]["advice"],
         **(known_level(frame, document) or {}),
     }
-
-
-def essence(document: DiagnosisDocument) -> Essence:
-    """Return the parts of a diagnosis whose change is news: verdict, layer, credible and accepted causes.
-
-    Numbers change at every step and are not included.
-    """
-    causes = ((f["cause"], f["accepted"] is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
-    return document["verdict"], document["layer"], frozenset(causes)

@@ -70,7 +70,3 @@ SELECT r.run, r.version, r.step, r.source, r.replica, coalesce(r.applied_at, r.t
 FROM weight_records AS r JOIN wanted AS w ON w.run = r.run
 WHERE w.since IS NULL OR coalesce(r.applied_at, r.time) > w.since
 ORDER BY r.run, coalesce(r.applied_at, r.time), r.source
-
--- diagnosis_write_change: Notes that the diagnoses of $runs have become others: copies of diagnoses. Grain: run and change.
-INSERT INTO diagnosis_changes (run, step, verdict, layer, since_step, causes, document, diagnosed_at)
-SELECT run, step, verdict, layer, since_step, causes, document, diagnosed_at FROM diagnoses WHERE list_contains($runs::VARCHAR[], run)

@@ -12,7 +12,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.sql_files import schema
 
-VERSION: Final = 45
+VERSION: Final = 46
 # The time is the store's identity, see `Store.identity`.
 _TABLE: Final = """
 CREATE TABLE schema_versions (

@@ -15,7 +15,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -201,7 +200,10 @@ class Store:
         sql = statement(name)
         wanted = raw_places.wanted(sql, params)
 
-        def work(cursor: duckdb.DuckDBPyConnection, spooled: Mapping[str, pa.Table], attempt: int) -> pa.Table:
+        attempt, known = 0, set[Path]()
+        spooled: Mapping[str, pa.Table] = {}
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
             files = raw_places.files_of(cursor, self.home, wanted, params, self.damaged) if wanted else {}
             given = {**params, **files}
             if spooled and not self.read_only and attempt < _SPOOL_ATTEMPTS:
@@ -211,11 +213,11 @@ class Store:
                     return _fetch(cursor, sql, given)
                 return cursor.execute(self._statement(cursor, name), given or None).to_arrow_table()
 
-        attempt, known = 0, set[Path]()
         while True:
-            spooled = self._spooled(sql, params["run"]) if wanted else {}
+            if wanted:
+                spooled = self._spooled(sql, params["run"])
             try:
-                return self._read(partial(work, spooled=spooled, attempt=attempt))
+                return self._read(work)
             except _SpoolError:
                 attempt += 1
 

@@ -20,7 +20,7 @@ _NEVER: Final = {
     "alert_audit",
 }
 # Of a run that becomes longer: conclusions from its steps, which follow from the copy.
-_CONCLUDED: Final = {"diagnoses", "diagnosis_changes"}
+_CONCLUDED: Final = {"diagnoses"}
 _ALERTED: Final = {"alert_states", "controllers", "controller_actions"}
 _ONCE: Final = {"config_records", "health_records"}
 _MOMENT: Final = "TIMESTAMP WITH TIME ZONE"

@@ -31,6 +31,7 @@ from marked_page import write_between  # noqa: E402 - beside the tests
 from logprobe.collectors.recorder.recorder import Recorder  # noqa: E402
 from logprobe.collectors.switch import CorrectionSwitch  # noqa: E402
 from logprobe.monitor.home import Home  # noqa: E402
+from logprobe.monitor.judgement import JUDGEMENT  # noqa: E402
 from logprobe.monitor.reader import Reader, connect  # noqa: E402
 
 PAGE = ROOT / "docs" / "correction.md"
@@ -145,10 +146,8 @@ def _diagnosed(reader: Reader, step: int, patience: float) -> None:
 
 
 def _outcome(reader: Reader, step_seconds: float, doubling: int, heard: int | None) -> Outcome:
-    changes = reader.query(
-        "SELECT step, verdict FROM diagnosis_changes WHERE run = $run ORDER BY diagnosed_at", {"run": RUN}
-    )
-    critical = next((row["step"] for row in changes.to_pylist() if row["verdict"] == "critical"), None)
+    told = reader.read("alert_history", run=RUN).to_pylist()
+    critical = next((row["step"] for row in told if (row["rule"], row["severity"]) == (JUDGEMENT, "critical")), None)
     actions: list[dict[str, Any]] = reader.read("controller_actions", run=RUN).to_pylist()
     switched = next((each for each in actions if each["name"] == "switched_on"), None)
     if switched is None:

@@ -24,18 +24,6 @@ CREATE TABLE diagnoses (
     high         DOUBLE                   -- the higher one
 );
 
--- One row for each time that verdict, layer or credible causes of a run became others. Only appended to.
-CREATE TABLE diagnosis_changes (
-    run          VARCHAR NOT NULL,
-    step         BIGINT NOT NULL,         -- the last one seen when it changed
-    verdict      VARCHAR NOT NULL,
-    layer        VARCHAR NOT NULL,
-    since_step   BIGINT,
-    causes       VARCHAR[] NOT NULL,
-    document     VARCHAR NOT NULL,
-    diagnosed_at TIMESTAMPTZ NOT NULL
-);
-
 -- Findings that people live with: a row for each time that somebody accepted one, in force until it is withdrawn. Never deleted.
 CREATE TABLE acceptances (
     run          VARCHAR NOT NULL,
