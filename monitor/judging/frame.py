@@ -263,27 +263,6 @@ def _sums(key_N: NDArray[np.intp], values_N: NDArray[np.float64], keys: int) -> 
     return np.bincount(key_N, values_N, keys).astype(np.float64)
 
 
-def strata_of_steps(series: Series) -> Strata:
-    """Return steps with known totals but no groups."""
-    measured = series["n"] > 0
-
-    def column(name: str) -> Floats:
-        return np.nan_to_num(series[name][measured].astype(np.float64))
-
-    return Strata(
-        step=series.step[measured],
-        lag=np.full(int(measured.sum()), np.nan),
-        groups={},
-        sequences=column("compared"),
-        tokens=column("n"),
-        sum_k3=column("k3"),
-        sum_abs_d=column("abs_d"),
-        c_nn=column("c_nn"),
-        c_aa=column("c_aa"),
-        c_an=column("c_an"),
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class Placed:
     """Tokens with their group columns, as arrays [N].

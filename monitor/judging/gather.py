@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.judging.discarding import Sampled
-from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata, strata_of_steps
+from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata
 from logprobe.monitor.judging.growth import Change, Tracker
 from logprobe.monitor.judging.judgement import Growth
 from logprobe.monitor.judging.level import band_of
@@ -188,8 +188,6 @@ def begun(setup: Setup, setups: Sequence[Change]) -> Tracker:
 def _strata(source: Source, run: str, series: Series) -> Strata:
     """Read sums of the run's beginning, of today, and of evenly spaced steps between."""
     measured = series.step[series["n"] > 0]
-    if not len(measured):
-        return strata_of_steps(series)
     first, now = windows(measured)
     between = measured[np.linspace(0, len(measured) - 1, min(len(measured), _STRATA_STEPS)).round().astype(np.int64)]
     return strata_of_run(source, run, np.unique(np.concatenate([first, now, between])).tolist())

@@ -11,7 +11,7 @@ from diagnosis_simulation import Simulation, noisy, tempered
 
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.explain import diagnosed
-from logprobe.monitor.judging.frame import Frame, strata_of_steps
+from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Acceptance
 from logprobe.monitor.judging.records import Joins, Series
 from logprobe.monitor.judging.setup import from_documents
@@ -27,8 +27,9 @@ def setup(**documents: dict) -> object:
     )
 
 
-def frame_of(series: Series) -> Frame:
-    return Frame(series, strata_of_steps(series))
+def within(whole: Frame, *steps: int) -> Frame:
+    """The sums of some steps, and nothing else that is known of a run."""
+    return Frame(whole.series.within(np.array(steps)), whole.strata.within(np.array(steps)))
 
 
 def names(diagnosis: DiagnosisDocument) -> list[str]:
@@ -36,7 +37,7 @@ def names(diagnosis: DiagnosisDocument) -> list[str]:
 
 
 def test_nothing_recorded_is_unknown() -> None:
-    diagnosis = diagnosed(frame_of(Simulation(steps=1).frame().series.within(np.array([9]))))
+    diagnosis = diagnosed(within(Simulation(steps=1).frame(), 9))
     assert (diagnosis["verdict"], diagnosis["layer"], diagnosis["findings"]) == ("no_data", "unknown", [])
     assert [item["what"] for item in diagnosis["not_measured"]] == ["the mismatch"]
 
@@ -47,7 +48,7 @@ def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
     nothing = replace(
         whole,
         series=Series(columns),
-        strata=strata_of_steps(Series(columns)),
+        strata=whole.strata.within(np.array([], np.int64)),
         recorded=None,
         joins=Joins(sequences=384, missing=384),
     )
@@ -63,7 +64,7 @@ def test_a_trainer_only_run_is_unknown_and_says_how_to_measure() -> None:
 
 def test_a_configuration_without_tokens_is_told_without_numbers() -> None:
     whole = Simulation(setup=setup(engine_config=RAW, sampling_params=HOT)).frame()
-    diagnosis = diagnosed(replace(frame_of(whole.series.within(np.arange(90, 100))), setup=whole.setup))
+    diagnosis = diagnosed(replace(within(whole, *range(90, 100)), setup=whole.setup))
     assert names(diagnosis) == ["raw_logprobs"]
     assert "nan" not in diagnosis["findings"][0]["explanation"]
     assert diagnosis["findings"][0]["confidence"] == 0.95
