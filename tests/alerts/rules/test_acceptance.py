@@ -81,9 +81,10 @@ def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
     (entry,) = listed(home)
     assert (entry["cause"], entry["up_to"], entry["by"], entry["source"]) == ("low_precision", 3e-3, "ann", "command")
     with Store.open(Home(home)) as store:
-        assert store.read("diagnosis_due")["run"].to_pylist() == [RUN]
-        Turns(DiagnosisStage(store)).run_once()
-        assert store.read("diagnosis_due").num_rows == 0
+        stage = DiagnosisStage(store)
+        assert [row["run"] for row in stage.rows()] == [RUN]
+        Turns(stage).run_once()
+        assert stage.rows() == []
     command(home, RUN, "low_precision", "--withdraw", by="bob")
     assert listed(home) == []
     subject = f"{RUN}/low_precision"
