@@ -22,7 +22,7 @@ from logprobe.monitor.judging import frames as frames_module
 from logprobe.monitor.judging import gather as gather_module
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.frame import Column
-from logprobe.monitor.judging.frames import AGAIN, Frames, Look
+from logprobe.monitor.judging.frames import Frames, Look
 from logprobe.monitor.judging.judgement import Judgement, Level
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.recorded import RecordedRun
@@ -87,16 +87,17 @@ def live(home: Path) -> Iterator[Live]:
 
 
 def test_steps_one_by_one_as_all_at_once(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames_module, "WINDOW", AGAIN)
+    monkeypatch.setattr(frames_module, "WINDOW", 4)
+    monkeypatch.setattr(frames_module, "_holds", lambda *_: 4)
     live.bring(change=steps(0, 59))
     whole = []
-    for step in range(60, 60 + AGAIN + 2):
+    for step in range(60, 66):
         document, expected, asked = live.look()
         assert same(document, expected, rel=1e-7), step
         whole.append("diagnosis_tokens" in asked)
         assert whole[-1] or not asked
         live.bring(change=steps(step, step))
-    assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, AGAIN]
+    assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, 4]
 
 
 @pytest.mark.parametrize(("most", "again"), [(61, False), (60, True)])
@@ -129,7 +130,7 @@ def test_weights_that_are_published_are_known_before_their_tokens_are_judged(liv
     """A version that the frame did not know looked like one that was never published, and all was read again."""
     with Recorder(live.store.home.path, "synthetic") as recorder:
         run = SyntheticRun(recorder, onset=1000)
-        for step in range(AGAIN + 1):
+        for step in range(5):
             run.record(1)
             live.ingester.run_once()
             document, expected, asked = live.look("synthetic")

@@ -1,11 +1,12 @@
-"""The four recorded runs: two healthy ones, two faults at once, and growth that begins late."""
+"""The recorded runs: two healthy ones, two faults at once, and growth that begins late, in float32 and in bfloat16."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from recorded_home import RECORDED, ingest_recorded
+from recorded_home import ingest_recorded
 
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.document import DiagnosisDocument
@@ -15,11 +16,8 @@ ONSET = 500
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(home, *RECORDED)
-    ingest_recorded(home, "late-growth-mis", "late-growth-bf16")
-    with open_reader(home) as reader:
+def recorded(recorded_runs: Path) -> Iterator[Reader]:
+    with open_reader(recorded_runs) as reader:
         yield reader
 
 
@@ -53,24 +51,19 @@ def test_late_growth_is_off_policyness_since_its_onset(recorded: Reader) -> None
     assert diagnosis["since_step"] == pytest.approx(ONSET, abs=60)
 
 
-def test_an_ordinary_run_in_bfloat16_is_healthy_until_it_grows(recorded: Reader) -> None:
-    healthy = diagnose(recorded, "late-growth-bf16", steps=(None, ONSET - 1))
+def test_an_ordinary_run_in_bfloat16_is_healthy_until_it_grows(home: Path) -> None:
+    ingest_recorded(home, "late-growth-bf16")
+    with open_reader(home) as recorded:
+        healthy = diagnose(recorded, "late-growth-bf16", steps=(None, ONSET - 1))
+        grown = diagnose(recorded, "late-growth-bf16")
     assert (healthy["verdict"], healthy["correction"]["advice"]) == ("healthy", "not_needed")
     assert {finding["urgency"] for finding in healthy["findings"]} <= {"informational"}
     assert healthy["level"] is not None
     assert healthy["level"]["status"] == "as expected"
-    grown = diagnose(recorded, "late-growth-bf16")
     assert (grown["verdict"], grown["layer"], grown["correction"]["advice"]) == ("critical", "objective", "enable")
     assert grown["since_step"] == pytest.approx(ONSET, abs=60)
     assert not any(finding["vetoes"] for finding in grown["findings"])
 
 
-@pytest.mark.parametrize("run", ["late-growth", "late-growth-mis"])
-def test_tokens_that_are_all_old_are_no_numerical_fault(recorded: Reader, run: str) -> None:
-    """The second has log-probs that correlate below 0.5: as little as those of other tokens could, and more than their neighbours."""
-    assert set(causes(diagnose(recorded, run, steps=(700, None)))) == {"staleness"}
-
-
-def test_ends_that_a_sure_policy_rounds_to_certainty_are_no_placeholders(recorded: Reader) -> None:
-    # Some of these ends have r exactly 0 where the much newer trainer is not sure any more.
-    assert set(causes(diagnose(recorded, "late-growth-mis", steps=(None, 755)))) <= {"late_growth", "staleness"}
+def test_tokens_that_are_all_old_are_no_numerical_fault(recorded: Reader) -> None:
+    assert set(causes(diagnose(recorded, "late-growth", steps=(700, None)))) == {"staleness"}
