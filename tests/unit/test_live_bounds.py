@@ -1,4 +1,4 @@
-"""What is kept in memory of live runs, up to its bounds and one past them; what was let go of is read back when news concern it."""
+"""What is kept in memory of live runs, up to its bounds and one past them; that it is read back is proven by `machine/test_live_recall.py`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from mirror import Mirror, Piece, arrived, differences, started
-from segments import at, sampled, trained
+from mirror import Mirror, Piece, arrived, started
+from segments import sampled, trained
 
-from logprobe.monitor.live.past import Names
 from logprobe.monitor.live.rows import NO_LISTS, Lists
 from logprobe.monitor.live.tick import Live
 
 TRAINED: Piece = ("t", "training", [trained("a", 3, received=False)])
 SAMPLED: Piece = ("e", "rollout", [sampled("a")])
 BOTH = list(enumerate([SAMPLED, TRAINED]))
-AGAIN: Piece = ("e", "rollout", [sampled("a", version="v2", logprobs=[-3.0] * 4, time=at(1))])
 
 
 def brought(*runs: str) -> tuple[Mirror, Live]:
@@ -41,17 +39,6 @@ def test_records_past_the_bound_leave_by_runs_those_without_news_for_longest_fir
     assert in_memory(live) == {"one": 0, "two": 0}
 
 
-def test_a_late_record_of_a_step_that_has_left_counts_as_if_it_had_stayed() -> None:
-    stayed, live = brought("one")
-    stayed.write(live.add(arrived("one", [(2, AGAIN)])))
-    left, live = brought("one")
-    live.keep(records=0, lists=0)
-    left.write(live.add(arrived("one", [(2, AGAIN)])))
-    assert left.read_back["past_trained"] == 1
-    assert differences(stayed, left) == []
-    assert left.query("SELECT joined_by FROM training_sequences")["joined_by"].to_pylist() == ["ambiguous"]
-
-
 def test_a_new_step_reads_nothing_back() -> None:
     mirror, live = brought("one")
     live.keep(records=0)
@@ -72,30 +59,13 @@ def test_names_past_the_bound_are_forgotten_but_for_runs_with_news() -> None:
     assert set(live.memory.runs) == {"three"}
 
 
-def test_lists_past_the_bound_go_the_oldest_first_and_come_from_the_disk() -> None:
+def test_lists_past_the_bound_go_the_oldest_first() -> None:
     some, lists = pa.table({"token_ids": [[1, 2, 3]], "entropy": [[0.1, 0.2, 0.3]]}), Lists()  # both stay in memory
     numbers = np.concatenate([lists.add(some, ["token_ids"]), lists.add(some, ["token_ids"])])
     lists.keep(2 * some.nbytes)
     assert lists.absent(numbers).tolist() == [False, False]
     lists.keep(2 * some.nbytes - 1)
     assert lists.absent(np.append(numbers, NO_LISTS)).tolist() == [True, False, False]
-    stayed, left = Mirror(), Mirror()
-    for mirror, size in ((stayed, 1 << 20), (left, 0)):
-        live = started(mirror)
-        for number, piece in BOTH:
-            mirror.write(live.add(arrived("one", [(number, piece)])))
-            live.keep(lists=size)
-    assert (stayed.read_back["rollout lists"], left.read_back["rollout lists"]) == (0, 1)
-    assert differences(stayed, left) == []
-
-
-def test_names_are_found_by_their_steps() -> None:
-    names = Names()
-    names.add(["a", "b", "a", "a"], [1, 1, 2, 2])
-    names.add([], [])
-    assert (names.steps(["a"]), names.steps(["b", "c"]), names.steps([])) == ({1, 2}, {1}, set())
-    assert (names.has(["c", "b"]), len(names)) == (["b"], 3)
-    assert Names().steps(["a"]) == set()
 
 
 def test_what_is_gone_is_compared_by_fingerprints() -> None:
