@@ -91,7 +91,7 @@ def _decided(rows: list[TokenSequence], r: np.ndarray, fresh: np.ndarray, q: np.
     return decide(legs, gap("r", r, "t", t), state=pattern(r, fresh, rows), **more)
 
 
-@pytest.mark.parametrize("wrong", [1, 2, 3, 12, 23])
+@pytest.mark.parametrize("wrong", [1, 3, 23])
 def test_a_few_wrong_sequences_are_a_departure_and_are_named(wrong):
     """Another's KV cache in some requests: of the fresh engine they differ, however few they are."""
     rows, exact, noise = _world()
