@@ -505,6 +505,13 @@ def judge(folder: Path, kind: str, faults: Mapping[str, Fault]) -> dict[str, Any
     return found
 
 
+def shifts(model: Path) -> list[list[float]]:
+    """Log-probs of one row by the shipped trainer: as they are, of a mask one late and one early, of logits one late."""
+    rows = sampled(model)[:1]
+    settings: tuple[dict[str, Any], ...] = ({}, {"mask_shift": 1}, {"mask_shift": -1}, {"shift": 1})
+    return [given(**one)(model, rows)[0] for one in settings]
+
+
 def main(folder: Path, *, suite: bool = False) -> int:
     import page
     import torch
@@ -512,7 +519,9 @@ def main(folder: Path, *, suite: bool = False) -> int:
     torch.set_num_threads(1)  # tiny products: threads only wait for each other
     names = SUITE if suite else dict.fromkeys(KINDS, tuple(FAULTS))
     found = {kind: judge(folder, kind, {name: FAULTS[name] for name in names[kind]}) for kind in KINDS}
-    (folder / "trainers.json").write_text(json.dumps({"ran": page.ran(), "found": found}))
+    (folder / "trainers.json").write_text(
+        json.dumps({"ran": page.ran(), "found": found, "shifts": shifts(folder / KINDS[0])})
+    )
     of = {f"{kind} {name}": document for kind, documents in found.items() for name, document in documents.items()}
     wrong = {name: words for name, document in of.items() if (words := judged(document))}
     settings = [document for document in of.values() if document["expected"]]

@@ -16,8 +16,8 @@ TESTS = SCRIPT.parents[1]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What `bisect` says by model kind and fault; a process of its own, pytest's stays free of torch."""
+def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the script keeps; a process of its own, pytest's stays free of torch."""
     folder = tmp_path_factory.mktemp("trainers")
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder), "suite"],
@@ -27,7 +27,21 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-2000:]}"  # each situation is judged as expected
-    return json.loads((folder / "trainers.json").read_text())["found"]
+    return json.loads((folder / "trainers.json").read_text())
+
+
+@pytest.fixture
+def found(kept: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `bisect` says by model kind and fault."""
+    return kept["found"]
+
+
+def test_the_shipped_trainer_shifts_by_one_position(kept: dict[str, Any]) -> None:
+    plain, later, earlier, late_logits = kept["shifts"]
+    assert later[:-1] == pytest.approx(plain[1:])  # log-probs of the neighbours
+    assert earlier[1:] == pytest.approx(plain[:-1])
+    assert late_logits[:-1] != pytest.approx(plain[1:], abs=0.01)  # other logits, the same tokens
+    assert late_logits != pytest.approx(plain, abs=0.01)
 
 
 def test_a_setting_is_named_when_it_is_the_fault_and_never_otherwise(found):
