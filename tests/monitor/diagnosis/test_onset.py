@@ -122,6 +122,17 @@ def test_the_verdict_clears_slowly_and_growth_can_be_found_again() -> None:
     assert abs(seen[-1].since_step - 700) <= 10
 
 
+def test_calm_that_is_interrupted_clears_nothing() -> None:
+    values = series(QUIET, 0)[:700]
+    values[300:400] *= 8
+    for step in range(435, 700, 50):  # never as many calm steps in a row as clear the verdict
+        values[step : step + 15] *= 8
+    seen = points(values)
+    first = detected(seen, "critical")
+    assert first is not None
+    assert {point.verdict for point in seen if point.step >= first.step} == {"critical"}
+
+
 def test_a_run_shorter_than_the_calibration_is_calibrating() -> None:
     assert judge([]).verdict == "no_data"
     assert judge(series(QUIET, 0)[:10]).verdict == "calibrating"
