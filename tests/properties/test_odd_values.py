@@ -214,25 +214,6 @@ def _steps(store: Store) -> int:
     return store.query(measured, [HEALTHY]).num_rows
 
 
-def test_a_step_that_an_older_service_stored_stops_one_run_at_most(home: Path) -> None:
-    """NaN as an integer: it made every statement of alerts, diagnosis and controller overflow, for all runs and for good."""
-    ordinary(home, HEALTHY)
-    ordinary(home, "broken")
-    with Store.open(Home(home)) as store:
-        pipeline = Pipeline(store, threading.Event())
-        pipeline.ingest(lambda _: None)
-        with store.transaction() as cursor:
-            for table in ("step_summaries", "step_metrics", "all_sequences", "all_statistics"):
-                cursor.execute(f"UPDATE {table} SET step = ? WHERE run = 'broken' AND step = 0", [-(1 << 63)])
-        watch = Watch(store, lambda: HIGH, threading.Event(), quiet=timedelta(0))
-        controller = Controller(store, lambda _: Policy(mode=Mode.ARMED))
-        reports = [work() for work in (pipeline.diagnose, watch.run_once, controller.run_once, pipeline.profile)]
-        assert store.read("diagnosis_latest", run=HEALTHY)["step"].to_pylist() == [STEPS - 1]
-        assert controller._seen[HEALTHY]
-        problems = [report["problem"] for report in reports if "problem" in report]
-        assert all(problem.startswith("broken: ") for problem in problems)
-
-
 def test_the_recorder_refuses_a_step_that_no_record_can_hold(home: Path) -> None:
     with Recorder(home, HEALTHY) as recorder:
         assert not recorder.step(-(1 << 63), {"loss": 1.0})

@@ -315,6 +315,28 @@ def test_a_run_that_cannot_be_read_waits_and_holds_up_no_other(tmp_path: Path, o
 # Merging again
 
 
+def test_small_files_become_one_and_go_once_the_index_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "SMALL_FILES", 3)
+    archive = opened(tmp_path)
+    segments = several(tmp_path, 3)
+    for segment in segments:
+        archive.merge([segment])
+    archive.noted(archive.changes())
+    old = archive.files(RUN)
+    values = sorted(map(str, (row for file in old for row in bits(archive.table(file)))))
+    assert archive.compact(RUN) == 3
+    assert archive.sweep() == 0  # readers may be at work
+    changes = archive.changes()
+    (new,) = changes.new
+    assert changes.gone == sorted(file.path for file in old)
+    assert new.segments == {segment.segment_id for segment in segments}
+    archive.noted(changes)
+    assert archive.sweep() == 3
+    assert archive.files(RUN) == [new]
+    assert sorted(map(str, bits(archive.table(new)))) == values
+    assert archive.compact(RUN) == 0
+
+
 def test_files_that_share_a_part_are_merged_and_each_segment_counts_once(tmp_path: Path) -> None:
     archive = opened(tmp_path)
     segments = several(tmp_path, 3)

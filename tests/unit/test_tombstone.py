@@ -10,7 +10,7 @@ import pytest
 from segments import records, trained
 
 from logprobe.collectors.errors import RunDeletedError, StoreError
-from logprobe.collectors.files import Disk
+from logprobe.collectors.files import UNFINISHED, Disk
 from logprobe.collectors.spool.segments import SpoolWriter, read_segment, run_dir, spool_dir
 from logprobe.monitor.store.archive import Archive
 from logprobe.monitor.store.tombstone import Deletion, Tombstones
@@ -120,7 +120,10 @@ def test_a_damaged_tombstone_still_says_which_run(tmp_path: Path, content: bytes
     (path,) = (tmp_path / "deleted").iterdir()
     assert json.loads(path.read_bytes())["run"] == RUN
     path.write_bytes(content)
+    unfinished = path.with_name(f".{path.name}{UNFINISHED}")
+    unfinished.write_bytes(b"")
     assert RUN in Tombstones(tmp_path)
+    assert not unfinished.exists()
     assert OTHER not in Tombstones(tmp_path)
 
 

@@ -38,7 +38,7 @@ def test_student_is_close_to_the_exact_quantile(freedom):
     assert student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=0.01)
 
 
-@pytest.mark.parametrize("sequences", [8, 24, 100])
+@pytest.mark.parametrize("sequences", [8, 24])
 def test_arms_without_an_effect_are_seldom_called_a_contribution(sequences):
     """200 arms that differ from the baseline by noise alone, half as large as the gap itself."""
     rng = np.random.default_rng(7)
