@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Any
 
 import pytest
 from node_notes import note_node
-from processes import connected, end, record, start_service
+from processes import record, service
 from recorded_home import take_in
 from segments import records, trained
 from store_contents import rows, value
 
 from logprobe.app import cli
-from logprobe.app.commands import delete
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
@@ -208,18 +206,15 @@ def test_a_service_that_does_not_answer_is_reported_with_what_became_of_the_run(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(home, "run")
-    process = start_service(home)
-    monkeypatch.setattr(deleting, "_ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(delete, "_look", lambda *_, **__: process.send_signal(signal.SIGSTOP))
-    try:
-        with connected(home) as reader:
-            reader.ingest()
+    busy = threading.Event()
+    monkeypatch.setattr(deleting, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setitem(deleting._ACTIONS, DELETE, ("delete a run", lambda *_: {"run": busy.wait(120)}))
+    with service(home) as reader:
+        reader.ingest()
         said = logprobe(capsys, "store", "delete", "run", "--yes", "--home", home, code=1).err
-        assert "no answer from the service" in said
-        assert "run is not deleted yet, and the service may still do it" in said
-    finally:
-        process.send_signal(signal.SIGCONT)
-        end(process)
+        busy.set()
+    assert "no answer from the service" in said
+    assert "run is not deleted yet, and the service may still do it" in said
 
 
 def test_a_node_that_has_records_to_send_is_a_sign_of_life(home: Path) -> None:

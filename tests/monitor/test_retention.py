@@ -85,7 +85,7 @@ def registered(store: Store) -> set[str]:
 
 
 def test_statistics_outlive_the_tokens_and_the_index(store: Store):
-    fill(store, 6)
+    fill(store, 3)
     part_ids = ["p1", "p2"]
     writer = SpoolWriter(store.home.path, "run", "of parts")
     writer.write("training", records("training", trained("p", 9, received=False, part_ids=part_ids, tags=[("a", "b")])))
@@ -100,7 +100,7 @@ def test_statistics_outlive_the_tokens_and_the_index(store: Store):
     before = {name: rows(store, each) for name, each in sql.items()}
     assert {row["joined_by"] for row in before["training_sequences"]} == {"id", "parts"}
     report = Retention(store, RetentionPolicy(max_bytes=0)).run_once()
-    assert (report.removed_files, report.raw_files, report.raw_bytes) == (14, 0, 0)
+    assert (report.removed_files, report.raw_files, report.raw_bytes) == (8, 0, 0)
     assert report.removed_bytes > 0
     assert on_disk(store) == registered(store) == set()
     assert len(on_disk(store, "sequences")) == 2
@@ -136,7 +136,7 @@ def test_files_that_somebody_else_removed_are_forgotten_unless_all_are_gone_at_o
 def test_readers_see_every_token_once_while_files_are_merged(store: Store, monkeypatch: pytest.MonkeyPatch):
     for module in (archive, retention):
         monkeypatch.setattr(module, "SMALL_FILES", 4)
-    fill(store, 12)
+    fill(store, 6)
     expected = counted(store)
     done, seen, failures = threading.Event(), [], []
 
@@ -158,7 +158,7 @@ def test_readers_see_every_token_once_while_files_are_merged(store: Store, monke
         for reader in readers:
             reader.join()
     store.archive.sweep()  # which those reads may have kept away
-    assert report.merged_files == 24
+    assert report.merged_files == 12
     assert failures == []
     assert all(row == expected for row in seen)
     assert on_disk(store) == registered(store)

@@ -125,7 +125,6 @@ DRESSINGS = (
     "SELECT * FROM ({})",
     "{}; SELECT 1",
     "/*'*/ {} -- */",
-    "FROM query($q$ {} $q$)",
 )
 
 

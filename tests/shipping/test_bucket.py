@@ -237,6 +237,21 @@ def test_wrong_and_expired_credentials_keep_everything_and_say_so(
     assert "3 segments shipped, 0 left" in logprobe("ship", "--home", address).stderr
 
 
+def test_what_is_refused_for_a_while_is_sent_again(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same shipper; bytes that change on their way and answers that are lost: the machine's network."""
+    write(folder_of(address), "toy")
+    put, refusals = Bucket.put, iter([True, True])
+
+    def refusing(self: Bucket, *arguments: Any) -> Any:
+        if next(refusals, False):
+            raise OSError("refused")
+        return put(self, *arguments)
+
+    monkeypatch.setattr(Bucket, "put", refusing)
+    assert "3 segments shipped, 0 left" in logprobe("ship", "--home", address, "--seconds", "60").stderr
+    assert next(refusals, None) is None
+
+
 def test_a_clock_that_is_an_hour_off_loses_nothing_and_is_named(address: str, server: Server, tmp_path: Path) -> None:
     """S3 refuses requests from a quarter of an hour away: records wait until the clock is set. Azurite takes them."""
     node = folder_of(address)
