@@ -87,34 +87,21 @@ def runs(store: Store) -> Runs:
     return Runs(store)
 
 
-def test_a_resume_five_steps_back(runs: Runs) -> None:
+def test_what_is_trained_again_counts_as_it_was_trained_last_and_says_how_the_run_stands(runs: Runs) -> None:
+    store, diagnosis = runs.store, Turns(DiagnosisStage(runs.store))
     runs.trainer("a", 0).begins(1).trains(*range(1, 11))
     assert set(runs.sequences().values()) == {SAMPLES}
-    runs.trainer("b", 100).begins(6).trains(*range(6, 9))
-    assert runs.sequences() == dict.fromkeys(
-        range(1, 11), SAMPLES
-    )  # 9 and 10 are the first attempt's, until the second has been there
-    assert runs.rows(OLDER) == [{"writer": "a"}]
-    (loss,) = runs.rows("SELECT value FROM scalars WHERE step = 7 AND name = 'loss'")
-    assert loss["value"] == 100
-    older = runs.rows(
-        "SELECT step, older, count(DISTINCT sample_id) AS samples FROM tokens WHERE step IN (5, 7) GROUP BY ALL ORDER BY ALL"
-    )
-    assert older == [
-        {"step": 5, "older": False, "samples": SAMPLES},
-        {"step": 7, "older": False, "samples": SAMPLES},
-        {"step": 7, "older": True, "samples": SAMPLES},
-    ]
-
-
-def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(runs: Runs) -> None:
-    store = runs.store
-    diagnosis = Turns(DiagnosisStage(store))
-    runs.trainer("a", 0).begins(1).trains(*range(1, 11))
-    runs.sequences()
     diagnosis.run_once()
     again = runs.trainer("b", 100).begins(6).trains(6, 7)
-    runs.sequences()
+    # 8 to 10 are the first attempt's until the second has been there, and do not say how the run stands.
+    assert runs.sequences() == dict.fromkeys(range(1, 11), SAMPLES)
+    assert runs.rows(OLDER) == [{"writer": "a"}]
+    assert runs.rows("SELECT value FROM scalars WHERE step = 7 AND name = 'loss'") == [{"value": 100}]
+    counted = (
+        "SELECT step, older, count(DISTINCT sample_id) AS n FROM tokens WHERE step IN (5, 7) GROUP BY ALL ORDER BY ALL"
+    )
+    found = [(row["step"], row["older"], row["n"]) for row in runs.rows(counted)]
+    assert found == [(5, False, SAMPLES), (7, False, SAMPLES), (7, True, SAMPLES)]
     (judged,) = judged_runs(store).values()
     assert (judged.newest_step, judged.judged_step, judged.in_time) == (7, None, True)
     (due,) = DiagnosisStage(store).rows()
@@ -122,8 +109,7 @@ def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(
     diagnosis.run_once()
     (judged,) = judged_runs(store).values()
     assert (judged.newest_step, judged.judged_step) == (7, 7)
-    evidence = gather(store, RUN)
-    assert evidence.series.step.tolist() == list(range(1, 8))
+    assert gather(store, RUN).series.step.tolist() == list(range(1, 8))
     assert queries.metrics_newest(store, runs=[RUN], keys=["backend.k3_kl"]).num_rows == 1
     again.trains(*range(8, 13))
     runs.sequences()

@@ -1,4 +1,7 @@
-"""A recorder that ships statistics for most sequences, all the way to the metrics: the numbers are those of all raw tokens."""
+"""A recorder that ships statistics for most sequences, all the way to the metrics: the numbers are those of all raw tokens.
+
+Which sequences stay raw: tests/collectors/test_sampling.py.
+"""
 
 from __future__ import annotations
 
@@ -9,64 +12,34 @@ import numpy as np
 import pytest
 from processes import JUDGED, logprobe
 from recorded_home import take_in
+from training_calls import call
 
 from logprobe.collectors import Recorder
-from logprobe.collectors.recorder.reduction import sample_hash
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
-RUN, STEPS, SEQUENCES, TIME = "run", 2, 48, 40
+RUN, STEPS, SEQUENCES = "run", 2, 48
 FRACTIONS = {"all": 1.0, "some": 0.1, "none": 0.0}
 Homes = dict[str, Path]
 
 
 def record(home: Path, fraction: float) -> None:
-    """Both sides of a run: the engine's with weight versions, the trainer's with masks, broken tokens and calls without r."""
+    """Both sides of a run, with masks, broken tokens, lag, and calls without r."""
     with (
         Recorder(home, RUN, component="engine") as engine,
         Recorder(home, RUN, rank=0, raw_fraction=fraction, worst_sequences=2) as trainer,
     ):
         for step in range(STEPS):
             trainer.weights(step, step=step, applied_at=1000.0 + step)
-            for micro_batch in range(2):
-                _record_call(engine, trainer, step, micro_batch)
+            for half in range(2):
+                names = [f"{step}/{half}/{row}" for row in range(SEQUENCES)]
+                known = call(step, SEQUENCES, seed=half, sample_ids=names, weight_version=step)
+                sides = {name: known[name] for name in ("sample_ids", "token_ids", "cu_seqlens")}
+                older = [str(max(step - 1, 0))] * SEQUENCES
+                engine.rollout(**sides, logprobs=known["rollout_logprobs"], weight_version=older)
+                known["trainer_logprobs"][::40], known["mask"][::40] = np.nan, True
+                trainer.training(**known | ({"rollout_logprobs": None} if half else {}))
             trainer.step(step, grad_norm=1.0)
-
-
-def _record_call(engine: Recorder, trainer: Recorder, step: int, micro_batch: int) -> None:
-    rng = np.random.default_rng([step, micro_batch])
-    names = [f"{step}/{micro_batch}/{row}" for row in range(SEQUENCES)]
-    lengths = rng.integers(1, TIME, SEQUENCES)
-    mask = np.arange(TIME) < lengths[:, None]
-    tokens = rng.integers(0, 1000, mask.shape)
-    rollout = -rng.exponential(1.0, mask.shape).astype(np.float32)
-    trained = np.minimum(rollout + 0.05 * rng.standard_normal(mask.shape), 0).astype(np.float32)
-    trained[5, 0] = np.nan
-    rollout[~mask] = np.nan
-    engine.rollout(
-        sample_ids=names,
-        token_ids=tokens,
-        logprobs=rollout,
-        lengths=lengths,
-        weight_version=[[(0, int(n) // 2, step - 1), (int(n) // 2, int(n), step)] for n in lengths],
-    )
-    received = rollout.copy()
-    received[6, 0] = -9999.0
-    side: dict[str, Any] = {
-        "step": step,
-        "mask": mask,
-        "token_ids": tokens,
-        "trainer_logprobs": trained,
-        "current_logprobs": np.minimum(trained + 0.02 * rng.standard_normal(mask.shape), 0).astype(np.float32),
-        "entropy": rng.random(mask.shape, np.float32),
-        "advantages": rng.standard_normal(mask.shape).astype(np.float32),
-        "rewards": rng.random(SEQUENCES),
-        "weight_version": step,
-    }
-    half = SEQUENCES // 2
-    for rows, r in ((slice(0, half), received), (slice(half, None), None)):
-        part = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in side.items()}
-        trainer.training(sample_ids=names[rows], rollout_logprobs=None if r is None else r[rows], **part)
 
 
 @pytest.fixture(scope="module")
@@ -80,60 +53,45 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     return found
 
 
-def query(home: Path, sql: str) -> list[dict[str, Any]]:
-    with Store.open(Home(home)) as store:
-        rows: list[dict[str, Any]] = store.query(sql).to_pylist()
-    return rows
-
-
-def metrics(home: Path) -> dict[tuple[int, str], float | None]:
-    return {(row["step"], row["metric"]): row["value"] for row in query(home, "FROM step_metrics")}
-
-
-COUNTED = "SELECT count(*) AS n, count(DISTINCT sample_id) AS names FROM training_sequences"
+COUNTED = "SELECT count(*) AS n, count(DISTINCT sample_id) AS names, count(*) FILTER (raw_kept) AS raw FROM training_sequences"
 SUMS = """
 SELECT t.sample_id, s.* EXCLUDE (segment_id, row) FROM statistics AS s
 JOIN training_sequences AS t USING (segment_id, row) ORDER BY ALL
 """
 
 
-def test_sums_and_metrics_are_those_of_all_raw_tokens_and_every_sequence_counts_once(homes: Homes):
-    expected, total = metrics(homes["all"]), STEPS * 2 * SEQUENCES
-    measured = {key for key, value in expected.items() if value is not None}
-    assert {(step, metric) for step in range(STEPS) for metric in ("backend.k3_kl", "weight_lag_mean")} <= measured
+def stored(home: Path) -> tuple[dict[str, int], list[dict[str, Any]], dict[tuple[int, str], float]]:
+    """How many sequences, their sums, and what is measured of their steps."""
+    with Store.open(Home(home)) as store:
+        (counted,) = store.query(COUNTED).to_pylist()
+        measured = store.query("FROM step_metrics WHERE value IS NOT NULL").to_pylist()
+        sums = [{name: repr(value) for name, value in row.items()} for row in store.query(SUMS).to_pylist()]
+    return counted, sums, {(row["step"], row["metric"]): row["value"] for row in measured}
+
+
+def test_sums_and_metrics_are_those_of_all_raw_tokens_and_every_sequence_counts_once(homes: Homes) -> None:
+    _, all_sums, expected = stored(homes["all"])
+    total = STEPS * 2 * SEQUENCES
+    assert {
+        (step, metric) for step in range(STEPS) for metric in ("backend.k3_kl", "weight_lag_mean")
+    } <= expected.keys()
     assert expected[0, "backend.coverage"] < 1
+    raw = []
     for home in homes.values():
-        assert query(home, COUNTED) == [{"n": total, "names": total}]
-        found = metrics(home)
-        assert {key for key, value in found.items() if value is not None} == measured
-        for key in measured:
-            # Sequences arrive in another order, and sums of differences lose some of their digits to it.
-            assert found[key] == pytest.approx(expected[key], rel=1e-10, abs=1e-13), key
-    assert query(homes["none"], SUMS) == query(homes["all"], SUMS), "in every bit"
+        counted, sums, found = stored(home)
+        assert (counted["n"], counted["names"]) == (total, total)
+        assert sums == all_sums, "in every bit"
+        # Sequences arrive in another order, and sums of differences lose some of their digits to it.
+        assert found == pytest.approx(expected, rel=1e-10, abs=1e-13)
+        raw.append(counted["raw"])
+    assert total == raw[0] > raw[1] > raw[2] >= total // 2, "what had to be joined stays raw"
 
 
-def test_tokens_hold_the_sample_the_worst_and_what_had_to_be_joined(homes: Homes):
-    names = [f"{step}/{micro}/{row}" for step in range(STEPS) for micro in range(2) for row in range(SEQUENCES)]
-    to_be_joined = {name for name in names if int(name.rpartition("/")[2]) >= SEQUENCES // 2}
-    sample = {name for name in names if sample_hash(name) < FRACTIONS["some"] * 2**64}
-    order = "row_number() OVER (PARTITION BY step ORDER BY n_expected - n DESC, sum_k3 DESC) <= 2"
-    received = f"FROM sequences WHERE rollout_source = 'received' QUALIFY {order}"
-    worst = {row["sample_id"] for row in query(homes["all"], received)}
-    some, none = (
-        {row["sample_id"] for row in query(homes[name], "SELECT DISTINCT sample_id FROM tokens")}
-        for name in ("some", "none")
-    )
-    assert len(worst) == 2 * STEPS
-    assert some >= sample | worst | to_be_joined
-    assert none >= worst | to_be_joined
-    assert len(some - sample - to_be_joined) < 2 * 2 * STEPS, "no more than the worst of each call"
-
-
-def test_show_and_doctor_say_sampled_and_not_lost(homes: Homes):
-    reduced = query(homes["some"], "SELECT count(*) AS n FROM training_sequences WHERE NOT raw_kept")[0]["n"]
+def test_show_and_doctor_say_sampled_and_not_lost(homes: Homes) -> None:
+    total = STEPS * 2 * SEQUENCES
+    reduced = total - stored(homes["some"])[0]["raw"]
     for command in (("show", RUN), ("doctor",)):
         text = logprobe(*command, "--home", homes["some"], code=JUDGED).stdout
-        assert f"raw tokens are sampled, not lost: {reduced} of {STEPS * 2 * SEQUENCES} sequences" in text
+        assert f"raw tokens are sampled, not lost: {reduced} of {total} sequences" in text
         assert "no raw tokens, statistics only" not in text
-        assert "\nproblems" not in text or command == ("doctor",)
-    assert "sampled" not in logprobe("show", RUN, "--home", homes["all"], code=JUDGED).stdout
+    assert "are sampled" not in logprobe("show", RUN, "--home", homes["all"], code=JUDGED).stdout
