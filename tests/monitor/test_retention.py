@@ -10,10 +10,12 @@ from processes import eventually
 from segments import at, records, sampled, trained
 from store_contents import rows
 
+from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
+from logprobe.monitor.service.pipeline import Pipeline, SteadyClock
 from logprobe.monitor.store import archive, retention
 from logprobe.monitor.store.retention import Kept, Retention, RetentionPolicy, expired
 from logprobe.monitor.store.store import Store
@@ -162,3 +164,48 @@ def test_readers_see_every_token_once_while_files_are_merged(store: Store, monke
     assert failures == []
     assert all(row == expected for row in seen)
     assert on_disk(store) == registered(store)
+
+
+# What is removed by its age waits until the clock has gone without a step for an hour
+
+
+class Clocks(Time):
+    """The two of them; time passes for both, and a step is one of the wall clock's."""
+
+    def __init__(self) -> None:
+        self.seconds = [1.7e9, 100.0]
+
+    def wall(self) -> float:
+        return self.seconds[0]
+
+    def monotonic(self) -> float:
+        return self.seconds[1]
+
+    def passes(self, seconds: float) -> None:
+        self.seconds = [each + seconds for each in self.seconds]
+
+
+def test_a_step_in_either_direction_starts_the_hour_again() -> None:
+    clocks = Clocks()
+    clock = SteadyClock(clocks)
+    assert not clock.is_steady()
+    clocks.passes(3601)
+    assert clock.is_steady()
+    for step in (86_400 * 365.0, -3_600.0):
+        clocks.seconds[0] += step
+        assert not clock.is_steady()
+        clocks.passes(3599)
+        assert not clock.is_steady()
+        clocks.passes(2)
+        assert clock.is_steady()
+
+
+def test_a_clock_that_is_years_ahead_costs_no_raw_file(store: Store):
+    """As after a reboot with a broken clock: the files look old at once."""
+    fill(store, 1)
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE raw_files SET created_at = created_at - INTERVAL 400 DAYS")
+    pipeline = Pipeline(store, threading.Event(), policy=RetentionPolicy(max_age=30 * DAY))
+    assert pipeline.retain()["removed_files"] == 0
+    pipeline.clock._since -= 3601
+    assert pipeline.retain()["removed_files"] == 2

@@ -26,11 +26,12 @@ from pyarrow import flight
 from logprobe.app.processes import service as service_program
 from logprobe.collectors.errors import QueryError, ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.home import Home
+from logprobe.monitor.home import Home, ServiceInfo
 from logprobe.monitor.reader import FlightReader, connect, open_reader
 from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.store.queries import MORE
+from logprobe.monitor.store.store import Store
 
 STEPS = "SELECT count(*) AS n FROM step_summaries WHERE run = $run"
 
@@ -216,6 +217,18 @@ def _answers(reader: FlightReader) -> bool:
         return reader.status()["running"]
     except ServiceUnavailableError:
         return False
+
+
+def test_a_stranger_at_its_port_is_no_service_and_the_file_is_read_beside_it(home) -> None:
+    """A port that a killed service had may belong to another program."""
+    Store.open(Home(home).create()).close()
+    with flight.FlightServerBase("grpc://127.0.0.1:0") as stranger:  # which has none of our calls
+        Home(home).write_service_info(ServiceInfo("127.0.0.1", stranger.port, "token", 1, "2026-01-01T00:00:00+00:00"))
+        with pytest.raises(ServiceUnavailableError, match="is not responding"):
+            connect(home)
+        with open_reader(home) as reader:
+            assert reader.source == "file"
+            assert steps_of(reader) == 0
 
 
 def test_an_empty_home_says_what_to_do(home) -> None:
