@@ -248,6 +248,7 @@ def test_the_service_s_loggers_follow_a_run_and_survive_a_kill(home, tmp_path):
 
 
 def steps_in(folder):
+    time.sleep(0.3)  # reading again and again takes the processor from those that write
     values = event_values(folder) if folder.is_dir() else {}
     assert {len(found) for tags in values.values() for found in tags.values()} <= {1}
     return list(values)
