@@ -178,8 +178,3 @@ def stored(sequences: int, length: int, scalars: int, *, parts: Sequence[int], a
                 used = int(store.query(sql)["bytes"][0].as_py())
             found.append((used, sum(file.stat().st_size for file in (home.raw / "run").rglob("*.parquet"))))
     return found
-
-
-if __name__ == "__main__":
-    for figure in measure():
-        print(figure)

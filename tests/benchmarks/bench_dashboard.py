@@ -210,8 +210,3 @@ def refreshes(short: Live, long: Live) -> list[Figure]:
 def listing(few: float, many: float) -> Figure:
     """`logprobe runs`, the best of each home."""
     return Figure(f"`logprobe runs`, {RUNS:,} runs", many, "s", f"≤ {LISTED_S:g} s", many <= LISTED_S, "few runs", few)
-
-
-if __name__ == "__main__":
-    for figure in measure():
-        print(figure)

@@ -167,8 +167,3 @@ def load(loops: int) -> Iterator[None]:
         for process in busy:
             process.kill()
             process.wait()
-
-
-if __name__ == "__main__":
-    for figure in measure():
-        print(figure)

@@ -65,8 +65,3 @@ def delay(recorder: Recorder, reader: FlightReader, run: str, step: int) -> floa
         if time.perf_counter() - flushed > 60:
             raise RuntimeError(f"step {step} of {run} did not become visible: {reader.status()}")
     return time.perf_counter() - flushed
-
-
-if __name__ == "__main__":
-    for figure in measure():
-        print(figure)

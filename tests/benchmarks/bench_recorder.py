@@ -1,4 +1,4 @@
-"""What recording costs the host, how much one recorder takes, and what memory it holds."""
+"""What recording costs the host, and how much one recorder takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ MICRO_BATCHES = 8  # of one step, recorded in a row, as a gradient accumulation 
 STEPS = 30
 TARGET_MICROSECONDS = 50.0
 TARGET_RATIO = 1.5
-MEGABYTES = 64
 NAMES = [f"sample {row}" for row in range(BATCH)]
 
 
@@ -146,41 +145,8 @@ def write_plain(path: Path, batches: list[dict[str, np.ndarray[Any, Any]]], roun
     return time.perf_counter() - started
 
 
-def resident() -> float:
-    """MiB of this process."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def memory_figure(home: Path) -> Figure:
-    """Growth of the process while a host floods a recorder for two seconds."""
-    arrays = make_batch(1)
-    with Recorder(home, "warm") as recorder:
-        recorder.training(step=0, sample_ids=NAMES, **arrays)
-    before = highest = resident()
-    calls = refused = 0
-    with Recorder(home, "flood", queue_bytes=MEGABYTES << 20) as recorder:
-        ends = time.monotonic() + 2
-        while time.monotonic() < ends:
-            refused += not recorder.training(step=calls, sample_ids=NAMES, **arrays)
-            calls += 1
-            if calls % 20 == 0:
-                highest = max(highest, resident())
-    bound = MEGABYTES + 48
-    return Figure(
-        name=f"Recorder memory under a flood, queue_bytes = {MEGABYTES} MiB",
-        value=highest - before,
-        unit="MiB",
-        target=f"≤ {bound}",
-        met=highest - before <= bound,
-        baseline="queue_bytes",
-        baseline_value=MEGABYTES,
-        note=f"{calls} calls, {refused} refused",
-    )
-
-
 def measure() -> list[Figure]:
     """All figures of the recorder."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        return [*call_figures(home), throughput_figure(home), memory_figure(home)]
+        return [*call_figures(home), throughput_figure(home)]

@@ -170,8 +170,3 @@ def run_until(end: float, due: list[Due], coming: list[tuple[float, int, list[Pa
                 segment.rename(place)
         job.work()
         heapq.heappush(due, Due(job.at + job.seconds, job.name, job.seconds, job.work))
-
-
-if __name__ == "__main__":
-    for figure in measure():
-        print(figure)

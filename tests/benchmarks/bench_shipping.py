@@ -164,8 +164,3 @@ def _delay_figures(near: list[float], far: list[float]) -> list[Figure]:
 def _cost(spent: float) -> Figure:
     note = f"segments of {SEQUENCES * LENGTH:,} tokens"
     return Figure("processor time of the shipper per segment", 1e3 * spent / SEGMENTS, "ms", note=note)
-
-
-if __name__ == "__main__":
-    for figure in measure():
-        print(figure)

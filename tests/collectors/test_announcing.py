@@ -33,14 +33,11 @@ def said(*arguments: str, **environment: str) -> str:
     return done.stderr
 
 
-def test_the_first_record_says_where_it_goes_once_per_process_group(tmp_path: Path) -> None:
-    line = f"logprobe: recording run r to {tmp_path / 'h'}; view: logprobe up\n"
-    assert said("0", "fork", LOGPROBE_HOME=str(tmp_path / "h")) == line
-
-
-def test_the_default_data_directory_needs_no_option(tmp_path: Path) -> None:
-    line = f"logprobe: recording run r to {tmp_path / 'logprobe'}; view: logprobe up\n"
-    assert said("0", XDG_DATA_HOME=str(tmp_path)) == line
+@pytest.mark.parametrize(("variable", "folder"), [("LOGPROBE_HOME", ""), ("XDG_DATA_HOME", "logprobe")])
+def test_the_first_record_says_where_it_goes_once_per_process_group(tmp_path: Path, variable: str, folder: str) -> None:
+    """The default data directory needs no option."""
+    line = f"logprobe: recording run r to {tmp_path / 'h' / folder}; view: logprobe up\n"
+    assert said("0", "fork", **{variable: str(tmp_path / "h")}) == line
 
 
 @pytest.mark.parametrize(("rank", "environment"), [("1", {}), ("0", {"LOGPROBE_RECORD": "quiet"})])

@@ -7,8 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays
@@ -33,15 +31,6 @@ def training_call(token_ids, trainer_logprobs, *, mask=None, cu_seqlens=None, **
     return captured(call)
 
 
-def test_padded_rows_are_trimmed_to_the_mask_and_keep_its_holes():
-    mask = np.array([[0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
-    ids = np.arange(20).reshape(4, 5)
-    batch = training_call(ids, ids / 10, mask=mask)
-    assert batch.offsets.tolist() == [0, 3, 3, 8, 9]
-    assert batch.token_ids.tolist() == [1, 2, 3, 10, 11, 12, 13, 14, 19]
-    assert batch.mask.tolist() == [True, False, True, *[True] * 5, True]
-
-
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
 def test_empty_batches_are_no_error(shape):
     batch = training_call(np.zeros(shape, int), np.zeros(shape), mask=np.ones(shape))
@@ -53,13 +42,6 @@ def test_masks_of_every_type(dtype):
     mask = torch.tensor([[0, 1, 1], [1, 0, 0]]).to(dtype)
     batch = training_call(torch.arange(6).reshape(2, 3), torch.zeros(2, 3), mask=mask)
     assert batch.token_ids.tolist() == [1, 2, 3]
-
-
-def test_bfloat16_is_widened_exactly_and_noted():
-    values = torch.tensor([[-0.123, -1e-30, float("-inf"), float("nan"), 3e38]]).to(torch.bfloat16)
-    batch = training_call(torch.ones(1, 5, dtype=torch.int64), values, mask=torch.ones(1, 5))
-    assert batch.floats["trainer_logprobs"].tobytes() == values.float().numpy().tobytes()
-    assert batch.bfloat16 == {"trainer_logprobs"}
 
 
 def test_flash_attention_shape_and_padding_around_packed_sequences():
@@ -124,17 +106,6 @@ def test_parts_of_a_batch_put_together_are_the_batch():
     assert np.concatenate([part.token_ids for part in parts]).tolist() == batch.token_ids.tolist()
     assert [s for part in parts for s in part.values["sample_ids"]] == batch.values["sample_ids"]
     assert np.concatenate([np.diff(part.offsets) for part in parts]).tolist() == [3, 0, 50, 1, 7, 0, 20]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), min_size=1, max_size=8))
-def test_token_hash_depends_on_the_tokens_alone(sequences):
-    flat = np.array([t for s in sequences for t in s], np.int32)
-    together = token_hash(flat, arrays.offsets_of([len(s) for s in sequences]))
-    alone = [token_hash(np.array(s, np.int32), np.array([0, len(s)]))[0] for s in sequences]
-    assert together.tolist() == alone
-    distinct = {tuple(s) for s in sequences}
-    assert len(set(together.tolist())) == len(distinct)
 
 
 def splitmix64(value: int) -> int:

@@ -60,16 +60,6 @@ def test_single_certain_tokens_are_healthy():
     assert (found["n"][0], found["n_zero_d"][0], found["n_zero_behaviour"][0]) == (4 * LONG, 4 * LONG, 0)
 
 
-def test_torch_counts_sequences_of_zeros_as_numpy_does():
-    import torch
-
-    values, offsets = zeros_and(LONG, 3)
-    by_numpy = sequence_statistics(values, values, None, offsets)
-    by_torch = sequence_statistics(values, torch.from_numpy(values), None, offsets)
-    for name, column in by_numpy.items():
-        np.testing.assert_array_equal(by_torch[name], column, name)
-
-
 def stored(home: Path, tokens: int) -> tuple[dict[str, Any], Certificate, dict[str, Any]]:
     """Two steps of nothing but zeros, seen at engine and trainer, through ingest, join and the step metrics."""
     zeros = np.zeros((4, tokens), np.float32)

@@ -87,13 +87,6 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert capture._route_bytes == 0
 
 
-def test_sequences_without_routes_say_nothing() -> None:
-    capture = Capture()
-    capture.add(request())
-    capture.processed(SimpleNamespace(), {0: SimpleNamespace(outputs=[output(None, reason="length")])})
-    assert recorded(capture) == {"a": None}
-
-
 class Watched:
     """A watched engine, without the engine."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from spool_contents import health_events, rows
@@ -71,19 +70,14 @@ def test_one_that_a_run_goes_on_from_is_named_and_others_are_only_missed(home: P
     assert (2, None, True) in named(home)
 
 
-def test_a_trainer_that_saves_elsewhere_has_no_folder_here(home: Path, tmp_path: Path) -> None:
-    """A search of hyperparameters has a folder for each trial."""
-    training = Training(home, tmp_path / "out")
-    training.state.global_step = 3
-    training.session.on_save(training.settings, training.state)
-    training.end()
-    assert named(home) == [(3, None, False)]
-
-
-@pytest.mark.parametrize("place", ["a file", None])
-def test_a_folder_that_cannot_be_read_ends_no_training(home: Path, tmp_path: Path, place: Any) -> None:
+@pytest.mark.parametrize("place", ["a folder for each trial", "a file", None])
+def test_a_folder_that_has_no_checkpoint_or_cannot_be_read_ends_no_training(
+    home: Path, tmp_path: Path, place: str | None
+) -> None:
+    """A search of hyperparameters saves elsewhere."""
     out = tmp_path / "out"
-    out.write_text("")
+    if place == "a file":
+        out.write_text("")
     training = Training(home, out)
     training.settings.output_dir = str(out) if place else None
     training.state.global_step = 3

@@ -143,18 +143,6 @@ def test_a_home_that_is_a_file_does_not_end_a_training(tmp_path: Path, caplog: p
         assert recorder.health["problems"]
 
 
-def test_a_subclass_that_passes_on_whatever_comes_is_recorded(home: Path) -> None:
-    class Subclass(Grpo):
-        def log(self, *args: Any, **kwargs: Any) -> None:
-            super().log(*args, **kwargs)
-
-    trainer, recorder = watched(home, Subclass())
-    batch = trainer.step()
-    recorder.close()
-    assert len(rows(home, "training")) == len(batch["logprobe_names"])
-    assert dict(rows(home, "step")[0]["scalars"]) == {"loss": 0.5, "entropy": 3.0}
-
-
 # --- Asynchronous GRPO ---
 
 
