@@ -85,38 +85,30 @@ def same(expected: Any, tolerance: float = 1e-12) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_every_metric_of_the_reference_is_reproduced(case: dict[str, Any]) -> None:
+def test_every_metric_and_correction_of_the_reference_is_reproduced(case: dict[str, Any]) -> None:
     positional, named = arguments(case)
-    compared = 0
+    mask = np.array(case["inputs"]["mask"])
+    metrics = corrections = 0
     for report, reference in case["reference"].items():
         peer, options = asked(report, reference)
         values = peers.view(peer, *positional, **named, **options)
         for key, expected in metrics_of(report, reference).items():
             assert values[key] == same(expected), (report, key)
-            compared += 1
-    assert compared > 250
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_every_correction_of_the_reference_is_reproduced(case: dict[str, Any]) -> None:
-    positional, named = arguments(case)
-    mask = np.array(case["inputs"]["mask"])
-    compared = 0
-    for report, reference in case["reference"].items():
-        peer, options = asked(report, reference)
+            metrics += 1
         found = peers.correction(peer, *positional, **named, **options)
         if report.startswith("swift/off_policy_sequence_mask"):
             assert (found.mask_BT == mask * np.array(reference)[:, None]).all(), report
-            compared += 1
+            corrections += 1
             continue
         weights = reference.get("weights", reference.get("ratio"))
         if weights is not None:
             assert (found.weights_BT * mask).ravel() == same((weights * mask).ravel()), report
-            compared += 1
+            corrections += 1
         if "mask" in reference:
             assert (found.mask_BT == np.array(reference["mask"])).all(), report
-            compared += 1
-    assert compared > 100
+            corrections += 1
+    assert metrics > 250
+    assert corrections > 100
 
 
 SMALL_METRICS = {

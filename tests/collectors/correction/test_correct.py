@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def test_no_step_waits_for_a_device() -> None:
     """A tensor on the device `meta` has no values: whatever asked for one would raise."""
     tensor = torch.empty((3, 4), device="meta")
     measures = ("ratio", "k2", "k3", "binary_kl", "prob_diff")
-    for level, measure, rs_level in product(LEVELS, measures, (*LEVELS, "max")):
+    for level, (measure, rs_level) in zip(cycle(LEVELS), product(measures, (*LEVELS, "max"))):
         config = EVERYTHING.replace(is_level=level, rs_level=rs_level, rs_measure=measure)
         found = correct(config, tensor, tensor, tensor != 0, advantages=tensor)
         found.deferred()
