@@ -105,6 +105,12 @@ SITUATIONS: dict[str, list[Happened]] = {
         *TWICE, ("load", RED, 3, 1, 2), (RED, [1.7, 2.2, 2.7, 3], ["1", None, None, "2"]),
     ],
     "a mark made before the files were changed is about what was there": [*TWICE, ("load", RED, 4, 1, 3), (RED, [4.5], [None])],
+    "a mark made when the files of another path were there is about what had the number": [
+        *TWICE, ("load", OTHER_PATH, 3, 1, 2), ("used", OTHER_PATH, 0), (OTHER_PATH, [4], [None]),
+    ],
+    "a mark made before the last load is about what was there before": [
+        ("mark", 0.7, "1"), *USED, ("load", RED, 3, 1, 0.5), (RED, [4], [None]),
+    ],
     "a number that was given to another path serves nobody else": [
         *MARKED, ("load", STRANGER, 3), ("mark", 4, "2"), (RED, [2, 5], ["1", None]),
         ("load", RED, 6), (RED, [7], [None]), ("mark", 8, "3"), (RED, [9], ["3"]),
