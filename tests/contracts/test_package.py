@@ -28,18 +28,8 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes((repository / name).read_bytes())
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(out),
-        str(source),
-    ]
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "-w", str(out)]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
     subprocess.run(command, check=True, capture_output=True, text=True)
     (built,) = out.glob("*.whl")
     return built
@@ -52,14 +42,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(target)
     return target
-
-
-def run_isolated(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code` where `logprobe` can only be the unpacked wheel (-P: not the current directory)."""
-    program = f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]; sys.path.insert(0, {str(installed)!r})\n"
-    return subprocess.run(
-        [sys.executable, "-P", "-c", program + code], capture_output=True, text=True, cwd=installed, check=False
-    )
 
 
 def test_wheel_has_only_the_namespace_and_no_top_level_modules(wheel: Path) -> None:
@@ -91,11 +73,20 @@ def test_base_install_needs_little(wheel: Path) -> None:
     assert base == ["array-api-compat", "click", "numpy", "pyarrow"]  # click: the command alone, no collector
 
 
-def test_collectors_load_nothing_heavy(installed: Path) -> None:
-    code = f"import logprobe.collectors; print([m for m in {HEAVY!r} if m in sys.modules])"
-    result = run_isolated(installed, code)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "[]"
+def test_collectors_come_from_the_wheel_and_load_nothing_heavy(installed: Path) -> None:
+    """Run where `logprobe` can only be the unpacked wheel (-P: not the current directory)."""
+    program = f"""
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if 'editable' not in repr(finder)]
+sys.path.insert(0, {str(installed)!r})
+import logprobe.collectors as collectors
+print([name for name in {HEAVY!r} if name in sys.modules], collectors.__file__)
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, cwd=installed, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"[] {installed}")
 
 
 def test_the_service_starts_without_the_extras_that_it_can_do_without() -> None:
@@ -104,9 +95,3 @@ def test_the_service_starts_without_the_extras_that_it_can_do_without() -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); import logprobe.app.processes.service"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
-    result = run_isolated(installed, "import logprobe.collectors as c; print(c.__file__)")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith(str(installed))

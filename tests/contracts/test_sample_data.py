@@ -11,7 +11,7 @@ from logprobe.monitor.recorded import RecordedRun
 
 SAMPLE_DATA = Path(__file__).resolve().parents[2] / "sample_data"
 STEPS = {"v0-reference": 300, "v1-initial": 300, "late-growth": 800, "late-growth-mis": 800, "v1-fixed": 300,
-         "late-growth-bf16": 640}  # fmt: skip
+         "late-growth-bf16": 640, "raw-growth": 140}  # fmt: skip
 BUDGET = 25_000_000
 
 
