@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attribution_scenarios import plain_matrices
 from engine_scenarios import Driver, engine_of, flushed, torch_logprobs
 from tiny_model import make_merged, make_tiny_adapter
 
@@ -52,34 +51,6 @@ def schedule(models: Path, tokens: int = 26_000) -> Any:
         "events": play.events,
         "wrong": play.judge(),
     }
-
-
-@plain_matrices  # they can be read
-def identities(models: Path, seed: int = 1, tokens: int = 4_000) -> Any:
-    """What changes without being announced, at random: adapters read again, weights overwritten in place; and answers like an earlier engine's."""
-    from logprobe.collectors import Recorder
-    from logprobe.collectors.vllm import attach
-
-    more = {"enable_lora": True, "max_loras": 1, "max_cpu_loras": 1, "max_lora_rank": 8}
-    llm = engine_of(models, max_num_seqs=32, **more)
-    play = Unannounced(llm, models, random.Random(seed))
-    play.prefix, play.named = f"{seed}-", f"s{seed}-"
-    events = [play.generate] * 4 + [play.mark] * 3 + [play.read_again] * 6
-    events += [play.load_marked, play.load_unmarked, play.overwrite, play.use_adapter, play.swap_adapter]
-    while play.tokens < tokens:
-        play.random.choice(events)()
-    like = play.greedy()
-    play.overwrite(at_the_end=True)
-    with Recorder(component="trainer") as recorder:
-        recorder.training(
-            step=seed,
-            trainer_logprobs=[[-1.0] * len(ids) for ids in like.values()],
-            sample_ids=[*like],
-            token_ids=[*like.values()],
-        )
-    [attachment] = attach._LIVE
-    attachment.close()
-    return {"events": play.events, "counts": play.judge()}
 
 
 def has_versions() -> bool:
@@ -146,7 +117,6 @@ class Play:
         self.driver = Driver(llm.llm_engine)
         self.core = llm.llm_engine.engine_core.engine_core
         self.checkpoint: str = "old"
-        self.prefix, self.named = "", ""  # of versions and requests
         self.adapter = 0  # which of `ADAPTERS` is called "red"
         self.swaps = 1
         self.weights_of: dict[str, Weights] = {}  # version → weights
@@ -166,7 +136,7 @@ class Play:
     def add(self, requests: int, tokens: int, **more: Any) -> list[str]:
         from vllm import SamplingParams
 
-        names = [f"{self.named}r{len(self.prompts) + number}" for number in range(requests)]
+        names = [f"r{len(self.prompts) + number}" for number in range(requests)]
         for name in names:
             self.prompts[name] = [self.random.randrange(2, 500) for _ in range(self.random.randrange(4, 70))]
             params = SamplingParams(temperature=1.0, max_tokens=tokens, logprobs=0, ignore_eos=True)
@@ -207,7 +177,7 @@ class Play:
         self.driver.finish()
 
     def version(self, adapter: int | None = None) -> str:
-        name = f"{self.prefix}{len(self.weights_of)}"
+        name = str(len(self.weights_of))
         self.weights_of[name] = (self.checkpoint, adapter)
         return name
 
@@ -356,101 +326,6 @@ class Play:
             return self.models / checkpoint
         folder = self.models / f"{checkpoint}-red-{adapter}"
         return folder if folder.exists() else make_merged(folder, self.models / checkpoint, self.adapters[adapter])
-
-
-class Unannounced(Play):
-    """What nobody announces."""
-
-    def __init__(self, llm: Any, models: Path, rng: random.Random) -> None:
-        super().__init__(llm, models, rng)
-        self.worker = llm.llm_engine.model_executor.driver_worker.worker
-        self.shared, self.content = (
-            models / f"shared-{rng.random()}",
-            0,
-        )  # one path and number, and which of `ADAPTERS` lies there
-        make_tiny_adapter(self.shared, seed=0)
-        self.unsaid["green"] = "an adapter that nobody named"
-
-    def green(self, **more: Any) -> Any:
-        from vllm.lora.request import LoRARequest
-
-        return LoRARequest("green", 900, str(self.shared), **more)
-
-    def sample_green(self, **more: Any) -> None:
-        self.add(6, self.random.randrange(8, 30), lora_request=self.green(**more))
-
-    def read_again(self) -> None:
-        """Other content, or the same, under the path of an adapter, which is read again one way or another; marked before, after or not."""
-        from logprobe.collectors import weights
-
-        way = self.random.choice(["evicted", "in place", "in place while running", "by the worker"])
-        self.sample_green()
-        if way == "in place while running":
-            for _ in range(self.random.randrange(1, 8)):
-                self.driver.step()
-        else:
-            self.driver.finish()
-        if way == "evicted":
-            self.use_adapter()
-        self.content = self.random.choice(ADAPTERS)
-        make_tiny_adapter(self.shared, seed=self.content)
-        self.unsaid["green"] = "an adapter read again, and nobody named it"
-        marked = self.random.choice(["before", "after", "not"]) if way != "in place while running" else "not"
-        self.count(f"{way}, marked {marked}")
-        if marked == "before":
-            weights.mark(self.version(self.content), adapter="green")
-            self.unsaid.pop("green")
-        if way == "by the worker":
-            self.worker.remove_lora(900)
-            self.worker.add_lora(self.green())
-        if way != "in place while running":
-            assert self.llm.reset_prefix_cache(reset_running_requests=True)
-        self.sample_green(load_inplace=way.startswith("in place"))
-        self.driver.finish()
-        assert self.llm.reset_prefix_cache(reset_running_requests=True)
-        if marked == "after":
-            weights.mark(self.version(self.content), adapter="green")
-            self.unsaid.pop("green")
-        self.sample_green()
-        self.driver.finish()
-
-    def overwrite(self, *, at_the_end: bool = False) -> None:
-        """Weights written in place after they were read, without a word; then they are read again, or the engine ends."""
-        from attribution_scenarios import change
-
-        self.count("overwritten at the end" if at_the_end else "overwritten")
-        self.mark()
-        self.until_read()
-        change(self.worker.get_model())
-        self.unsaid["base"] = "overwritten in place"
-        assert self.llm.reset_prefix_cache(reset_running_requests=True)
-        self.generate()
-        if not at_the_end:
-            self.until_read()
-            self.load_marked()
-
-    def until_read(self) -> None:
-        """Samples until the worker has read its weights once more."""
-        import time
-
-        from attribution_scenarios import engines_read
-
-        since = time.monotonic()
-        while not engines_read(since):
-            self.add(1, 4)
-            self.driver.finish()
-            time.sleep(0.02)
-
-    def greedy(self) -> dict[str, list[int]]:
-        """Short answers under names that every engine of the run uses."""
-        from vllm import SamplingParams
-
-        params = SamplingParams(temperature=0.0, max_tokens=3, logprobs=0, ignore_eos=True)
-        self.load("marked")
-        self.mark()
-        for number in range(8):
-            self.driver.run(f"g{number}", params, {"prompt_token_ids": [2 + number] * 6})
-        return {row["sample_id"]: row["token_ids"] for row in self.driver.rows if row["sample_id"].startswith("g")}
 
 
 def both(weights: Weights) -> tuple[Weights, Weights]:

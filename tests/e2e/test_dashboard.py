@@ -1,4 +1,4 @@
-"""Eight promises of the dashboard that only a real browser can keep, on the real service, while a run is being recorded."""
+"""Promises of the dashboard that only a real browser can keep, on the real service, while a run is being recorded."""
 
 from __future__ import annotations
 
@@ -136,10 +136,22 @@ def test_a_zoom_is_heard_in_the_moment_in_which_the_page_asks_for_news(
             expect(page.get_by_role("button", name="reset zoom")).to_have_count(0)
 
 
-def test_keys_read_values_as_python_writes_them(browser: Browser, live: tuple[Path, str]) -> None:
+def test_a_row_of_the_runs_opens_one_whose_values_keys_read_and_links_of_messages_lead_on(
+    browser: Browser, live: tuple[Path, str]
+) -> None:
     home, address = live
     with watched(browser, address) as seen:
         page = seen.page
+        page.goto(address)  # several runs: they are listed
+        page.wait_for_url("**/runs*")
+        table = page.get_by_test_id("stDataFrame")
+        expect(table).to_be_visible()
+        table.click(position={"x": 200, "y": 52})
+        page.wait_for_url("**/?run=*")
+        wait_for_chart(page)
+        page.goto(f"{address}/?page=correction&run=synthetic-live")
+        page.wait_for_url("**/correction?run=synthetic-live*")
+        expect(page.get_by_text("Kill switch").first).to_be_visible()
         page.goto(f"{address}/?run={quote(MARKUP, safe='')}")
         wait_for_chart(page, 12)
         frame = page.locator(".lp-frame").first
@@ -169,22 +181,6 @@ def test_what_is_typed_and_opened_survives_news(browser: Browser, live: tuple[Pa
         expect(form.get_by_label("your name")).to_have_value("ada")
         form.get_by_role("button", name="Arm").click()  # while there is news every second
         expect(page.locator("table[aria-label=audit]")).to_contain_text("ada")
-
-
-def test_a_row_of_the_runs_opens_one_and_links_of_messages_lead_on(browser: Browser, live: tuple[Path, str]) -> None:
-    _, address = live
-    with watched(browser, address) as seen:
-        page = seen.page
-        page.goto(address)  # several runs: they are listed
-        page.wait_for_url("**/runs*")
-        table = page.get_by_test_id("stDataFrame")
-        expect(table).to_be_visible()
-        table.click(position={"x": 200, "y": 52})
-        page.wait_for_url("**/?run=*")
-        wait_for_chart(page)
-        page.goto(f"{address}/?page=correction&run=synthetic-live")
-        page.wait_for_url("**/correction?run=synthetic-live*")
-        expect(page.get_by_text("Kill switch").first).to_be_visible()
 
 
 def test_a_service_that_is_killed_or_hangs_is_named_within_15_seconds(
@@ -229,16 +225,15 @@ def killed_service(home: Home) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    "options", [{"dark": True, "width": 1440}, {"width": 390, "height": 844}], ids=["dark", "narrow"]
-)
-def test_dark_and_narrow(browser: Browser, live: tuple[Path, str], artifacts: Path, options: dict[str, Any]) -> None:
+def test_dark_and_narrow(browser: Browser, live: tuple[Path, str], artifacts: Path) -> None:
     _, address = live
-    with watched(browser, address, **options) as seen:
+    with watched(browser, address, dark=True, width=1440) as seen:
         seen.page.goto(f"{address}/?run=synthetic-live")
-        wait_for_chart(seen.page, 20)
-        assert seen.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
-        seen.shot(artifacts, f"overview-{options['width']}", whole=True)
+        for width in (1440, 390):
+            seen.page.set_viewport_size({"width": width, "height": 844})
+            wait_for_chart(seen.page, 20)
+            seen.page.wait_for_function("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+            seen.shot(artifacts, f"overview-{width}", whole=True)
 
 
 def test_a_hidden_page_asks_for_nothing(browser: Browser, live: tuple[Path, str]) -> None:
@@ -251,9 +246,9 @@ def test_a_hidden_page_asks_for_nothing(browser: Browser, live: tuple[Path, str]
         page.goto(f"{address}/?run=synthetic-live")
         wait_for_chart(page)
         page.evaluate("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
-        page.wait_for_timeout(3000)
+        page.wait_for_timeout(1000)
         before = page.evaluate("window.sent")
-        page.wait_for_timeout(5000)
+        page.wait_for_timeout(4000)  # twice as long as a visible page waits
         assert page.evaluate("window.sent") == before
         page.evaluate("Object.defineProperty(document, 'hidden', { value: false, configurable: true })")
         page.wait_for_function("(before) => window.sent > before", arg=before)
