@@ -119,6 +119,16 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def first_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the first steps of three of them, for tests to which a step is as good as a hundred."""
+    from recorded_home import ingest_recorded
+
+    folder = tmp_path_factory.mktemp("first") / "home"
+    ingest_recorded(folder, "v0-reference", "v1-initial", "v1-fixed", before_step=20)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests say themselves where they record to; a developer's own environment must not leak in."""

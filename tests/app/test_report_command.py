@@ -137,10 +137,10 @@ def test_names_from_outside_are_text(view: RunView) -> None:
 
 
 def test_the_command_writes_where_it_says(
-    capsys: pytest.CaptureFixture[str], recorded_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], first_steps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    home = ("--home", str(recorded_runs))
+    home = ("--home", str(first_steps))
     assert main(["show", "v0-reference", "--html", "page.html", *home]) == 0
     assert "wrote page.html" in capsys.readouterr().err
     assert "<h1>v0-reference: " in (tmp_path / "page.html").read_text()

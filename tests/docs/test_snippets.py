@@ -66,13 +66,13 @@ def shown() -> Iterator[list[str]]:
 @pytest.mark.parametrize("words", list(shown()), ids=" ".join)
 def test_a_documented_command_works(
     words: list[str],
-    recorded_runs: Path,
+    first_steps: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = main([*words, "--home", str(recorded_runs)])
+    code = main([*words, "--home", str(first_steps)])
     said = capsys.readouterr()
     assert code in {0, 2}, said.err
     assert said.out or said.err
