@@ -350,7 +350,9 @@ async def _in_flight(models: Path) -> Any:
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from logprobe.collectors import weights
+    from logprobe.collectors.vllm import plugin as vllm_plugin
 
+    vllm_plugin.register()
     engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(models)))
     seen: dict[str, int] = {}
     params = SamplingParams(temperature=1.0, max_tokens=400, logprobs=0, ignore_eos=True)

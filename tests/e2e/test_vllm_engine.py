@@ -120,10 +120,10 @@ def test_configuration_and_params_are_documents_and_it_reports_itself(stepwise: 
 
 
 @pytest.fixture(scope="module")
-def in_flight(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Rows]:
+def in_flight(engines: EngineHost, models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Rows]:
     home = tmp_path_factory.mktemp("in_flight") / "home"
     named = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": RUN}
-    told = run_scenario("in_flight", models, VLLM_ENABLE_V1_MULTIPROCESSING="1", **named)
+    told = engines.run("in_flight", models, **named)
     return home, told, by_sample(rollouts(home, RUN))
 
 
