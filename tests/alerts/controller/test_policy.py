@@ -16,40 +16,20 @@ def parse(text: str, file: str) -> Policies:
     return of_section(located.parse(text, file))
 
 
-def test_without_a_file_the_controller_only_suggests(tmp_path: Path) -> None:
-    assert load(tmp_path)("any") == Policy()
-    assert Policy().mode is Mode.SUGGEST
-
-
 def test_runs_differ_from_the_default_and_the_last_match_counts(tmp_path: Path) -> None:
+    assert load(tmp_path)("any") == Policy()
+    assert Policy().mode is Mode.SUGGEST, "without a file the controller only suggests"
     (tmp_path / "logprobe.yaml").write_text(
-        """
-correction:
-  mode: armed
-  max_masked_share: 0.1
-  correction: {is_level: token, is_mode: mask, is_upper: 3}
-  runs:
-    - match: "prod-*"
-      mode: off
-    - match: prod-7
-      notice_steps: 2
-"""
+        "correction:\n  mode: armed\n  max_masked_share: 0.1\n  correction: {is_level: token, is_mode: mask, is_upper: 3}\n"
+        "  runs:\n  - {match: 'prod-*', mode: off}\n  - {match: prod-7, notice_steps: 2}\n"
     )
-    policies = load(tmp_path)
-    assert (policies("x").mode, policies("x").max_masked_share, policies("x").correction.is_upper) == (
-        Mode.ARMED,
-        0.1,
-        3.0,
-    )
-    assert (policies("prod-1").mode, policies("prod-1").max_masked_share) == (Mode.OFF, 0.1)
-    assert (policies("prod-7").mode, policies("prod-7").notice_steps) == (Mode.ARMED, 2)
-
-
-def test_a_preset_may_be_changed() -> None:
+    default, one, seven = map(load(tmp_path), ("x", "prod-1", "prod-7"))
+    assert (default.mode, default.max_masked_share, default.correction.is_upper) == (Mode.ARMED, 0.1, 3.0)
+    assert (one.mode, one.max_masked_share) == (Mode.OFF, 0.1)
+    assert (seven.mode, seven.notice_steps) == (Mode.ARMED, 2)
     name = next(iter(PRESETS))
-    assert parse(f"correction: {{preset: {name}, veto: 0.001}}", "f").default.correction == PRESETS[
-        name
-    ].config.replace(veto=0.001)
+    changed = parse(f"correction: {{preset: {name}, veto: 0.001}}", "f").default.correction
+    assert changed == PRESETS[name].config.replace(veto=0.001)
 
 
 @pytest.mark.parametrize(
