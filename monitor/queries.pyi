@@ -423,6 +423,11 @@ class ArchiveWaiting(TypedDict):
 
 def archive_waiting(source: Source, /, *, run: Any) -> Rows[ArchiveWaiting]: ...
 
+class BitsCandidates(TypedDict):
+    run: Any  # VARCHAR
+
+def bits_candidates(source: Source, /, *, runs: Any, steps: Any) -> Rows[BitsCandidates]: ...
+
 class BitsClaims(TypedDict):
     run: Any  # VARCHAR
     document: Any  # VARCHAR

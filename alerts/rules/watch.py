@@ -51,13 +51,16 @@ _STORED: Final = attrgetter(*(f.name for f in fields(Alert) if f.name != "seen")
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """State of a run at its last evaluation. `mark`: value that changes with the state, None to read it again."""
+    """State of a run at its last evaluation. `mark`: value that changes with the state, None to read it again.
+
+    `certificate`: None for a run that never was bit-equal.
+    """
 
     mark: object
     pulse: Pulse
     judgement: Judgement
     document: DiagnosisDocument | None
-    certificate: Certificate
+    certificate: Certificate | None
 
 
 @dataclass(slots=True, eq=False)
@@ -208,7 +211,7 @@ class Watch:
             since = self._now - TELL_WITHIN
             context = Context(row["run"], self._now, silences, acknowledged, since, row["returned_to"] or ())
             works.append(_begun(row, context, known[row["run"]]))
-        self._read(rows)
+        self._read(works)
         self._steps(works)
         if self._stopping.is_set():  # nothing is written of steps that were looked at in part
             return counts
@@ -242,34 +245,36 @@ class Watch:
                 work.alerts[JUDGEMENT] = alert.look(seen, step=facts.judgement.step, at=at, steps=steps)
             alive = liveness.look(facts.pulse, at)
             work.alerts[LIVENESS] = work.alerts[LIVENESS].look(alive, step=None, at=at)
-            if BIT_EQUALITY in work.alerts or facts.certificate.verdict in {"zero", "broken"}:
+            equal = facts.certificate
+            if equal is not None and (BIT_EQUALITY in work.alerts or equal.verdict in {"zero", "broken"}):
                 alert = work.alerts.get(BIT_EQUALITY, Alert(BIT_EQUALITY))
-                seen = equality.look(facts.certificate)
-                work.alerts[BIT_EQUALITY] = alert.look(seen, step=facts.certificate.since_step, at=at)
+                work.alerts[BIT_EQUALITY] = alert.look(equality.look(equal), step=equal.since_step, at=at)
             work.tell(list(work.alerts), step=row["step"], at=at)
 
-    def _read(self, rows: Sequence[Row]) -> None:
+    def _read(self, works: Sequence[_Work]) -> None:
         """Read heartbeats, judgements and diagnoses of the runs where they may have changed."""
         quiet_since = self._now - self._quiet
-        marks = {row["run"]: _mark(row, quiet_since) for row in rows}
+        marks = {work.run: _mark(work.row, quiet_since) for work in works}
         changed = [run for run, mark in marks.items() if run not in self._facts or self._facts[run].mark != mark]
         if not changed:
             return
         pulses = {found["run"]: _pulse(**found) for found in queries.alert_pulse(self._store, runs=changed).to_pylist()}
         documents = queries.diagnosis_kept(self._store, runs=changed).to_pylist()
         told = {kept["run"]: json.loads(kept["document"]) for kept in documents}
-        certificates = bit_equality.read(self._store, changed, until=quiet_since)
+        equal = bit_equality.candidates(self._store, changed)
+        equal |= {work.run for work in works if BIT_EQUALITY in work.alerts}.intersection(changed)
+        found = bit_equality.read(self._store, sorted(equal), until=quiet_since) if equal else {}
         for run, now in judgement.read(self._store, changed, self._clock()).items():
-            mark, certificate = marks[run], certificates[run]
+            mark, certificate = marks[run], found.get(run)
             before = self._facts.get(run)
-            known = before is not None and before.mark is not None and _is_same(before.certificate, certificate)
-            if before is not None and known and certificate.verdict == "broken":
-                certificate = before.certificate  # its details are read once
-            elif not known:
+            kept = None if before is None or before.mark is None else before.certificate
+            if certificate is not None and (kept is None or not _is_same(kept, certificate)):
                 try:
                     certificate = bit_equality.explained(self._store, run, certificate)
                 except QueryError:  # the alerts of the run do not wait for its tokens, which are looked at again
                     mark = None
+            elif certificate is not None and certificate.verdict == "broken":
+                certificate = kept  # its details are read once
             self._facts[run] = _Facts(mark, pulses[run], now, told.get(run), certificate)
 
     def _commit(self, works: Sequence[_Work], counts: Counter[str]) -> None:

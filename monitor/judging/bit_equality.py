@@ -195,6 +195,11 @@ def _too_few(steps: Steps, tail: Counts, claim: str | None) -> str:
     )
 
 
+def candidates(source: Source, runs: Sequence[str]) -> set[str]:
+    """Return the runs whose certificate may be zero or broken. This reads no step by itself. Raises `QueryError`."""
+    return set(queries.bits_candidates(source, runs=list(runs), steps=SEEN_STEPS)["run"].to_pylist())
+
+
 def read(source: Source, runs: Sequence[str], *, until: datetime | None = None) -> dict[str, Certificate]:
     """Return the certificate of each run. Raises `QueryError`.
 

@@ -1,3 +1,13 @@
+-- bits_candidates: Those of $runs (a list) whose certificate may be zero or broken: they may claim bit equality, or had $steps steps in which all compared
+-- tokens were equal. Grain: run. Inputs: config_records, step_summaries.
+SELECT run FROM config_records
+WHERE list_contains($runs::VARCHAR[], run) AND kind = 'trainer_config' AND regexp_matches(document, 'true_on_policy|zero_train_gen_mismatch')
+UNION
+SELECT run FROM step_summaries
+WHERE list_contains($runs::VARCHAR[], run) AND bits_compared > 0 AND bits_differing = 0
+GROUP BY run
+HAVING count(*) >= $steps
+
 -- bits_claims: The newest configuration of the trainer of each of $runs (a list) that may claim bit equality. Grain: run. Input: config_records.
 SELECT run, arg_max(document, time) AS document
 FROM config_records

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from alert_homes import put
 from recorded_home import feed, take_in
 from segments import RUN, at, sampled, trained
 
@@ -19,6 +20,7 @@ from logprobe.monitor.judging.bit_equality import (
     SEEN_STEPS,
     Certificate,
     Steps,
+    candidates,
     complete_until,
     explained,
     judge,
@@ -309,3 +311,20 @@ def test_a_run_that_claims_nothing_has_no_such_alert(store: Store, config: list[
     assert found.verdict == "not measured"
     Watch(store, tuple, _Never(), clock=lambda: datetime.now(at(0).tzinfo) + timedelta(seconds=60)).run_once()
     assert "bit_equality" not in [row["rule"] for row in store.read("alert_list", run=RUN).to_pylist()]
+
+
+def test_only_runs_that_claim_it_or_were_equal_for_long_may_hold_it(store: Store) -> None:
+    found = {"short": SEEN_STEPS - 1, "long": SEEN_STEPS, "claims": 0}
+    for run, equal in found.items():
+        put(store, run, {step: {} for step in range(SEEN_STEPS + 1)})
+        with store.transaction() as cursor:
+            counts = "bits_compared = 10, bits_differing = if(step < ?, 0, 1)"
+            cursor.execute(f"UPDATE step_summaries SET {counts} WHERE run = ?", [equal, run])
+    with store.transaction() as cursor:
+        words = ["claims", CLAIM["time"], CLAIM["document"]]
+        cursor.execute("INSERT INTO config_records VALUES (?, ?, 't', 'trainer_config', NULL, ?)", words)
+    assert candidates(store, list(found)) == {"long", "claims"}
+    assert {run for run, each in read(store, list(found)).items() if each.verdict in {"zero", "broken"}} <= {
+        "long",
+        "claims",
+    }
