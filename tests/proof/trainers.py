@@ -176,15 +176,27 @@ def _low_rank(model: Any) -> None:
         weight -= 0.1 * torch.randn(weight.shape[0], 2) @ torch.randn(2, weight.shape[1])
 
 
-def within(window: int) -> Callable[[Any, list[int]], Any]:
-    """Each token attends to itself and the `window` − 1 tokens before it."""
+def seeing(sees: Callable[[Any, Any], Any]) -> Callable[[Any, list[int]], Any]:
+    """Attention by another mask: `sees` says of places of tokens and of what they attend to, [T, 1] and [1, T], which count."""
 
     def passes(model: Any, ids: list[int]) -> Any:
         import torch
 
-        back = torch.arange(len(ids))[:, None] - torch.arange(len(ids))[None]
-        mask = torch.zeros(back.shape).masked_fill((back < 0) | (back >= window), -1e9)
+        at = torch.arange(len(ids))
+        right = sees(at[:, None], at[None])
+        mask = torch.zeros(right.shape).masked_fill(~right, -1e9)
         return model(torch.tensor([ids]), attention_mask=mask[None, None]).logits[0]
+
+    return passes
+
+
+def on_logits(change: Callable[[Any], Any]) -> Callable[[Any, list[int]], Any]:
+    """Logits [T, V] that are changed once they are computed."""
+
+    def passes(model: Any, ids: list[int]) -> Any:
+        import torch
+
+        return change(model(torch.tensor([ids])).logits[0])
 
     return passes
 
@@ -259,27 +271,10 @@ def _bfloat16_weights(model: Any) -> None:
         weight.copy_(weight.bfloat16().float())
 
 
-def _one_ahead(model: Any, ids: list[int]) -> Any:
-    """A causal mask that is off by one: each token sees the next."""
-    import torch
-
-    ahead = torch.arange(len(ids))[None] - torch.arange(len(ids))[:, None]
-    mask = torch.zeros(ahead.shape).masked_fill(ahead > 1, -1e9)
-    return model(torch.tensor([ids]), attention_mask=mask[None, None]).logits[0]
-
-
-def _bfloat16_logits(model: Any, ids: list[int]) -> Any:
-    """Logits that were stored in bfloat16; the head computed in float32."""
-    import torch
-
-    return model(torch.tensor([ids])).logits[0].bfloat16().float()
-
-
-def _truncating(model: Any, ids: list[int]) -> Any:
+def _truncating(logits: Any) -> Any:
     """The trainer renormalises over the 32 likeliest tokens, the sampler did not."""
     import torch
 
-    logits = model(torch.tensor([ids])).logits[0]
     least = logits.topk(32, -1).values[:, -1:]
     return torch.where(logits < least, least - 5.0, logits)
 
@@ -303,26 +298,6 @@ def _bfloat16_attention(model: Any) -> None:
     """What attention returns goes through bfloat16."""
     for layer in model.model.layers:
         layer.self_attn.o_proj.register_forward_pre_hook(lambda _, args: (args[0].bfloat16().float(),))
-
-
-def _blocks(model: Any, ids: list[int]) -> Any:
-    """Attention within blocks of 32 tokens, as a packing that cuts long sequences makes it."""
-    import torch
-
-    at = torch.arange(len(ids))
-    right = (at[:, None] >= at[None]) & (at[:, None] // 32 == at[None] // 32)
-    mask = torch.zeros(right.shape).masked_fill(~right, -1e9)
-    return model(torch.tensor([ids]), attention_mask=mask[None, None]).logits[0]
-
-
-def _first_masked(model: Any, ids: list[int]) -> Any:
-    """The first token is taken for padding."""
-    import torch
-
-    at = torch.arange(len(ids))
-    wrong = (at[:, None] < at[None]) | ((at[None] == 0) & (at[:, None] > 0))
-    mask = torch.zeros(wrong.shape).masked_fill(wrong, -1e9)
-    return model(torch.tensor([ids]), attention_mask=mask[None, None]).logits[0]
 
 
 def _unlikely_floor(folder: Path, rows: Rows) -> Scored:
@@ -358,7 +333,7 @@ FAULTS: dict[str, Fault] = {
     "unscaled": Fault("rope scaling forgotten", changed(unscaled)),
     "theta": Fault("another rope_theta", changed(rope("rope_theta", 500.0))),
     "dropout": Fault("dropout", changed(dropout=0.1)),
-    "context": Fault("a window of 40 tokens", changed(passes=within(40))),
+    "context": Fault("a window of 40 tokens", changed(passes=seeing(lambda at, to: (to <= at) & (at - to < 40)))),
     "adapter": Fault("an adapter missing", without_adapter),
     "epsilon": Fault("a norm's epsilon", changed(_epsilon)),
     "layer": Fault("one layer's weights", changed(weights=_perturbed)),
@@ -368,15 +343,21 @@ FAULTS: dict[str, Fault] = {
     "rank": Fault("one rank of four with other weights", some_wrong),
     "other_temperature": Fault("a temperature of 0.9", given(temperature=0.9)),
     "bf16_weights": Fault("weights that went through bfloat16", changed(weights=_bfloat16_weights)),
-    "bf16_logits": Fault("logits stored in bfloat16", changed(passes=_bfloat16_logits)),
-    "ahead": Fault("a causal mask off by one", changed(passes=_one_ahead)),
-    "truncating": Fault("the trainer truncates, the sampler does not", changed(passes=_truncating)),
+    "bf16_logits": Fault(
+        "logits stored in bfloat16", changed(passes=on_logits(lambda logits: logits.bfloat16().float()))
+    ),
+    "ahead": Fault("a causal mask off by one", changed(passes=seeing(lambda at, to: to <= at + 1))),
+    "truncating": Fault("the trainer truncates, the sampler does not", changed(passes=on_logits(_truncating))),
     "constant": Fault("0.02 added to each log-prob", offset_by(0.02)),
     "shift_two": Fault("logits shifted by two", given(shift=2)),
     "twice": Fault("divided by the temperature twice", given(temperature=TEMPERATURE**2)),
     "bf16_attention": Fault("attention in bfloat16", changed(weights=_bfloat16_attention)),
-    "blocks": Fault("attention within blocks of 32", changed(passes=_blocks)),
-    "first_masked": Fault("the first token taken for padding", changed(passes=_first_masked)),
+    "blocks": Fault(
+        "attention within blocks of 32", changed(passes=seeing(lambda at, to: (to <= at) & (at // 32 == to // 32)))
+    ),
+    "first_masked": Fault(
+        "the first token taken for padding", changed(passes=seeing(lambda at, to: (to <= at) & ((to > 0) | (at == 0))))
+    ),
     "floor": Fault("log-probs clamped at -4", _unlikely_floor),
     "scaled": Fault("log-probs divided by the temperature, not logits", _scaled),
     "late_temperature": Fault("no temperature in the second half of responses", _late(given(temperature=1.0))),
