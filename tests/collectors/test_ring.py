@@ -40,15 +40,6 @@ def test_no_two_claims_share_a_byte_in_whatever_order_they_are_given_back(seed: 
     assert whole.start == 0
 
 
-def test_what_lies_elsewhere_counts_against_the_limit():
-    ring = Ring(100)
-    claim = ring.claim(0, 90)
-    assert claim is not None
-    assert ring.claim(11) is None
-    ring.give_back(claim)
-    assert ring.claim(11) is not None
-
-
 def test_a_system_without_huge_pages_has_others(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)
     assert Ring(4096).claim(4096) is not None

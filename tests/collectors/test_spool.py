@@ -108,42 +108,32 @@ def test_a_foreign_name(segment: SegmentPath, name: str):
     assert caught.value.reason == "foreign"
 
 
-def test_a_future_schema(segment: SegmentPath):
-    metadata = {
-        b"logprobe.schema": str(SCHEMA_VERSION + 1).encode(),
-        b"logprobe.kind": b"step",
-        b"logprobe.run": b"run",
-    }
-    assert refusal(rewritten(segment, arrow_file(steps(1), metadata))) == "future_schema"
+def of_step(**changed: bytes) -> dict[bytes, bytes]:
+    stated = {"schema": b"1", "kind": b"step", "run": b"run", **changed}
+    return {f"logprobe.{name}".encode(): value for name, value in stated.items()}
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {},
-        {b"logprobe.schema": b"x", b"logprobe.kind": b"step", b"logprobe.run": b"run"},
-        {b"logprobe.schema": b"1", b"logprobe.kind": b"step", b"logprobe.run": b"another"},
-        {b"logprobe.schema": b"1", b"logprobe.kind": b"weights", b"logprobe.run": b"run"},
-        {b"logprobe.schema": b"1", b"logprobe.kind": b"step", b"logprobe.run": b"\xff"},
-    ],
-)
-def test_arrow_files_of_others(segment: SegmentPath, metadata: dict[bytes, bytes]):
-    assert refusal(rewritten(segment, arrow_file(steps(1), metadata))) == "foreign"
+# Content under a name with the right checksum → why it is refused
+REFUSED = {
+    "a later schema": (arrow_file(steps(1), of_step(schema=str(SCHEMA_VERSION + 1).encode())), "future_schema"),
+    "an Arrow file of others": (arrow_file(steps(1), {}), "foreign"),
+    "a schema that is no number": (arrow_file(steps(1), of_step(schema=b"x")), "foreign"),
+    "another run": (arrow_file(steps(1), of_step(run=b"another")), "foreign"),
+    "another kind": (arrow_file(steps(1), of_step(kind=b"weights")), "foreign"),
+    "a run that is no text": (arrow_file(steps(1), of_step(run=b"\xff")), "foreign"),
+    "no Arrow file": (b"not arrow, but with the right checksum", "unreadable"),
+    "a column of another type": (arrow_file(pa.table({"step": ["one"]}), of_step()), "columns"),
+}
 
 
-def test_no_arrow_file_at_all(segment: SegmentPath):
-    assert refusal(rewritten(segment, b"not arrow, but with the right checksum")) == "unreadable"
-
-
-def test_a_column_of_another_type(segment: SegmentPath):
-    metadata = {b"logprobe.schema": b"1", b"logprobe.kind": b"step", b"logprobe.run": b"run"}
-    table = pa.table({"step": ["one"]})
-    assert refusal(rewritten(segment, arrow_file(table, metadata))) == "columns"
+@pytest.mark.parametrize("content", REFUSED)
+def test_what_is_no_segment_is_refused_with_the_reason(segment: SegmentPath, content: str):
+    data, reason = REFUSED[content]
+    assert refusal(rewritten(segment, data)) == reason
 
 
 def test_a_column_that_an_older_version_did_not_write_is_null(segment: SegmentPath):
-    metadata = {b"logprobe.schema": b"1", b"logprobe.kind": b"step", b"logprobe.run": b"run"}
-    path = rewritten(segment, arrow_file(steps(7).select(["step", "scalars"]), metadata))
+    path = rewritten(segment, arrow_file(steps(7).select(["step", "scalars"]), of_step()))
     (row,) = read_segment(SegmentPath.parse(path)).table.to_pylist()
     assert row == {"time": None, "step": 7, "rank": None, "scalars": [("loss", 3.5)], "correction": None}
 
@@ -153,8 +143,7 @@ def test_a_field_that_an_older_version_did_not_write_is_null(segment: SegmentPat
     kind = SCHEMAS["statistics"].field("backend").type
     older = pa.struct([field for field in kind if field.name != "n_above"])
     sums = pa.array([None, dict.fromkeys(older.names, 2), None], older)[1:]
-    metadata = {b"logprobe.schema": b"1", b"logprobe.kind": b"statistics", b"logprobe.run": b"run"}
-    data = arrow_file(pa.table({"step": [1, 2], "backend": sums}), metadata)
+    data = arrow_file(pa.table({"step": [1, 2], "backend": sums}), of_step(kind=b"statistics"))
     path = rewritten(segment, data, f"{segment.sequence:08d}.statistics.{zlib.crc32(data):08x}.arrow")
     found = read_segment(SegmentPath.parse(path)).table["backend"].to_pylist()
     assert found == [{**dict.fromkeys(kind.names, 2), "n_above": None}, None]

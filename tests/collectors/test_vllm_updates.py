@@ -29,17 +29,6 @@ def test_an_update_while_paused() -> None:
     assert update.calls == {"update_weights": 2}
 
 
-def test_an_update_between_two_steps() -> None:
-    observer = UpdateObserver()
-    observer.step(1.0)
-    observer.loaded("reload_weights", 2.0, 3.0, None)
-    assert not observer.closed
-    observer.step(4.0)
-    observer.step(5.0)
-    [update] = observer.closed
-    assert (update.cache_reset, update.tensors, update.pause_mode, update.resumed_at) == (None, None, None, None)
-
-
 def test_a_failed_reset_cleared_nothing() -> None:
     observer = UpdateObserver()
     observer.cache_reset(successful=False)
@@ -50,18 +39,14 @@ def test_a_failed_reset_cleared_nothing() -> None:
     assert not observer.open.touched_weights
 
 
-def test_an_update_that_nothing_follows_ends_with_the_engine() -> None:
+def test_an_engine_ends_once_and_resuming_what_was_not_paused_is_no_update() -> None:
     observer = UpdateObserver()
+    observer.resumed(1.0)
+    assert observer.open is None
     observer.loaded("reload_weights", 2.0, 3.0, None)
     observer.end(9.0)
     observer.end(10.0)
     assert [update.closed_at for update in observer.closed] == [9.0]
-
-
-def test_resuming_what_was_not_paused_is_no_update() -> None:
-    observer = UpdateObserver()
-    observer.resumed(1.0)
-    assert observer.open is None
 
 
 @pytest.mark.parametrize(
