@@ -1,7 +1,8 @@
 """Cached frames of live runs, to which only new steps are added, from memory.
 
-New rows of steps and records of weights are appended, and the growth rule continues from its state some steps ago. An
-older changed step, a new configuration, or more steps than memory has cause a new read of the whole frame.
+New rows of steps and records of weights are appended, and the growth rule continues from its state some steps ago. If
+memory lacks steps, all sums are read again. An older changed step or a new configuration causes a new read of the whole
+frame.
 
 Raw tokens are read when the judgement by sums changes. Otherwise they are read once the run is a tenth longer, because
 the sample covers the whole run and one more step changes little. While no finding is open, the limit is the number of
@@ -114,11 +115,15 @@ class Frames:
             if (kept := known.get(look.run)) is not None
             and (some := self._newest.since(look.run, kept.revision, kept.tick, upto=look.revision)) is not None
         }
-        frames = _advanced(source, known, news)
-        return [self._diagnose(source, look, frames.get(look.run), tick) for look in looks]
+        again = _read_again(source, {run: kept for run, kept in known.items() if run not in news})
+        frames = _advanced(source, known, news) | {run: kept.frame for run, kept in again.items()}
+        known |= again
+        return [self._diagnose(source, look, known.get(look.run), frames.get(look.run), tick) for look in looks]
 
-    def _diagnose(self, source: Source, look: Look, frame: Frame | None, tick: int) -> tuple[Frame, DiagnosisDocument]:
-        run, known = look.run, self._kept.get(look.run)
+    def _diagnose(
+        self, source: Source, look: Look, known: _Kept | None, frame: Frame | None, tick: int
+    ) -> tuple[Frame, DiagnosisDocument]:
+        run = look.run
         if known is not None and frame is not None:
             plain = judge(frame, look.accepted)
             if _essence(plain) == known.essence and len(frame.series) - known.whole < _holds(known.whole, plain):
@@ -183,6 +188,17 @@ def _advanced(source: Source, known: Mapping[str, _Kept], news: Mapping[str, New
     marked = {run: frame.weights for run, frame in frames.items() if news[run].weights}
     weights = weights_of_runs(source, marked) if marked else {}
     return {run: replace(frame, weights=weights.get(run, frame.weights)) for run, frame in frames.items()}
+
+
+def _read_again(source: Source, known: Mapping[str, _Kept]) -> dict[str, _Kept]:
+    """Return the state of runs with news that memory lacks, except for runs with a new configuration."""
+    again = {}
+    for run, kept in known.items():
+        frame = gather_sums(source, run)
+        if frame.setup == kept.frame.setup:
+            growth, settled = _settled(frame)
+            again[run] = replace(kept, frame=frame, growth=growth, settled=settled)
+    return again
 
 
 def _among_known(frame: Frame, first: int, some: NewSteps) -> tuple[Series, Strata]:

@@ -24,6 +24,7 @@ from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.frame import Column
 from logprobe.monitor.judging.frames import Frames, Look
 from logprobe.monitor.judging.judgement import Judgement, Level
+from logprobe.monitor.live import newest as newest_module
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
@@ -98,6 +99,20 @@ def test_steps_one_by_one_as_all_at_once(live: Live, monkeypatch: pytest.MonkeyP
         assert whole[-1] or not asked
         live.bring(change=steps(step, step))
     assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, 4]
+
+
+def test_sums_alone_are_read_again_where_memory_lacks_a_step(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest_module, "STEPS", 2)
+    live.bring(change=steps(0, 59))
+    live.look()
+    for step in (60, 61, 62, 63):
+        live.bring(change=steps(step, step))
+    for last, lacks in ((63, True), (64, False)):
+        document, expected, asked = live.look()
+        assert same(document, expected, rel=1e-7), last
+        assert ("diagnosis_steps" in asked) is lacks, last
+        assert "diagnosis_tokens" not in asked
+        live.bring(change=steps(last + 1, last + 1))
 
 
 @pytest.mark.parametrize(("most", "again"), [(61, False), (60, True)])
