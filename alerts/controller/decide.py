@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from logprobe.alerts.controller.effect import remedy
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.refusals import (
     MODE_OFF,
@@ -42,6 +43,7 @@ from logprobe.alerts.controller.refusals import (
 )
 from logprobe.alerts.controller.situation import Acknowledgement, Action, Control, Phase, Returned, Situation, Trial
 from logprobe.collectors.correction import CorrectionConfig
+from logprobe.monitor.judging.judgement import GROWS
 
 Decision = tuple[Control, tuple[Action, ...]]
 
@@ -448,9 +450,12 @@ def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
     # One that is too early is looked at again: its last steps are in flight.
     if not effect_due(control, situation.step, policy) or effect is None or effect["judgement"] == "too_early":
         return control, ()
-    growing = effect.get("growth") == "still_growing"
+    growing, words = situation.verdict in GROWS, str(effect["words"])
+    if growing:  # a correction does not lower K3
+        words += f"; K3 still grows: {remedy(stale=situation.stale)}"
     severity = "critical" if effect["judgement"] == "harmed" else "warning" if growing else "info"
-    return _once(control, Action("effect", str(effect["judgement"]), str(effect["words"]), severity, effect), "effect")
+    details = {**effect, "words": words}
+    return _once(control, Action("effect", str(effect["judgement"]), words, severity, details), "effect")
 
 
 def _found_upstream(control: Control, situation: Situation, _: Policy) -> Decision:

@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.monitor.compare.level import interval
-from logprobe.monitor.judging.growth import theil_sen
 from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]
@@ -53,15 +52,9 @@ WORDS: Final = {
 ADVICE: Final = "lower the learning rate, or return to a checkpoint from before the onset"
 _KEPT_WORDS: Final = "reward kept"  # of a run that shows no effect: it is what it was before the growth
 _LOST: Final = 0.1  # share of the reward that may be gone, at most, for it to be kept
-_LEVEL: Final = 0.99  # of the interval that must lie above a flat trend
-_SLOWEST: Final = 8  # windows; what takes longer to double is no growth to act on
 _FAR: Final = 2.0  # a gradient norm that is so many times what it was has changed
 _BLOCKS: Final = 10
 _STUDENT: Final = 2.92  # two-sided 99 % of Student's t with 2 × (_BLOCKS − 2) degrees of freedom
-_GROWTH: Final = {
-    "halted": "K3 did not grow in these steps, as it did before",
-    "steady": "K3 did not grow in these steps",
-}
 
 
 class Estimate(TypedDict):
@@ -93,14 +86,11 @@ class Figure(TypedDict):
 class Effect(TypedDict):
     """Effect of a correction.
 
-    `judgement`: a key of `WORDS`. `growth`: growth of K3 afterwards, or None if unknown. `doubling_steps`: steps in
-    which K3 then doubles. `masked`: masked share of the tokens. `steps`: steps on each side.
+    `judgement`: a key of `WORDS`. `masked`: masked share of the tokens. `steps`: steps on each side.
     """
 
     judgement: str
     words: str
-    growth: str | None
-    doubling_steps: float | None
     masked: float | None
     steps: int
     figures: list[Figure]
@@ -117,7 +107,6 @@ def judge(
     applied_from: int,
     window: int,
     *,
-    stale: str = "",
     grown_since: int | None = None,
 ) -> Effect:
     """Judge the effect of a correction.
@@ -131,7 +120,6 @@ def judge(
         masked_from: first step of the newest uninterrupted series of corrected steps.
         applied_from: first step that the trainer corrected with the configuration in question.
         window: number of steps compared on each side.
-        stale: remedy for stale tokens if old weights explain the growth, or "".
         grown_since: first step of the growth that triggered the correction, or None if unknown.
     """
     step = trend["step"]
@@ -147,21 +135,14 @@ def judge(
         why = f"{len(after)} of {window} steps since the trainer began to correct at step {applied_from:,}"
     else:
         judgement, why = _judgement(before, after)
-    growth, doubling = _growth(before, after, window)
     parts = [why, *_changes(levels, "growth" if since_growth else "correction")]
     masked = levels.get("masked", (None, None))[1]
     if masked is not None:
         parts.append(f"{masked['value']:.1%} of the tokens are masked")
-    if growth == "still_growing":  # a correction does not lower K3
-        parts.append(f"K3 still doubled every {doubling:.0f} steps in these steps: {remedy(stale=stale)}")
-    elif growth is not None:
-        parts.append(_GROWTH[growth])
     kept = judgement == "no_effect_shown" and since_growth and _kept(figures)
     return {
         "judgement": judgement,
         "words": f"{_KEPT_WORDS if kept else WORDS[judgement]}: {'; '.join(parts)}",
-        "growth": growth,
-        "doubling_steps": doubling,
         "masked": None if masked is None else masked["value"],
         "steps": len(after),
         "figures": figures,
@@ -279,27 +260,6 @@ def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
     slope = float((centred * y).sum() / (centred**2).sum())
     rest = y - y.mean() - slope * centred
     return slope, float(y.mean()), math.sqrt(float((rest**2).sum()) / (len(x) - 2))
-
-
-def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None, float | None]:
-    """Return whether K3 grows afterwards, and its doubling time in steps."""
-    if (floats(after["k3"]) >= 0).sum() < FEWEST:
-        return None, None
-    doubling = _doubling(after, window)
-    if doubling is not None:
-        return "still_growing", doubling
-    return "halted" if _doubling(before, window) is not None else "steady", None
-
-
-def _doubling(table: pa.Table, window: int) -> float | None:
-    """Return the doubling time of K3 in steps (1 / Theil–Sen slope of log2 K3), or None unless the interval is above
-    0.
-    """
-    steps, values = _usable(table, "k3", positive=True)
-    if len(values) < FEWEST:
-        return None
-    slope = theil_sen(steps, np.log2(values), confidence=_LEVEL)
-    return None if slope is None or slope.low <= 0 or slope.value * _SLOWEST * window < 1 else 1.0 / slope.value
 
 
 def _changes(levels: dict[str, tuple[Estimate | None, Estimate | None]], of: str) -> list[str]:

@@ -272,7 +272,7 @@ def _trainer_reports(
     if control.phase is Phase.ISSUED:
         reports |= {"impossible": _impossible(store, run, first), "heard": _has_heard(store, run, first)}
     if decide.effect_due(control, step, policy):
-        reports["effect"] = judged(store, run, control, policy.effect_steps, stale=situation.stale)
+        reports["effect"] = judged(store, run, control, policy.effect_steps)
     return reports
 
 
@@ -293,11 +293,11 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
     return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
-def judged(store: Source, run: str, control: Control, window: int, *, stale: str = "") -> effect.Effect:
+def judged(store: Source, run: str, control: Control, window: int) -> effect.Effect:
     """Judge the newest correction of `run` at the present time with `effect.judge`. Raise `QueryError`."""
     applied = decide.applied(control)
     masked = applied if control.masked_from is None else control.masked_from
     grown = control.grown_since
     first = masked if grown is None else min(masked, grown)
     trend = queries.controller_trend(store, run=run, first=first - effect.REACH * window, last=applied + window)
-    return effect.judge(trend, masked, applied, window, stale=stale, grown_since=grown)
+    return effect.judge(trend, masked, applied, window, grown_since=grown)

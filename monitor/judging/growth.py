@@ -252,7 +252,7 @@ class Slope:
     high: float
 
 
-def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope | None:
+def theil_sen(x: ArrayLike, y: ArrayLike) -> Slope | None:
     """Return the median of the slopes between all pairs of points, with x and y of shape [n].
 
     Up to 29 % of the points may be arbitrary without a large effect. Source, also of the interval: Sen, Estimates of
@@ -272,15 +272,15 @@ def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope 
     different = xs[first] != xs[second]
     first, second = first[different], second[different]
     slopes = np.sort((ys[second] - ys[first]) / (xs[second] - xs[first]))
-    reach = _reach(len(xs), confidence)
+    reach = _reach(len(xs))
     low = max(math.floor((len(slopes) - reach) / 2), 0)
     high = min(math.ceil((len(slopes) + reach) / 2), len(slopes) - 1)
     return Slope(float(np.median(slopes)), float(slopes[low]), float(slopes[high]))
 
 
-def _reach(points: int, confidence: float) -> float:
-    """Return half the width of the interval in ordered slopes: z times the standard deviation of Kendall's S."""
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+def _reach(points: int) -> float:
+    """Return half the width of a 95 % interval in ordered slopes: z times the standard deviation of Kendall's S."""
+    z = NormalDist().inv_cdf(0.975)
     return z * math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
 
 

@@ -315,24 +315,27 @@ def test_a_directive_counts_once_the_trainer_names_it(
 
 
 @pytest.mark.parametrize(
-    ("judgement", "growth", "severity"),
+    ("judgement", "verdict", "severity"),
     [
-        ("helped", "halted", "info"),
-        ("helped", "still_growing", "warning"),
-        ("no_effect_shown", "steady", "info"),
-        ("harmed", "steady", "critical"),
-        ("too_early", None, None),
+        ("helped", "healthy", "info"),
+        ("helped", "growing", "warning"),
+        ("no_effect_shown", "critical", "warning"),
+        ("harmed", "healthy", "critical"),
+        ("too_early", "critical", None),
     ],
 )
-def test_the_effect_is_judged_once(judgement: str, growth: str | None, severity: str | None) -> None:
+def test_the_effect_is_judged_once(judgement: str, verdict: str, severity: str | None) -> None:
     applied = replace(APPLIED, applied_from=109)  # four steps after the directive
-    effect = {"judgement": judgement, "words": "as measured", "growth": growth}
-    due = replace(CRITICAL, step=159, acknowledgements=acks(109), effect=effect)
+    effect = {"judgement": judgement, "words": "as measured"}
+    due = replace(CRITICAL, verdict=verdict, step=159, acknowledgements=acks(109), effect=effect)
     assert decide.advance(applied, replace(due, step=158), ARMED)[1] == ()
     control, actions = decide.advance(applied, due, ARMED)
     assert [(each.name, each.reason, each.severity) for each in actions] == (
         [("effect", judgement, severity)] if severity else []
     )
+    left = "bound the weight lag, lower the learning rate, or return to a checkpoint from before the onset"
+    words = f"as measured; K3 still grows: {left}" if severity == "warning" else "as measured"
+    assert [(each.words, each.details["words"]) for each in actions] == [(words, words)] * len(actions)
     assert decide.advance(control, due, ARMED) == (control, ())
 
 

@@ -82,21 +82,6 @@ def test_it_is_too_early_until_all_steps_are_there(reached: int) -> None:
     assert f"{reached} of 50 steps" in found["words"]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "growth"),
-    [(20, 20, "still_growing"), (np.inf, 20, "still_growing"), (20, np.inf, "halted"), (np.inf, np.inf, "steady")],
-)
-def test_k3_is_told_apart_and_decides_nothing(before: float, after: float, growth: str) -> None:
-    rise = np.where(BEFORE, LATE / before, LATE / after)
-    table = trend(k3=1e-3 * np.exp2(rise) * np.exp(noisy(0 * LATE, 0.1)), reward=noisy(0.5 + 0 * LATE, 0.03))
-    found, stale = judge(table), judge(table, stale="bound the weight lag")
-    assert (found["judgement"], found["growth"]) == ("no_effect_shown", growth)
-    assert ("steps: lower the learning rate" in found["words"]) is (growth == "still_growing")
-    assert ("steps: bound the weight lag, lower the learning rate" in stale["words"]) is (growth == "still_growing")
-    if growth == "still_growing":
-        assert found["doubling_steps"] == pytest.approx(after, rel=0.1)
-
-
 def test_the_figures_compare_with_the_steps_before_the_growth_and_the_word_with_those_before_the_switch() -> None:
     """K3 doubles every ten steps from 100 on, and the reward falls with it; the correction begins at 160."""
     steps = np.arange(20, 260)
@@ -154,7 +139,6 @@ def test_without_values_to_compare_nothing_is_claimed() -> None:
     assert "only 9 uncorrected steps" in found["words"]
     assert judge(trend())["words"].startswith("no effect shown: neither reward nor gradient norm is recorded")
     assert judge(trend(k3=np.zeros(100), reward=np.full(100, 0.5)))["judgement"] == "no_effect_shown"
-    assert judge(trend(k3=np.full(100, np.nan)))["growth"] is None
 
 
 def test_runs_without_an_effect_are_rarely_said_to_have_one() -> None:

@@ -174,7 +174,7 @@ def test_from_growth_to_the_effect(home: Path, store: Store, trainer: Trainer) -
     assert figures["reward"]["after"]["value"] == 0.5
     assert figures["grad_norm"]["after"]["value"] == pytest.approx(1.0)
     assert figures["masked"]["before"] is None  # no corrected step is on this side
-    assert (effect["growth"], effect["steps"], previewed["preview"]["tokens"]) == ("steady", 12, 5 * 8 * 50)
+    assert (effect["steps"], previewed["preview"]["tokens"]) == (12, 5 * 8 * 50)
     metrics = "SELECT step, value FROM step_metrics WHERE metric = '%s' AND value IS NOT NULL ORDER BY step"
     assert store.query(metrics % "is_weight_mean")["step"].to_pylist() == list(range(17, 34))
     masked = np.mean(store.query(metrics % "clipped_frac")["value"].to_numpy())

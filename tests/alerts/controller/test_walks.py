@@ -58,7 +58,7 @@ def _situation(r: Random, control: Control, step: int, policy: Policy) -> Situat
         heard=r.random() < 0.8,
         impossible=r.choice(["", "", "no advantages"]),
         returned=r.choice([None] * 9 + [Returned(), Returned(TIS, 2)]),
-        effect=r.choice([None, {"judgement": "helped", "words": "w", "growth": "steady"}]),
+        effect=r.choice([None, {"judgement": "helped", "words": "w"}]),
     )
 
 
