@@ -152,26 +152,6 @@ def test_a_setting_that_is_half_as_fast_says_so_and_one_that_is_within_the_noise
     assert speed(Cost((50.0,)), baselines) is None
 
 
-def test_the_cheapest_of_the_settings_that_do_it_alone_is_recommended():
-    side = Side({"logprobs_mode": 0.3})
-    change = side.changes[0]
-    rates = {"dtype": 50.0, "logprobs_mode": 90.0}
-
-    def measure(changes):
-        names = {one.knob.name for one in changes} & {*rates}
-        found = side.measure((*changes, change) if not names else side.changes)
-        return Measured(
-            found.a, found.b, Cost(tuple(min(rates[name] for name in names) + x for x in (0, 1, 2)) if names else ())
-        )
-
-    base = (side._of(frozenset()), side.target)
-    bench = Bench("engine", base, side.changes, measure, costs=(Cost((99.0, 100.0, 101.0)),))
-    legs = {"engine": leg(*base, ("r_fresh", "q"))}
-    found = search_all([bench], legs, None, look=lambda *_: None, noise_floor=0.0)
-    assert {"logprobs_mode", "dtype"} <= {arm.knob for arm in found.arms if arm.verdict == "this is it"}
-    assert found.document()["cheapest"] == "logprobs_mode = processed_logprobs"
-
-
 @pytest.mark.parametrize(
     ("level", "cheapest", "within"),
     [
