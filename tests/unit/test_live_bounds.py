@@ -9,6 +9,7 @@ import pyarrow as pa
 from mirror import Mirror, Piece, arrived, started
 from segments import sampled, trained
 
+from logprobe.monitor.live.past import Names
 from logprobe.monitor.live.rows import NO_LISTS, Lists
 from logprobe.monitor.live.tick import Live
 
@@ -66,6 +67,15 @@ def test_lists_past_the_bound_go_the_oldest_first() -> None:
     assert lists.absent(numbers).tolist() == [False, False]
     lists.keep(2 * some.nbytes - 1)
     assert lists.absent(np.append(numbers, NO_LISTS)).tolist() == [True, False, False]
+
+
+def test_names_are_found_by_their_steps() -> None:
+    names = Names()
+    names.add(["a", "b", "a", "a"], [1, 1, 2, 2])
+    names.add([], [])
+    assert (names.steps(["a"]), names.steps(["b", "c"]), names.steps([])) == ({1, 2}, {1}, set())
+    assert (names.has(["c", "b"]), len(names)) == (["b"], 3)
+    assert Names().steps(["a"]) == set()
 
 
 def test_what_is_gone_is_compared_by_fingerprints() -> None:
