@@ -20,7 +20,7 @@ import json, os, sys, time
 import numpy as np
 from logprobe.collectors import Recorder
 from logprobe.collectors.recorder import runtime
-runtime.EXIT_SECONDS = 8.0
+runtime.EXIT_SECONDS = 5.0
 recorder = Recorder(sys.argv[1], "run", rank=0, segment_tokens=1000)
 ones = -np.ones((4, 250), np.float32)
 content = {"token_ids": np.ones((4, 250), int), "rollout_logprobs": ones, "trainer_logprobs": ones, "mask": ones != 0}
@@ -61,8 +61,8 @@ def flooded(home: Path, disk: FaultyDisk, end: str = "", *, seconds: float = 0.2
 def test_a_flood_that_closing_cannot_write_is_counted_by_the_last_record(home: Path, tmp_path: Path, capsys):
     disk = FaultyDisk(tmp_path / "faults")
     # From it the recorder knows how much time to keep for its last words
-    disk.rule("fsync", within=home, only="files", delay=1.0, times=1)
-    disk.rule("fsync", within=home, only="files", delay=0.2)
+    disk.rule("fsync", within=home, only="files", delay=0.6, times=1)
+    disk.rule("fsync", within=home, only="files", delay=0.12)
     closed, accepted = flooded(home, disk)
     assert closed is False
     assert accepted == {"calls": 180, "sequences": 360}
@@ -85,7 +85,7 @@ def test_a_flood_that_closing_cannot_write_is_counted_by_the_last_record(home: P
 
 def test_a_process_that_ends_by_force_while_closing_has_said_what_was_left(home: Path, tmp_path: Path, capsys):
     disk = FaultyDisk(tmp_path / "faults")
-    disk.rule("fsync", within=home, only="files", delay=0.5)
+    disk.rule("fsync", within=home, only="files", delay=0.3)
     flooded(home, disk, WAIT_FOR_WORD)
     events = health_events(home)
     (left,) = events["closing"]
@@ -101,7 +101,7 @@ def test_a_process_that_ends_by_force_while_closing_has_said_what_was_left(home:
 
 def test_closing_late_loses_nothing_while_the_process_lives_on(home: Path, tmp_path: Path):
     disk = FaultyDisk(tmp_path / "faults")
-    slow = disk.rule("fsync", within=home, only="files", delay=0.3, times=8)
+    slow = disk.rule("fsync", within=home, only="files", delay=0.15, times=8)
     closed, _ = flooded(home, disk, "recorder._runtime._thread.join()\nassert recorder.close(1.0)")
     assert (closed, slow.injected) == (False, 8)
     assert len(by_sample(home, "training")) == 360

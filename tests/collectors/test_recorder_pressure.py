@@ -208,12 +208,12 @@ def test_one_failure_of_a_network_disk_costs_nothing(home: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("hurried")
 def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("logprobe.collectors.recorder.outbox.KEPT_BYTES", 400_000)
+    monkeypatch.setattr("logprobe.collectors.recorder.outbox.KEPT_BYTES", 150_000)
     blocker = tmp_path / "blocker"
     blocker.write_text("")
     home = blocker / "home"
     with Recorder(home, "run", flush_interval=0.01) as recorder:
-        for step in range(300):
+        for step in range(120):
             recorder.training(**batch(step, rows_=16, time_=2))
             recorder.config({"step": step, "long": "x" * 2000})
             if step % 4 == 0:
@@ -223,13 +223,13 @@ def test_what_is_kept_for_a_refusing_disk_is_bounded(tmp_path: Path, monkeypatch
         blocker.unlink()
         eventually(lambda: recorder.health["disk"] == "ok", "the disk takes it")
     kept = by_sample(home, "statistics")
-    assert dropped["statistics_dropped"]["sequences"] + len(kept) == 300 * 16
-    assert 50 < len(kept) < 1000
-    assert {f"299/{row}" for row in range(16)} <= set(kept)  # the newest are kept
+    assert dropped["statistics_dropped"]["sequences"] + len(kept) == 120 * 16
+    assert 20 < len(kept) < 400
+    assert {f"119/{row}" for row in range(16)} <= set(kept)  # the newest are kept
     documents = [json.loads(row["document"])["step"] for row in rows(home, "config")]
-    assert dropped["retained_full"]["calls"] + len(documents) == 300
-    assert 20 < len(documents) < 250
-    assert documents[-1] == 299
+    assert dropped["retained_full"]["calls"] + len(documents) == 120
+    assert 8 < len(documents) < 100
+    assert documents[-1] == 119
     assert health_events(home)["statistics_dropped"][0]["step"] == 0
 
 
