@@ -156,13 +156,13 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     ),
     "cost-ms_swift": Campaign(
         "what ms-swift's adapter costs the training thread; fails above 1 %",
-        (("tests/frameworks/ms_swift_cost.py",),),
+        (("tests/frameworks/cost.py", "ms_swift"),),
         environment="ms_swift",
         path="tests/e2e:tests/frameworks",
     ),
     "cost-trl": Campaign(
         "what TRL's adapter costs the training thread; fails above 1 %",
-        (("tests/frameworks/trl_cost.py",),),
+        (("tests/frameworks/cost.py", "trl"),),
         environment="trl",
         path="tests/e2e:tests/frameworks",
     ),
