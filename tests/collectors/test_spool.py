@@ -117,10 +117,10 @@ def of_step(**changed: bytes) -> dict[bytes, bytes]:
 REFUSED = {
     "a later schema": (arrow_file(steps(1), of_step(schema=str(SCHEMA_VERSION + 1).encode())), "future_schema"),
     "an Arrow file of others": (arrow_file(steps(1), {}), "foreign"),
-    "a schema that is no number": (arrow_file(steps(1), of_step(schema=b"x")), "foreign"),
+    "a schema that is not a number": (arrow_file(steps(1), of_step(schema=b"x")), "foreign"),
     "another run": (arrow_file(steps(1), of_step(run=b"another")), "foreign"),
     "another kind": (arrow_file(steps(1), of_step(kind=b"weights")), "foreign"),
-    "a run that is no text": (arrow_file(steps(1), of_step(run=b"\xff")), "foreign"),
+    "a run that is not valid text": (arrow_file(steps(1), of_step(run=b"\xff")), "foreign"),
     "no Arrow file": (b"not arrow, but with the right checksum", "unreadable"),
     "a column of another type": (arrow_file(pa.table({"step": ["one"]}), of_step()), "columns"),
 }
