@@ -42,7 +42,7 @@ def as_piece(name: str, value: Any) -> Piece:
         )
     array = value if isinstance(value, np.ndarray) else torch_bridge.view(value)
     if array is None:
-        array, _ = from_list(value)
+        array, _ = from_list(name, value)
     elif array is value and not isinstance(array, np.ndarray):
         return value
     if array.dtype.kind not in "biufV":
@@ -50,12 +50,19 @@ def as_piece(name: str, value: Any) -> Piece:
     return array
 
 
-def from_list(value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return a list of numbers as an array, and the positions of None, which differs from NaN."""
-    array = np.asarray(value)
-    if array.dtype.kind != "O":
-        return array, None
-    return np.asarray(value, dtype=np.float64), np.array([item is None for item in value], dtype=np.bool_)
+def from_list(name: str, value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return a list of numbers as an array, and the positions of None, which differs from NaN.
+
+    Raises:
+        InputError: an element is neither a number nor None, or lists within the list differ in length.
+    """
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind != "O":
+            return array, None
+        return np.asarray(value, dtype=np.float64), np.array([item is None for item in value], dtype=np.bool_)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: {type(value).__name__} is not an array of numbers; pass one") from None
 
 
 def has_nan(array: NDArray[Any]) -> bool:

@@ -292,7 +292,7 @@ class Call(Captured):
         gaps: dict[int, NDArray[np.bool_]] = {}  # where a list said None
         for index, item in enumerate(value):
             if arrays.is_list(item):
-                item, gap = arrays.from_list(item)  # noqa: PLW2901
+                item, gap = arrays.from_list(name, item)  # noqa: PLW2901
                 if gap is not None:
                     gaps[index] = gap
             pieces.append(None if item is None else arrays.as_piece(name, item))
