@@ -65,14 +65,6 @@ def test_tokens_of_all_kinds_of_steps() -> None:
     assert not capture.open
 
 
-def test_a_last_output_without_a_token() -> None:
-    capture = Capture()
-    capture.add(request())
-    step(capture, 1.0, output([11], [-0.5]))
-    step(capture, 2.0, output([], None, finish_reason="error"))
-    assert (only(capture).tokens.tolist(), capture.open) == ([11], {})
-
-
 def test_steps_that_overlap_keep_their_own_time() -> None:
     """With asynchronous scheduling the next step is scheduled before the outputs of this one come."""
     capture = Capture()
@@ -119,21 +111,19 @@ def test_another_column_order_is_noticed() -> None:
     assert only(capture).foreign
 
 
-def test_aborted_requests() -> None:
-    capture = Capture()
-    capture.add(request())
-    step(capture, 1.0, output([11], [-0.5]))
-    capture.ended(
-        [request(get_finished_reason=lambda: "abort"), request("unknown", get_finished_reason=lambda: "abort")]
-    )
-    assert (only(capture).finish_reason, capture.open) == ("abort", {})
-
-
-def test_pooling_requests_are_none_of_ours() -> None:
+@pytest.mark.parametrize("reason", ["error", "abort"])
+def test_ends_without_a_token_and_requests_that_are_none_of_ours(reason: str) -> None:
+    """The scheduler says so in an output, or ends the request; pooling requests sample nothing."""
     capture = Capture(inject=True)
+    capture.add(request())
     capture.add(SimpleNamespace(request_id="p", sampling_params=None))
-    step(capture, 1.0, output([], None, request_id="p"))
-    assert not capture.open
+    step(capture, 1.0, output([11], [-0.5]), output([], None, request_id="p"))
+    if reason == "error":
+        step(capture, 2.0, output([], None, finish_reason="error"))
+    else:
+        capture.ended([request(name, get_finished_reason=lambda: "abort") for name in ("a-00000000", "unknown")])
+    sequence = only(capture)
+    assert (sequence.tokens.tolist(), sequence.finish_reason, capture.open) == ([11], reason, {})
 
 
 # --- Injection ---
