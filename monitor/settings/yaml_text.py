@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any, Final
 
 import yaml
@@ -11,6 +13,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.settings import limits
 
 _DEEP: Final = "nested too deeply"
+_DEEPEST: Final = 100  # open brackets; the time of the parser grows with their square, hours for those of 256 KiB
 _OURS: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of libyaml where there is one: eight times as fast
 
 
@@ -29,6 +32,8 @@ def composed(text: str, file: str) -> yaml.Node | None:
     """
     if len(text) > limits.SETTINGS.value:
         raise limits.SETTINGS.exceeded(f"{file} has {len(text):,} characters")
+    if _open(text) > _DEEPEST:
+        raise ConfigurationError(f"{file}: {_DEEP}")
     try:
         node = yaml.compose(text, yaml.SafeLoader)
         values = 0 if node is None else _values(node, {})
@@ -37,6 +42,12 @@ def composed(text: str, file: str) -> yaml.Node | None:
     if values > limits.SETTINGS_VALUES.value:
         raise limits.SETTINGS_VALUES.exceeded(f"{file} has {values:,} values after expanding aliases")
     return node
+
+
+def _open(text: str) -> int:
+    """Return the largest number of brackets open at one place. Brackets in strings count."""
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
+    return max(accumulate(steps, lambda count, step: max(0, count + step)), default=0)
 
 
 def plain(text: str, file: str) -> Any:

@@ -12,7 +12,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.recorded import RecordedRun
-from logprobe.monitor.settings import limits
+from logprobe.monitor.settings import limits, yaml_text
 
 LEVELS = 6
 # Less than 300 bytes that mean more than half a million values.
@@ -41,11 +41,13 @@ def test_aliases_of_aliases(tmp_path, name):
         YAML[name](tmp_path)
 
 
-def test_nesting_without_end(tmp_path):
-    """Of one file: the parser's own limit."""
-    write(tmp_path, "logprobe.yaml", "[" * 600)
+@pytest.mark.parametrize("deep", [101, limits.SETTINGS.value])
+def test_nesting_without_end(tmp_path, deep):
+    """Without hours of the parser, whose time grows with the square of what is open."""
+    write(tmp_path, "logprobe.yaml", "[" * deep)
     with pytest.raises(ConfigurationError, match=r"nested too deeply"):
         YAML["logprobe.yaml"](tmp_path)
+    assert yaml_text.plain("[" * 100 + "]" * 100, "logprobe.yaml") != []
 
 
 @pytest.mark.parametrize("name", YAML)
