@@ -20,7 +20,7 @@ def unanswered(*_: object, **__: object) -> None:
 
 def test_the_figure_has_the_values_of_the_store(tmp_path, monkeypatch) -> None:
     with Recorder(tmp_path / "home", RUN) as recorder:
-        SyntheticRun(recorder).record(30)
+        SyntheticRun(recorder).record(8)
     ingest_recorded(tmp_path / "home")
     drawn = figure(tmp_path / "home", RUN)
     with open_reader(tmp_path / "home") as reader:
