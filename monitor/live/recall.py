@@ -274,6 +274,7 @@ def _trained(table: pa.Table, statistics: pa.Table) -> Columns:
         rows = [places[key] for key in _row_keys(of_pair)]
         if rows:
             values = [ragged.floats(of_pair[spec.name].cast(pa.float64())) for spec in COLUMN_SPECS]
+            columns[pair] = np.zeros((size, len(COLUMN_SPECS)))
             columns[pair][rows], columns[HAS + pair][rows] = np.stack(values, axis=1), True
     return columns
 

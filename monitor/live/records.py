@@ -19,7 +19,7 @@ from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.monitor import ragged
-from logprobe.monitor.live.rows import listed, nothing, objects, whole_numbers
+from logprobe.monitor.live.rows import blank, listed, nothing, objects, whole_numbers
 from logprobe.monitor.live.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.live.versions import Decided, Decision, Mark, Seen, Spans, Stated
 
@@ -118,15 +118,22 @@ def trained_columns(reduced: pa.Table) -> Columns:
 def statistics_of(structs: pa.ChunkedArray | pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return sufficient statistics as [S, columns], 0 where absent, and a mask of the records that have any [S].
 
+    If no record has any, the statistics are `blank` and cannot be written.
+
     Raises `ValueError` if a record has only some of them, since a default value would look like a measurement.
     """
     array = ragged.one_array(structs)
-    values, has = np.zeros((len(array), len(COLUMNS))), np.asarray(array.is_valid())
-    if has.any():
-        fields = array.drop_null().flatten()
-        if any(column.null_count for column in fields):
-            raise ValueError("a training record has incomplete sufficient statistics; send all of them or none")
-        values[has] = np.stack([ragged.floats(column) for column in fields], axis=1)
+    has = np.asarray(array.is_valid())
+    if not has.any():
+        return blank(len(array), len(COLUMNS)), has
+    fields = array.drop_null().flatten()
+    if any(column.null_count for column in fields):
+        raise ValueError("a training record has incomplete sufficient statistics; send all of them or none")
+    found = np.stack([ragged.floats(column) for column in fields], axis=1)
+    if has.all():
+        return found, has
+    values = np.zeros((len(array), len(COLUMNS)))
+    values[has] = found
     return values, has
 
 

@@ -35,14 +35,36 @@ class Rows:
     def append(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Add rows with the same columns as before."""
         size = self._size + len(next(iter(columns.values())))
-        if not self._columns:
-            self._columns = {name: column.copy() for name, column in columns.items()}
-        elif size > len(next(iter(self._columns.values()))):
-            self._columns = {name: _roomier(column, size) for name, column in self._columns.items()}
-        if self._size:
-            for name, column in columns.items():
-                self._columns[name][self._size : size] = column
+        self._columns = {name: self._longer(name, column, size) for name, column in columns.items()}
         self._size = size
+
+    def put(self, name: str, rows: Any, values: Any) -> None:
+        """Overwrite a column in some rows."""
+        if _is_blank(self._columns[name]):
+            if not np.any(values):
+                return
+            self._columns[name] = self._columns[name].copy()
+        self._columns[name][: self._size][rows] = values
+
+    def _longer(self, name: str, column: NDArray[Any], size: int) -> NDArray[Any]:
+        before = self._columns.get(name)
+        if before is None:
+            return column if _is_blank(column) else column.copy()
+        if _is_blank(before) and _is_blank(column):
+            return blank(size, column.shape[1])
+        if size > len(before) or _is_blank(before):
+            before = _roomier(before, size)
+        before[self._size : size] = column
+        return before
+
+
+def blank(size: int, columns: int) -> NDArray[np.float64]:
+    """Return zeros [size, columns] that need no memory and cannot be written."""
+    return np.broadcast_to(np.float64(0), (size, columns))
+
+
+def _is_blank(column: NDArray[Any]) -> bool:
+    return column.ndim > 1 and not any(column.strides)
 
 
 def _roomier(column: NDArray[Any], size: int) -> NDArray[Any]:

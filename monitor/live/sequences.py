@@ -395,16 +395,17 @@ def _forget(step: Step, row: int) -> None:
     for name in ("token_match", "length_match", "difference", *ROUTE_COLUMNS):
         rows[name][row] = np.nan
     for pair in ENGINE_PAIRS if not received else ():
-        rows[pair][row], rows[HAS + pair][row] = 0, False
+        rows.put(pair, row, 0)
+        rows[HAS + pair][row] = False
 
 
 def _write(pairs: _Pairs, columns: Columns) -> None:
     rows, own_P = pairs.step.trained, ~pairs.ours("received")  # what the trainer received stays its r
     for name, values in columns.items():
         if name not in ENGINE_PAIRS and not name.startswith(HAS):
-            rows[name][pairs.rows_P] = values
+            rows.put(name, pairs.rows_P, values)
         elif own_P.any():
-            rows[name][pairs.rows_P[own_P]] = values[own_P]
+            rows.put(name, pairs.rows_P[own_P], values[own_P])
 
 
 def _compared(memory: Memory, pairs: Sequence[_Pairs]) -> Iterator[tuple[_Pairs, Columns]]:

@@ -23,7 +23,7 @@ from logprobe.monitor.live.steps import newest_counted, settle, step_sums
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
 
 STEPS_PER_BATCH: Final = 256  # bounds memory
-MOST_RECORDS: Final = 200_000  # of live runs in memory, some 2 kB each
+MOST_RECORDS: Final = 200_000  # of live runs in memory, some 1 kB each, 2 kB with all pairs
 MOST_NAMES: Final = 10_000_000  # of records that only the store has, 16 bytes each
 MOST_LIST_BYTES: Final = 64 << 20  # of tokens of each side that may still be compared
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from mirror import Mirror, Piece, arrived, started
 from segments import sampled, trained
 
 from logprobe.monitor.live.past import Names
-from logprobe.monitor.live.rows import NO_LISTS, Lists
+from logprobe.monitor.live.rows import NO_LISTS, Lists, Rows, blank
 from logprobe.monitor.live.tick import Live
 
 TRAINED: Piece = ("t", "training", [trained("a", 3, received=False)])
@@ -87,3 +88,20 @@ def test_what_is_gone_is_compared_by_fingerprints() -> None:
     (row,) = mirror.query("SELECT rollout_source, token_match, alignment FROM training_sequences").to_pylist()
     expected: dict[str, Any] = {"rollout_source": "missing", "token_match": True, "alignment": "all"}
     assert row == expected
+
+
+@pytest.mark.parametrize("order", ["b", "bb", "bv", "vb", "bvb", "vbv"])
+def test_columns_that_no_record_has_are_zeros_until_one_has_them(order: str) -> None:
+    parts = [blank(3, 2) if each == "b" else np.full((3, 2), place + 1.0) for place, each in enumerate(order)]
+    rows = Rows()
+    for part in parts:
+        rows.append({"x": part})
+    expected = np.concatenate(parts)
+    assert np.array_equal(rows["x"], expected)
+    rows.put("x", [1], 0.0)
+    rows.put("x", [0, 2], np.array([[np.nan, 1.0], [2.0, 3.0]]))
+    expected[1], expected[0], expected[2] = 0.0, [np.nan, 1.0], [2.0, 3.0]
+    assert np.array_equal(rows["x"], expected, equal_nan=True)
+    rows.append({"x": blank(1, 2)})
+    assert np.array_equal(rows["x"], [*expected, [0.0, 0.0]], equal_nan=True)
+    assert not blank(3, 2).any()
