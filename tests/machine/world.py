@@ -670,7 +670,10 @@ class World:
         assert not left, f"{run.name} is deleted, and there are {left}"
 
     def _frozen(self, run: Run) -> set[int]:
-        return {row["step"] for row in self._rows("SELECT step FROM step_summaries WHERE run = $run AND frozen_at IS NOT NULL", run)}
+        return {
+            row["step"]
+            for row in self._rows("SELECT step FROM step_summaries WHERE run = $run AND frozen_at IS NOT NULL", run)
+        }
 
     def _is_wanted(self, run: Run, each: Sequence, frozen: set[int]) -> bool:
         """Tell whether a sequence is in the store once it was acknowledged: it, not its step's frozen numbers."""
