@@ -258,7 +258,7 @@ def short_rise(table: Strata) -> int | None:
     """
     best, at, first = SIGNIFICANT, None, table.steps[: int(number("few"))].max(initial=-1)
     for step in _larger_after(table, number("short_rise")):
-        if step <= first and table.where(table.step < step).k3 > number("first_pass"):
+        if step <= first and table.where(table.step < step).k3 > number("rounding_k3"):
             continue
         rise = rise_of(table, step)
         if rise.n >= number("rise_tokens") and rise.error > 0 and rise.value > number("short_rise") and rise.z > best:

@@ -322,12 +322,10 @@ class Pair:
     Attributes:
         step: optimizer step [G].
         k3: mean K3 [G], NaN if it was not measured.
-        first_pass: true if K3 is measured before the trainer's weights change, so that the ratio must be 1.
     """
 
     step: Steps
     k3: Floats
-    first_pass: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -468,7 +468,7 @@ def _contradicted(finding: Finding) -> bool:
 
 
 def _pairs(frame: Frame) -> list[Finding]:
-    """Judge the level of the other pairs: trainer to reference, and the ratio at the first pass."""
+    """Judge the level of the other pairs: trainer to reference policy, and to itself after its updates of a step."""
     high: list[Finding] = []
     for name, pair in frame.pairs.items():
         measured = np.isfinite(pair.k3)
@@ -477,7 +477,7 @@ def _pairs(frame: Frame) -> list[Finding]:
         steps = pair.step[measured]
         now = float(np.median(pair.k3[measured][np.isin(steps, windows(steps)[1])]))
         first = float(np.median(pair.k3[measured][np.isin(steps, windows(steps)[0])]))
-        limit = number("first_pass") if pair.first_pass else number("reference")
+        limit = number("reference")
         if now > limit:
             over = steps[pair.k3[measured] > limit]
             evidence: dict[str, object] = {"pair": name, "k3": now, "limit": limit, "first": first}

@@ -196,7 +196,7 @@ def h_pairs(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng)
     pairs = [
         {"reference": {"first": 1e-5, "last": 0.15}}, {"update": {"first": 1e-3, "last": 3e-3}},
-        {"update": {"first": 1e-9, "last": 1e-9, "first_pass": True}, "reference": {"first": 1e-4, "last": 0.05}},
+        {"update": {"first": 1e-9, "last": 1e-9}, "reference": {"first": 1e-4, "last": 0.05}},
         {"reference": {"first": 0.02, "last": 0.08}, "update": {"first": 5e-4, "last": 5e-4}},
     ][variant]
     run["recorded"] = {"pairs": pairs}
@@ -459,12 +459,12 @@ def f_level(rng: np.random.Generator, variant: int) -> Case:
     return fault(about, run, cause, ["unknown", "inference_path", "objective"] if variant == 5 else ["unknown", "inference_path"], where=None, **more)
 
 
-@family(5)
+@family(4)
 def f_pairs(rng: np.random.Generator, variant: int) -> Case:
     run = ordinary(rng)
     pairs = [
-        {"reference": {"first": 0.3, "last": 50.0}}, {"update": {"first": 0.05, "last": 0.05, "first_pass": True}}, {"update": {"first": 2e-3, "last": 8.0}},
-        {"reference": {"first": 0.01, "last": 0.02, "since": 180, "then": 20.0}}, {"update": {"first": 1e-9, "last": 1e-9, "since": 150, "then": 0.2, "first_pass": True}},
+        {"reference": {"first": 0.3, "last": 50.0}}, {"update": {"first": 2e-3, "last": 8.0}},
+        {"reference": {"first": 0.01, "last": 0.02, "since": 180, "then": 20.0}}, {"update": {"first": 1e-9, "last": 1e-9, "since": 150, "then": 5.0}},
     ][variant]
     run["recorded"] = {"pairs": pairs}
     return fault(f"Engine and trainer agree, another pair is not right: {pairs}.", run, ["unknown"], ["unknown", "objective"], verdict=["watch", "critical", "unknown"])

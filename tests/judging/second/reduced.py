@@ -188,4 +188,4 @@ class Reduced:
         )
         if "since" in of:
             k3 = np.where(steps >= of["since"], of["then"] * np.exp(0.0), k3)
-        return Pair(steps, k3, of.get("first_pass", False))
+        return Pair(steps, k3)
