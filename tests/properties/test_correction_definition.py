@@ -300,10 +300,11 @@ def test_broken_tokens_carry_no_weight_and_tensors_and_micro_batches_agree(
     rollout, trainer = batch.rollout, batch.trainer
     broken = ~np.isfinite(rollout) | ~np.isfinite(trainer) | (rollout > 1e-6) | (trainer > 1e-6)
     broken |= (rollout <= -9999) | (trainer <= -9999) | ((rollout == 0) & (trainer < -1))
-    found = applied(config, batch)
-    assert (found.weights[broken] == 0).all()
-    assert not found.mask[broken].any()
-    assert found.report["broken_tokens"] == (broken & batch.mask).sum()
+    for one in (CorrectionConfig(is_level="token"), config):  # the first drops nothing else
+        found = applied(one, batch)
+        assert (found.weights[broken] == 0).all()
+        assert not found.mask[broken].any()
+        assert found.report["broken_tokens"] == (broken & batch.mask).sum()
 
     tensors = applied(config, batch, torch.tensor)
     assert tensors.weights.numpy() == close(found.weights)
