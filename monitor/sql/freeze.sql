@@ -43,8 +43,8 @@ LEFT JOIN counted AS c ON c.step = i.step LEFT JOIN measured AS m ON m.step = i.
 ORDER BY s.step
 
 -- freeze_rollouts_due: Engine's records that no kept sequence needs once the steps $steps of $run are gone: those that only their sequences were joined
--- with, and those older than an hour before the oldest kept sequence, which no step trained on. Grain: rollout record.
--- Inputs: training_sequences, rollout_sequences.
+-- with, and of those which no step trained on: older than an hour before the oldest kept sequence, if these steps used later ones of the same writer, and
+-- older than two days, whose clocks may be a day off each. Grain: rollout record. Inputs: training_sequences, rollout_sequences, segments.
 WITH joined AS (
     SELECT rollout_segment AS segment_id, rollout_row AS row,
            step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps)) AS goes
@@ -58,15 +58,21 @@ WITH joined AS (
     SELECT segment_id, row, bool_and(goes) AS goes
     FROM (FROM joined UNION ALL SELECT part.segment_id, part.row, goes FROM requests)
     GROUP BY ALL
+), used AS (  -- a writer counts its segments, whatever its clock says
+    SELECT writer, max(sequence) AS newest FROM trained JOIN segments USING (segment_id) WHERE goes GROUP BY writer
 ), oldest AS (
-    SELECT min(time) - INTERVAL 1 HOUR AS kept_since
+    SELECT min(time) AS kept_since
     FROM training_sequences
     WHERE run = $run AND NOT (step BETWEEN list_min($steps) AND list_max($steps) AND step IN (SELECT unnest($steps)))
 )
 SELECT r.run, r.segment_id, r.row
 FROM rollout_sequences AS r
+JOIN segments AS s ON s.segment_id = r.segment_id
 LEFT JOIN trained AS t ON t.segment_id = r.segment_id AND t.row = r.row
-WHERE r.run = $run AND coalesce(t.goes, r.time < (SELECT kept_since FROM oldest), false)
+LEFT JOIN used AS u ON u.writer = s.writer
+CROSS JOIN oldest AS o
+WHERE r.run = $run
+    AND coalesce(t.goes, r.time < o.kept_since - CASE WHEN s.sequence < u.newest THEN INTERVAL 1 HOUR ELSE INTERVAL 2 DAYS END, false)
 
 -- freeze_covered: Segments of $run no row of which is left once its steps $steps and the rollout records of incoming (Arrow: run, segment_id, row) are
 -- gone. Grain: segment. Inputs: incoming, segments, all_sequences, rollout_sequences.

@@ -169,6 +169,18 @@ def tokens_go_and_steps_freeze(world: World) -> None:
 
 
 @history
+def records_wait_longer_than_their_trainer(world: World) -> None:
+    stored(world, 0, steps=3)
+    world.record(0, 1, 1)
+    world.flush(0, kinds="sampled")
+    world.crash(0)
+    world.skew("node", 7200.0)
+    stored(world, 0, steps=2)
+    world.freeze()  # took them by the clock
+    world.check()
+
+
+@history
 def a_frozen_step_is_trained_again(world: World) -> None:
     stored(world, 0, 1, steps=6)
     world.freeze()

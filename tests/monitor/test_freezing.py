@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from processes import eventually, logprobe, service
+from segments import at, records, sampled, trained
 from store_contents import same
 from store_work import KEPT, METRICS, bring_in, freeze, recompute
 
 from logprobe.app.dashboard.reading.token_text import kept_words
-from logprobe.app.view import records
+from logprobe.app.view import records as view
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis import slices, worst
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FileReader
@@ -174,10 +176,10 @@ def test_what_needs_sequences_says_nothing_of_a_frozen_step_and_everybody_says_s
         for row in tokens.to_pylist():
             assert (row["r"] == row["n"]) == (row["step"] % 3 != 0 or row["step"] in last), row
     with FileReader(Home(home)) as reader:
-        document = records.describe(reader, RUN, now=datetime.now(UTC))
+        document = view.describe(reader, RUN, now=datetime.now(UTC))
     assert document["kept"] == {"frozen": 36, "first_frozen": 0, "last_frozen": 35}
     assert (document["sequences"], document["measured"]["trained"]) == (240, 24)
-    assert "no sequences of 36 frozen steps (0 to 35)" in str(list(records.words(document)))
+    assert "no sequences of 36 frozen steps (0 to 35)" in str(list(view.words(document)))
     done = logprobe("show", "--metrics", RUN, "--home", home, "--slice", "length")
     assert "36 steps (0 to 35) are frozen and not in these slices" in done.stderr
 
@@ -213,3 +215,22 @@ def test_a_service_freezes_by_itself_and_says_what_it_keeps(home: Path) -> None:
 def test_a_budget_is_not_negative() -> None:
     with pytest.raises(ConfigurationError, match="use 0 or more"):
         StoreBudget(-1)
+
+
+@pytest.mark.parametrize(
+    ("number", "hours", "goes"), [(1, 0.9, False), (1, 1.1, True), (3, 1.1, False), (3, 47.9, False), (3, 48.1, True)]
+)
+def test_records_that_no_step_used_go_by_their_writers_later_ones_and_not_by_a_clock(
+    store: Store, number: int, hours: float, goes: bool
+) -> None:
+    """Step 0 is frozen, whose rollout is the engine's second segment; `hours`: before the oldest step that is kept."""
+    engine, trainer = (SpoolWriter(store.home.path, RUN, name) for name in ("engine", "trainer"))
+    waiting = sampled("waits", time=at(-3600 * hours))
+    for _, row in sorted({number: waiting, 2: sampled("a")}.items()):
+        engine.write("rollout", records("rollout", row))
+    kept = [trained("b", 1, time=at(0)), trained("c", 2, time=at(1))]
+    trainer.write("training", records("training", trained("a", 0, time=at(-1), received=False), *kept))
+    bring_in(store)
+    assert freeze(store, protected=2).steps == 1
+    left = store.query("SELECT sample_id FROM rollout_sequences")["sample_id"].to_pylist()
+    assert left == ([] if goes else ["waits"])
