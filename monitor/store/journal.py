@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,21 +110,6 @@ class Journal:
         if self._torn and (self._disk.size(self.path) or 0) > self._size:
             self._disk.truncate(self.path, self._size)
         self._torn = False
-
-
-def latest(entries: Iterable[Entry], keys: Mapping[str, tuple[str, ...]]) -> dict[str, dict[tuple[Any, ...], Entry]]:
-    """Return the newest entry of each kind and key.
-
-    >>> said = [Entry(1, "", "silence", {"id": "a", "until": 5}), Entry(2, "", "silence", {"id": "a", "until": 1})]
-    >>> [entry.what["until"] for entry in latest(said, {"silence": ("id",)})["silence"].values()]
-    [1]
-    """
-    found: dict[str, dict[tuple[Any, ...], Entry]] = {kind: {} for kind in keys}
-    for entry in entries:
-        if entry.kind in keys:
-            key = tuple(entry.what.get(name) for name in keys[entry.kind])
-            found[entry.kind][key] = entry
-    return found
 
 
 def _line(entry: Entry) -> bytes:

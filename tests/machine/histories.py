@@ -237,6 +237,18 @@ def a_user_is_remembered(world: World) -> None:
 
 
 @history
+def a_command_is_killed_and_given_again(world: World) -> None:
+    stored(world, 0)
+    for kill in range(0, 100, 12):
+        world.command(0, "stop", kill=kill)  # perhaps after it was journaled, and before its commit
+        world.serve(*TICK)
+        world.command(0, "release")
+    world.lose_index()  # the journal has two actions of one number, and no start came past them
+    world.serve(*TICK)
+    world.check()
+
+
+@history
 def a_correction_goes_its_way(world: World) -> None:
     for command in ("on", "off", "armed"):
         stored(world, 0)

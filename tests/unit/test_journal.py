@@ -10,7 +10,7 @@ import pytest
 from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.files import Disk
-from logprobe.monitor.store.journal import NAME, Entry, Journal, latest
+from logprobe.monitor.store.journal import NAME, Entry, Journal
 
 
 class Noon(Time):
@@ -128,18 +128,3 @@ def test_a_journal_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> No
 
     with pytest.raises(StoreError, match="Recorded user actions are unknown"):
         Journal(tmp_path, disk=Unreadable()).open()
-
-
-def test_the_newest_of_each_counts() -> None:
-    entries = [
-        Entry(1, "", "silence", {"id": "a", "until": 1}),
-        Entry(2, "", "sent", {"key": "k", "channel": "slack"}),
-        Entry(3, "", "silence", {"id": "a", "until": 0}),
-        Entry(4, "", "unknown", {"id": "a"}),
-        Entry(5, "", "sent", {"key": "k", "channel": "mail"}),
-    ]
-    found = latest(entries, {"silence": ("id",), "sent": ("key", "channel")})
-    assert found == {
-        "silence": {("a",): entries[2]},
-        "sent": {("k", "slack"): entries[1], ("k", "mail"): entries[4]},
-    }
