@@ -44,7 +44,7 @@ class Picture:
 
 
 PICTURES: Final = (
-    Picture("tutorial-1-alerts", f"run={RUN}&page=alerts", "judgement", height=520),
+    Picture("tutorial-1-alerts", f"run={RUN}&page=alerts", "staleness", height=520),
     Picture("tutorial-2-runs", "page=runs", r"\d+ of \d+ runs", height=320),
     Picture("overview", f"run={RUN}", "^on since step", height=860),
     Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "1. staleness", height=820),
