@@ -20,8 +20,8 @@ FROM reports
 GROUP BY step, fingerprint
 ORDER BY step, fingerprint
 
--- controller_act: Appends one action to the audit; one that was journaled and not committed is done again under its number, and the later one counts.
--- Parameters: $run, $number, $step, $now, $name, $reason, $words, $severity, $details.
+-- controller_act: Appends one action to the audit; one that was journaled and not committed is done again under its number, and the later
+-- one counts. Parameters: $run, $number, $step, $now, $name, $reason, $words, $severity, $details.
 INSERT OR REPLACE INTO controller_actions (run, number, step, time, name, reason, words, severity, details)
 VALUES ($run, $number, $step, $now::TIMESTAMPTZ, $name, $reason, $words, $severity, $details)
 
