@@ -452,7 +452,7 @@ def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
         return control, ()
     growing, words = situation.verdict in GROWS, str(effect["words"])
     if growing:  # a correction does not lower K3
-        words += f"; K3 still grows: {remedy(stale=situation.stale)}"
+        words += f"; the run is still judged {situation.verdict}: {remedy(stale=situation.stale)}"
     severity = "critical" if effect["judgement"] == "harmed" else "warning" if growing else "info"
     details = {**effect, "words": words}
     return _once(control, Action("effect", str(effect["judgement"]), words, severity, details), "effect")

@@ -334,7 +334,8 @@ def test_the_effect_is_judged_once(judgement: str, verdict: str, severity: str |
         [("effect", judgement, severity)] if severity else []
     )
     left = "bound the weight lag, lower the learning rate, or return to a checkpoint from before the onset"
-    words = f"as measured; K3 still grows: {left}" if severity == "warning" else "as measured"
+    still = f"as measured; the run is still judged {verdict}: {left}"
+    words = still if severity == "warning" else "as measured"
     assert [(each.words, each.details["words"]) for each in actions] == [(words, words)] * len(actions)
     assert decide.advance(control, due, ARMED) == (control, ())
 
