@@ -18,6 +18,7 @@ from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.journal import Entry, Journal
+from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.sql_files import statement
 
 STATEMENTS: Final = frozenset(
@@ -109,11 +110,17 @@ class Said:
                 f"{self._journal.path}, line {entry.number}: written by another version of logprobe. Move the file "
                 "away to start without the recorded user actions"
             )
-        for name, params, rows in entry.what["of"]:
-            if name == _FORGET:
-                _forget(connection, params["run"], _OF_A_RUN)
-            elif rows != []:
-                _execute(connection, name, {key: _value(value) for key, value in params.items()}, rows)
+        try:
+            for name, params, rows in entry.what["of"]:
+                if name == _FORGET:
+                    _forget(connection, params["run"], _OF_A_RUN)
+                elif rows != []:
+                    _execute(connection, name, {key: _value(value) for key, value in params.items()}, rows)
+        except duckdb.IntegrityError as error:
+            raise StoreError(
+                f"{self._journal.path}, line {entry.number}: cannot be replayed ({one_line(error)}). Restore the "
+                "file, or remove this line, and start again"
+            ) from error
 
 
 def _execute(connection: duckdb.DuckDBPyConnection, name: str, params: Any, rows: list[dict[str, Any]] | None) -> None:

@@ -15,7 +15,9 @@ from store_contents import rows
 from logprobe.alerts import audit
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.service.deleting import forget
+from logprobe.monitor.store.journal import Journal
 from logprobe.monitor.store.said import STATEMENTS
+from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 123456, UTC)
@@ -136,3 +138,12 @@ def test_a_journal_of_another_schema_is_refused_and_nothing_is_made(
     monkeypatch.undo()
     with Store.open(store.home) as again:
         assert len(rows(again, "FROM alert_audit")) == 2
+
+
+def test_a_line_that_violates_a_constraint_is_named_with_its_remedy(store: Store) -> None:
+    act(store, "run")
+    controller = {"run": None, "control": "{}", "directives": "{}", "now": NOW.isoformat()}
+    Journal(store.home.path).append("statements", {"schema": VERSION, "of": [["controller_save", controller, None]]})
+    number = len((store.home.path / "journal.jsonl").read_text().splitlines())
+    with pytest.raises(StoreError, match=rf"journal.jsonl, line {number}: cannot be replayed .*remove this line"):
+        deleted(store)

@@ -535,3 +535,28 @@ def test_without_the_times_of_steps_tokens_of_a_late_mark_are_unknown() -> None:
     record = Decided(((0, 2, "1"), (2, 4, "2")), said, 4, "here", 0, None, 0, None, None)
     assert resolved(record, [[], [(15, "3")]], None) == ((0, 2, "1"), (2, 4, None))
     assert resolved(record, [[], [(14, "3")]], None) == ((0, 2, "1"), (2, 4, "3")), "all of these tokens came later"
+
+
+TWO = spans((0, 1, "2"), (1, 4, "4"))
+
+
+@pytest.mark.parametrize(
+    ("words", "engine", "trainer", "kind"),
+    [
+        ("one version", {"version": "3"}, "5", (3, False, 2)),
+        ("several, 3.5 in the mean", {"spans": TWO}, "4", (4, True, 1)),
+        ("unknown to the engine", {"version": None}, "5", (None, None, None)),
+        ("no tokens of the engine said", {"spans": None}, "5", (None, None, None)),
+        ("unknown of some tokens", {"spans": spans((0, 2, "3"), (2, 4, None))}, "5", (None, None, None)),
+        ("unknown to the trainer", {"version": "3"}, None, (3, False, None)),
+        ("several, unknown to the trainer", {"spans": TWO}, None, (4, True, None)),
+        ("a label that was never published", {"version": "early"}, "5", (None, False, None)),
+        ("several, one of them never published", {"spans": spans((0, 2, "3"), (2, 4, "early"))}, "5", (None, True, None)),
+        ("the trainer's was never published", {"version": "3"}, "late", (3, False, None)),
+    ],
+)  # fmt: skip
+def test_slices_of_a_step_by_version(words: str, engine: Row, trainer: str | None, kind: tuple[Any, ...]) -> None:
+    pieces = list(enumerate([training("a", weight_version=trainer), rollout("a", **engine)]))
+    (computed,) = Live().add({name: Arrived.of(name, table) for name, table in tables(pieces).items()}).computed
+    (found,) = computed.slices[0].as_py()
+    assert tuple(found[name] for name in ("version", "in_flight", "lag")) == kind, words
