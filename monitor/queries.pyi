@@ -335,6 +335,35 @@ def app_tokens_sequence(
     training_files: Any = ...,
 ) -> Rows[AppTokensSequence]: ...
 
+class AppTokensSequences(TypedDict):
+    sample_id: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    tokens: Any  # BIGINT
+    broken: Any  # BIGINT
+    n_total: Any  # INTEGER
+    k3_kl: Any  # DOUBLE
+    share: Any  # DOUBLE
+    log_ratio_mean: Any  # DOUBLE
+    log_ratio_min: Any  # DOUBLE
+    log_ratio_max: Any  # DOUBLE
+    reward: Any  # DOUBLE
+    rank: Any  # INTEGER
+    replica: Any  # VARCHAR
+    trainer_weight_version: Any  # VARCHAR
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+    cached_prefix_tokens: Any  # INTEGER
+    finish_reason: Any  # VARCHAR
+    rollout_source: Any  # VARCHAR
+    alignment: Any  # VARCHAR
+    tags: Any  # MAP(VARCHAR, VARCHAR)
+    raw_kept: Any  # BOOLEAN
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+
+def app_tokens_sequences(
+    source: Source, /, *, count: Any, others: Any, pair: Any, run: Any, sample: Any, step: Any
+) -> Rows[AppTokensSequences]: ...
+
 class AppTokensSides(TypedDict):
     rollout_source: Any  # VARCHAR
     alignment: Any  # VARCHAR
@@ -353,30 +382,6 @@ class AppTokensSteps(TypedDict):
     kept: Any  # BIGINT
 
 def app_tokens_steps(source: Source, /, *, pair: Any, run: Any) -> Rows[AppTokensSteps]: ...
-
-class AppTokensUnmeasured(TypedDict):
-    step: Any  # BIGINT
-    sample_id: Any  # VARCHAR
-    group_id: Any  # VARCHAR
-    tokens: Any  # INTEGER
-    n_total: Any  # INTEGER
-    reward: Any  # DOUBLE
-    rank: Any  # INTEGER
-    rollout_source: Any  # VARCHAR
-    alignment: Any  # VARCHAR
-    tags: Any  # MAP(VARCHAR, VARCHAR)
-    replica: Any  # VARCHAR
-    trainer_weight_version: Any  # VARCHAR
-    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
-    cached_prefix_tokens: Any  # INTEGER
-    finish_reason: Any  # VARCHAR
-    raw_kept: Any  # BOOLEAN
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-
-def app_tokens_unmeasured(
-    source: Source, /, *, count: Any, pair: Any, run: Any, sample: Any, step: Any
-) -> Rows[AppTokensUnmeasured]: ...
 
 class AppWeightsUpdates(TypedDict):
     source: Any  # VARCHAR
@@ -1709,65 +1714,6 @@ class SliceSequences(TypedDict):
     n_zero_behaviour: Any  # BIGINT
 
 def slice_sequences(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[SliceSequences]: ...
-
-class SliceWorstSequences(TypedDict):
-    step: Any  # BIGINT
-    place: Any  # BIGINT
-    sample_id: Any  # VARCHAR
-    group_id: Any  # VARCHAR
-    tokens: Any  # BIGINT
-    broken: Any  # BIGINT
-    n_total: Any  # INTEGER
-    k3_kl: Any  # DOUBLE
-    share: Any  # DOUBLE
-    logprob_abs_diff_mean: Any  # DOUBLE
-    log_ratio_mean: Any  # DOUBLE
-    log_ratio_min: Any  # DOUBLE
-    log_ratio_max: Any  # DOUBLE
-    reward: Any  # DOUBLE
-    rank: Any  # INTEGER
-    replica: Any  # VARCHAR
-    trainer_weight_version: Any  # VARCHAR
-    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
-    cached_prefix_tokens: Any  # INTEGER
-    finish_reason: Any  # VARCHAR
-    rollout_source: Any  # VARCHAR
-    alignment: Any  # VARCHAR
-    tags: Any  # MAP(VARCHAR, VARCHAR)
-    raw_kept: Any  # BOOLEAN
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-
-def slice_worst_sequences(
-    source: Source, /, *, count: Any, first: Any, last: Any, pair: Any, run: Any, sample: Any
-) -> Rows[SliceWorstSequences]: ...
-
-class SliceWorstTokens(TypedDict):
-    step: Any  # BIGINT
-    place: Any  # BIGINT
-    sample_id: Any  # VARCHAR
-    position: Any  # INTEGER
-    token_id: Any  # INTEGER
-    broken: Any  # VARCHAR
-    rollout_logprob: Any  # FLOAT
-    trainer_logprob: Any  # FLOAT
-    log_ratio: Any  # DOUBLE
-    weight_version: Any  # VARCHAR
-    trainer_weight_version: Any  # VARCHAR
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-
-def slice_worst_tokens(
-    source: Source,
-    /,
-    *,
-    count: Any,
-    first: Any,
-    last: Any,
-    run: Any,
-    rollout_files: Any = ...,
-    training_files: Any = ...,
-) -> Rows[SliceWorstTokens]: ...
 
 class StepWeights(TypedDict):
     version: Any  # VARCHAR

@@ -37,17 +37,26 @@ FROM step_summaries AS s LEFT JOIN measured AS m USING (step) LEFT JOIN kept AS 
 WHERE s.run = $run
 ORDER BY s.step
 
--- app_tokens_unmeasured: Sequences of one step without statistics of the pair $pair: at most $count of them, and those of the sample $sample (null: none).
--- Grain: sequence. Inputs: training_sequences, statistics, the rollout record each was joined with. Columns as in slice_worst_sequences.
+-- app_tokens_sequences: The $count worst sequences of one step for the pair $pair, then $others of those without statistics of it, and those of the
+-- sample $sample (null: none). First those with broken tokens, then by what they add to the step's K3. Grain: sequence. `share`: part of the step's Σ k3.
+-- Inputs: training_sequences, statistics, the rollout record each was joined with.
+WITH ranked AS (
+    SELECT t.*, s.n, s.n_expected - s.n AS broken, s.sum_k3, s.sum_d, s.min_d, s.max_d, sum(s.sum_k3) OVER () AS step_k3,
+           row_number() OVER (PARTITION BY s.n IS NULL ORDER BY s.n < s.n_expected DESC, s.sum_k3 DESC, t.segment_id, t.row) AS place
+    FROM training_sequences AS t
+    LEFT JOIN statistics AS s
+        ON s.run = $run AND s.step = $step AND s.pair = $pair AND s.segment_id = t.segment_id AND s.row = t.row
+    WHERE t.run = $run AND t.step = $step
+)
 SELECT
-    t.step, t.sample_id, t.group_id, t.n_expected AS tokens, t.n_total, t.reward, t.rank, t.rollout_source, t.alignment, t.tags,
-    r.replica, t.weight_version AS trainer_weight_version,
-    known_versions(engine_spans(r.spans, r.decisions, r.clock_offset, t.time), t.pieces) AS spans, r.cached_prefix_tokens, r.finish_reason, t.raw_kept,
-    t.segment_id, t.row
-FROM training_sequences AS t
-ANTI JOIN statistics AS s
-    ON s.run = $run AND s.step = $step AND s.pair = $pair AND s.segment_id = t.segment_id AND s.row = t.row
+    t.sample_id, t.group_id, coalesce(t.n, t.n_expected) AS tokens, t.broken, t.n_total,
+    t.sum_k3 / nullif(t.n, 0) AS k3_kl, t.sum_k3 / nullif(t.step_k3, 0) AS share,
+    t.sum_d / nullif(t.n, 0) AS log_ratio_mean,
+    CASE WHEN t.n > 0 THEN t.min_d END AS log_ratio_min, CASE WHEN t.n > 0 THEN t.max_d END AS log_ratio_max,
+    t.reward, t.rank, r.replica, t.weight_version AS trainer_weight_version,
+    known_versions(engine_spans(r.spans, r.decisions, r.clock_offset, t.time), t.pieces) AS spans, r.cached_prefix_tokens, r.finish_reason,
+    t.rollout_source, t.alignment, t.tags, t.raw_kept, t.segment_id, t.row
+FROM ranked AS t
 LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
-WHERE t.run = $run AND t.step = $step
-QUALIFY row_number() OVER (ORDER BY t.segment_id, t.row) <= $count OR t.sample_id = $sample
-ORDER BY t.segment_id, t.row
+WHERE t.place <= CASE WHEN t.n IS NULL THEN $others ELSE $count END OR t.sample_id = $sample
+ORDER BY t.n IS NULL, t.place

@@ -20,7 +20,7 @@ from logprobe.app.view import records as view
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.analysis import slices, worst
+from logprobe.monitor.analysis import slices
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FileReader
 from logprobe.monitor.store.freezing import Freezer, StoreBudget
@@ -165,7 +165,6 @@ def test_what_needs_sequences_says_nothing_of_a_frozen_step_and_everybody_says_s
         freeze(store)
         steps = slices.by(store, RUN, "length", per_step=True, metrics=["backend.k3_kl"])["step"].to_pylist()
         assert set(steps) == last
-        assert set(worst.sequences(store, RUN)["step"].to_pylist()) == last
         assert set(store.read("peer_tokens", run=RUN, first=0, last=39)["step"].to_pylist()) == last
         said = kept_words(store.read("app_tokens_sides", run=RUN, step=1).to_pylist())
         assert "Frozen since" in said

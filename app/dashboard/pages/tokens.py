@@ -226,7 +226,7 @@ def _sequences(run: Run, step: StepTokens) -> StepTokens:
 
 def listed(sequence: Mapping[str, Any]) -> dict[str, Any]:
     """Return a sequence as a row of the list."""
-    broken = sequence.get("broken") or 0
+    broken = sequence["broken"] or 0
     about = [
         *([f"replica {_name(sequence['replica'])}"] if sequence["replica"] else []),
         *([f"weights {spans(sequence, 2)}"] if sequence["spans"] else []),
@@ -236,7 +236,7 @@ def listed(sequence: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "sequence": _name(sequence["sample_id"]),
-        "share of K3": sequence.get("share"),
+        "share of K3": sequence["share"],
         "broken": f"✕ {broken:,}" if broken else None,
         "tokens": sequence["tokens"] + broken,
         "about": " · ".join(about),
@@ -255,7 +255,7 @@ def notes(step: StepTokens, strip: Strip | None) -> list[str]:
     if not step.sequences:
         if not any(side.get("frozen_at") for side in step.sides):
             said.append("No sequences were recorded in this step.")
-    elif all(sequence.get("share") is None and sequence.get("broken") is None for sequence in step.sequences):
+    elif all(sequence["share"] is None and sequence["broken"] is None for sequence in step.sequences):
         said.append(f"The pair {step.pair} was not measured in this step; {needed(step.pair)}.")
     if step.chosen is not None and strip is None:
         kept = step.chosen["raw_kept"]
@@ -274,14 +274,14 @@ def notes(step: StepTokens, strip: Strip | None) -> list[str]:
 def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[tuple[str, str]]:
     """Return the facts about the sequence as a whole, as names and values."""
     pair = None if strip is None else strip.pair
-    broken = sequence.get("broken") or 0
+    broken = sequence["broken"] or 0
     items = [
         ("tokens", f"{sequence['tokens'] + broken:,} trained on, of {sequence['n_total']:,}"),
         ("left out of every value", _left_out(broken, pair)),
-        ("K3", number(sequence.get("k3_kl"))),
-        ("share of the step's K3", "–" if sequence.get("share") is None else f"{sequence['share']:.1%}"),
-        ("mean d", number(sequence.get("log_ratio_mean"))),
-        ("smallest, largest d", f"{number(sequence.get('log_ratio_min'))}, {number(sequence.get('log_ratio_max'))}"),
+        ("K3", number(sequence["k3_kl"])),
+        ("share of the step's K3", "–" if sequence["share"] is None else f"{sequence['share']:.1%}"),
+        ("mean d", number(sequence["log_ratio_mean"])),
+        ("smallest, largest d", f"{number(sequence['log_ratio_min'])}, {number(sequence['log_ratio_max'])}"),
         ("ρ of the sequence", "" if pair is None else _of_measured(pair)),
         ("geometric mean of ρ", "" if pair is None else number(pair.geometric_ratio)),
         ("reward", "" if sequence["reward"] is None else number(sequence["reward"])),

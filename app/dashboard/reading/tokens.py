@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from logprobe.app.dashboard.thinning import Floats
 from logprobe.collectors.kernel.pairs import Pair
 from logprobe.monitor import queries
-from logprobe.monitor.analysis import worst
 from logprobe.monitor.analysis.token_view import Stated, stated
 from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import floats
@@ -53,7 +52,7 @@ class StepTokens:
         step: number of the step.
         pair: pair whose statistics order the sequences.
         sides: rows of ``app_tokens_sides``.
-        sequences: result of `worst.sequences`, the worst first, then a few without statistics of the pair.
+        sequences: rows of ``app_tokens_sequences``, the worst first, then a few without statistics of the pair.
         chosen: sequence whose tokens are shown, or None.
         asked: requested sample if it is missing from this step, or None.
         says_correction: true if the trainer reported a correction.
@@ -63,7 +62,7 @@ class StepTokens:
     step: int
     pair: Pair
     sides: list[queries.AppTokensSides]
-    sequences: list[dict[str, object]]
+    sequences: list[queries.AppTokensSequences]
     chosen: Mapping[str, Any] | None
     asked: str | None
     says_correction: bool
@@ -90,9 +89,9 @@ def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | Non
     """Return one step with its worst sequences, and the tokens of `sample` or, if it is None, of the worst sequence.
     Raises the errors of `Reader.read`.
     """
-    ranked = worst.sequences(source, run, steps=(step, step), count=LISTED, pair=pair, sample=sample).to_pylist()
-    others = queries.app_tokens_unmeasured(source, run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
-    sequences = [*ranked, *others.to_pylist()]
+    sequences = queries.app_tokens_sequences(
+        source, run=run, step=step, pair=pair, count=LISTED, others=_UNMEASURED, sample=sample
+    ).to_pylist()
     documents = queries.app_tokens_corrections(source, run=run, step=step)["correction"].to_pylist()
     step_tokens = StepTokens(
         step=step,
