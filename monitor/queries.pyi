@@ -1354,16 +1354,7 @@ class OutboxDeadLetters(TypedDict):
     last_error: Any  # VARCHAR
     finished_at: Any  # TIMESTAMP WITH TIME ZONE
 
-def outbox_dead_letters(source: Source, /) -> Rows[OutboxDeadLetters]: ...
-
-class OutboxDelivery(TypedDict):
-    status: Any  # VARCHAR
-    last_error: Any  # VARCHAR
-    run: Any  # VARCHAR
-    rule: Any  # VARCHAR
-    state: Any  # VARCHAR
-
-def outbox_delivery(source: Source, /, *, channel: Any, key: Any) -> Rows[OutboxDelivery]: ...
+def outbox_dead_letters(source: Source, /, *, now: Any) -> Rows[OutboxDeadLetters]: ...
 
 class OutboxDue(TypedDict):
     key: Any  # VARCHAR

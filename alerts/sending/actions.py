@@ -1,4 +1,4 @@
-"""Delivery as a part of the service, and users' actions on channels: list, test, send again, drop.
+"""Delivery as a part of the service, and users' actions on channels: list and test.
 
 Secrets are never shown. Only channels' names and the texts of `ChannelError` are.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any, Final, TypedDict
@@ -28,8 +28,6 @@ from logprobe.monitor.store.store import Store
 
 CHANNELS: Final = "alerts.channels"
 TEST: Final = "alerts.test"
-AGAIN: Final = "alerts.send_again"
-DROP: Final = "alerts.drop"
 
 _SECONDS: Final = 1.0  # between two looks at the outbox
 _PATIENCE: Final = 8.0  # seconds of a test: a person waits for it
@@ -148,28 +146,9 @@ def delivery_part(store: Store, stopping: threading.Event) -> Part:
             audit.note(store, cursor, clock(), **told)
         return tested
 
-    def handled(statement: str, done: str) -> Callable[[Document], Document]:
-        """Return an action on an abandoned message: ``{"key", "channel", "author"}``. The action ignores messages that
-        are in flight or delivered.
-        """
-
-        def handle(document: Document) -> Document:
-            key, channel, author = (text(document, name) for name in ("key", "channel", "author"))
-            before = _delivery(store, key, channel)
-            if before["status"] == "dead":
-                with store.transaction() as cursor:
-                    store.execute(cursor, statement, key=key, channel=channel, now=clock())
-                    words = f"{before['rule']} of {before['run']}, {before['state']}: {before['last_error']}"
-                    audit.note(store, cursor, clock(), author=author, action=done, subject=channel, words=words)
-            return {"status": _delivery(store, key, channel)["status"]}
-
-        return handle
-
     actions = {
         CHANNELS: Action("state of the channels", channels),
         TEST: Action("send a test message to a channel", test),
-        AGAIN: Action("send an abandoned message again", handled("outbox_again", "sent again")),
-        DROP: Action("drop an abandoned message from the list", handled("outbox_drop", "dropped")),
     }
     work = Job("delivery", _SECONDS, lambda: {**dispatcher.run_once(), **routes.report()})
     return Part(jobs=[work], actions=actions, close=dispatcher.close)
@@ -185,10 +164,3 @@ def _known(name: str, condition: Condition, counts: queries.OutboxChannels | Non
         "last_sent_at": counts["last_sent_at"] if counts else None,
         "last_error": counts["last_error"] if counts else None,
     }
-
-
-def _delivery(store: Store, key: str, channel: str) -> queries.OutboxDelivery:
-    rows = queries.outbox_delivery(store, key=key, channel=channel).to_pylist()
-    if not rows:
-        raise ConfigurationError(f"no message {key!r} was ever sent to a channel {channel!r}; check both names")
-    return rows[0]

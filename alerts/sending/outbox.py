@@ -89,13 +89,13 @@ def failed(store: Store, delivery: Delivery, error: str, *, uncertain: bool, nex
 def sent(store: Store, delivery: Delivery, receipt: Receipt, now: datetime) -> None:
     """Record the arrival of the message."""
     kept = json.dumps(dict(receipt)) if receipt else None
-    _write(store, "outbox_finish", delivery, status="sent", now=now, receipt=kept, error=None, uncertain_since=None)
+    _write(store, "outbox_finish", delivery, status="sent", now=now, receipt=kept, error=None)
 
 
 def dead(store: Store, delivery: Delivery, error: str, now: datetime, telling: Notification | None) -> None:
     """Abandon the delivery and enqueue `telling` for the other channels, in the same transaction."""
-    facts = {"error": error[:_LONGEST_ERROR], "uncertain_since": delivery.outgoing.uncertain_since}
-    _write(store, "outbox_finish", delivery, telling, status="dead", now=now, receipt=None, **facts)
+    facts = {"status": "dead", "now": now, "receipt": None, "error": error[:_LONGEST_ERROR]}
+    _write(store, "outbox_finish", delivery, telling, **facts)
 
 
 def _write(store: Store, statement: str, delivery: Delivery, telling: Notification | None = None, **facts: Any) -> None:

@@ -122,8 +122,10 @@ def show_alerts(arguments: Arguments) -> int:
             require_run(arguments.name, [row["run"] for row in queries.app_runs(reader).to_pylist()])
         name = "alert_history" if arguments.history else "alert_list"
         rows = reader.read(name, run=arguments.name).to_pylist()
-        silences = queries.alert_silences(reader, now=datetime.now(UTC).isoformat()).to_pylist()
-        lost = [row for row in queries.outbox_dead_letters(reader).to_pylist() if arguments.name in {None, row["run"]}]
+        now = datetime.now(UTC).isoformat()
+        silences = queries.alert_silences(reader, now=now).to_pylist()
+        undelivered = queries.outbox_dead_letters(reader, now=now).to_pylist()
+        lost = [row for row in undelivered if arguments.name in {None, row["run"]}]
     if not (arguments.all or arguments.history):
         rows = [row for row in rows if row["phase"] in FIRING]
     if arguments.json:

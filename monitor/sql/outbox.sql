@@ -1,9 +1,3 @@
--- outbox_again: Lets a delivery that was given up be tried again; one with any other status stays as it is. Grain: one delivery.
--- `attempts` starts over: what is older than a day gets one more attempt, and is not given up before it.
-UPDATE deliveries
-SET status = 'waiting', attempts = 0, next_at = $now, finished_at = NULL
-WHERE key = $key AND channel = $channel AND status = 'dead'
-
 -- outbox_begin: Notes that an attempt begins: from here on the message may have arrived, whatever happens. Grain: one delivery.
 UPDATE deliveries
 SET attempts = attempts + 1, uncertain_since = coalesce(uncertain_since, $now), next_at = $next_at
@@ -22,21 +16,12 @@ FROM deliveries
 GROUP BY channel
 ORDER BY channel
 
--- outbox_dead_letters: Messages that were given up, newest first. Grain: one row per delivery. Inputs: deliveries, notifications.
+-- outbox_dead_letters: Messages that were given up in the week before $now, newest first. Grain: one row per delivery. Inputs: deliveries, notifications.
 SELECT d.key, d.channel, n.run, n.rule, n.episode, n.state, n.severity, n.step, n.time, d.attempts, d.last_error, d.finished_at
 FROM deliveries AS d
 JOIN notifications AS n ON n.key = d.key
-WHERE d.status = 'dead'
+WHERE d.status = 'dead' AND d.finished_at > $now::TIMESTAMPTZ - INTERVAL 7 DAYS
 ORDER BY d.finished_at DESC, n.number DESC
-
--- outbox_delivery: One delivery. Grain: one row or none. Inputs: deliveries, notifications.
-SELECT d.status, d.last_error, n.run, n.rule, n.state
-FROM deliveries AS d JOIN notifications AS n ON n.key = d.key
-WHERE d.key = $key AND d.channel = $channel
-
--- outbox_drop: Takes a delivery that was given up off the list of those. Grain: one delivery.
-UPDATE deliveries SET status = 'dropped', finished_at = $now
-WHERE key = $key AND channel = $channel AND status = 'dead'
 
 -- outbox_enqueue: Puts one notification into the outbox; one that is there already stays as it is. Grain: one row. Inputs: its parts.
 INSERT INTO notifications (key, run, rule, episode, state, severity, step, time, document, incident)
@@ -48,9 +33,9 @@ UPDATE deliveries
 SET last_error = $error, next_at = $next_at, uncertain_since = CASE WHEN $uncertain THEN uncertain_since END
 WHERE key = $key AND channel = $channel
 
--- outbox_finish: Ends a delivery: sent, or dead; of a dead one it stays known that an attempt before the last may have arrived. Grain: one delivery.
+-- outbox_finish: Ends a delivery: sent, or dead. Grain: one delivery.
 UPDATE deliveries
-SET status = $status, receipt = $receipt, last_error = $error, finished_at = $now, uncertain_since = $uncertain_since::TIMESTAMPTZ
+SET status = $status, receipt = $receipt, last_error = $error, finished_at = $now, uncertain_since = NULL
 WHERE key = $key AND channel = $channel
 
 -- outbox_route: Makes deliveries. Grain: one row per notification and channel. Inputs: incoming(key, channel); $now.

@@ -60,13 +60,10 @@ def act(store: Store, run: str) -> None:
     do(("outbox_route", {"now": NOW}), ("outbox_routed", {"keys": keys[:3], "now": NOW}), incoming=routed)
     for key in keys[:3]:
         do(("outbox_begin", {"key": key, "channel": "slack", "now": NOW, "next_at": until}))
-    finish = {"channel": "slack", "now": NOW, "receipt": '{"ts": "1"}', "error": None, "uncertain_since": None}
+    finish = {"channel": "slack", "now": NOW, "receipt": '{"ts": "1"}', "error": None}
     do(("outbox_finish", {"key": keys[0], "status": "sent"} | finish))
-    do(("outbox_finish", {"key": keys[1], "status": "dead"} | finish | {"error": "gone", "uncertain_since": NOW}))
-    do(("outbox_again", {"key": keys[1], "channel": "slack", "now": until}))
+    do(("outbox_finish", {"key": keys[1], "status": "dead"} | finish | {"error": "gone"}))
     do(("outbox_failed", {"key": keys[2], "channel": "slack", "error": "e", "uncertain": False, "next_at": until}))
-    do(("outbox_finish", {"key": keys[2], "status": "dead"} | finish))
-    do(("outbox_drop", {"key": keys[2], "channel": "slack", "now": NOW}))
     do(("controller_save", {"run": run, "control": '{"on": true}', "directives": "{}", "now": NOW}))
     do(("controller_act", {"run": run, "number": 1, "step": 7, "now": NOW, "name": "switched_on", "reason": "r", "words": "w", "severity": "info", "details": "{}"}))  # fmt: skip
     do(("incident_close", {"id": f"{run}#1", "now": NOW, "step": 9}))

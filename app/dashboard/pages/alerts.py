@@ -12,7 +12,7 @@ import streamlit as st
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, FIELDS, SILENCE, UNSILENCE
 from logprobe.alerts.rules.notices import steps_around
 from logprobe.alerts.rules.thresholds import of_home
-from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
+from logprobe.alerts.sending.actions import CHANNELS, TEST
 from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.acting import BY, REASON, Field
 from logprobe.app.dashboard.data import Look
@@ -193,7 +193,7 @@ def _thresholds() -> None:
 
 def _channels() -> None:
     document = acting.consult(CHANNELS, {})
-    lost = queries.outbox_dead_letters(data.reader()).to_pylist()
+    lost = queries.outbox_dead_letters(data.reader(), now=datetime.now(UTC).isoformat()).to_pylist()
     ui.title("Channels", "`logprobe.yaml` is reloaded when it changes; secrets are never shown")
     if document["problem"]:
         ui.write(document["problem"], "warning")
@@ -210,21 +210,8 @@ def _channels() -> None:
                 key="test channel",
             )
     if lost:
-        ui.title("Not delivered", "messages that a channel rejected, or did not accept for a day")
+        ui.title("Not delivered", "messages of the last week that a channel rejected, or did not accept for a day")
         ui.table("undelivered", ("alert", "channel", "when", "attempts", "error"), list(map(_letter, lost)))
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            letter = lost[
-                ui.pick("message", [f"{each['rule']} of {each['run']}, {each['channel']}" for each in lost], "letter")
-            ]
-            again = f"`{letter['channel']}` gets one more attempt; if it can tell, it first checks whether the message has arrived."
-            acting.act("Send again", again, lambda given: _dispatch(AGAIN, letter, given), key="send again")
-            acting.act(
-                "Drop",
-                "The message is not sent; the alert itself does not change.",
-                lambda given: _dispatch(DROP, letter, given),
-                key="drop letter",
-                danger=True,
-            )
 
 
 def _channel(channel: Row) -> Line:
@@ -268,13 +255,6 @@ def _test(channel: str, given: Mapping[str, str]) -> str:
     if not outcome["delivered"]:
         raise ConfigurationError(words)
     return words
-
-
-def _dispatch(action: str, letter: Row, given: Mapping[str, str]) -> str:
-    status = acting.ask(action, {"key": letter["key"], "channel": letter["channel"], "author": given["by"]})["status"]
-    return {"waiting": "The message is queued.", "dropped": "The message was dropped."}.get(
-        status, f"No change: the message was {status}."
-    )
 
 
 def _when(moment: datetime | str | None) -> str:

@@ -1,4 +1,4 @@
-"""Delivery as a part of the service: see channels, try one out, send again what was given up, change the settings, end."""
+"""Delivery as a part of the service: see channels, try one out, change the settings, end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from processes import connected, end, eventually, start_service
 from sending import Bench, bot
 
 from logprobe.alerts.sending import outbox
-from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST, delivery_part, ping
+from logprobe.alerts.sending.actions import CHANNELS, TEST, delivery_part, ping
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.app.cli import main
 from logprobe.collectors.errors import ConfigurationError
@@ -66,7 +67,7 @@ def act(part: Part, name: str, **document: str) -> Any:
     return part.actions[name].run(document)
 
 
-def test_users_see_try_and_repeat(given_up: tuple[Store, Part], slack: FakeSlack) -> None:
+def test_users_see_channels_and_what_they_gave_up_for_a_week(given_up: tuple[Store, Part], slack: FakeSlack) -> None:
     store, part = given_up
     (team,) = act(part, CHANNELS)["channels"]
     assert (team["name"], team["kind"], team["dead"], team["sent"]) == ("team", "slack", 2, 0)
@@ -74,18 +75,11 @@ def test_users_see_try_and_repeat(given_up: tuple[Store, Part], slack: FakeSlack
     tested = act(part, TEST, channel="team", author="ann")
     assert tested == {"delivered": True, "lines": ["delivered: look for the test message there"]}
     assert len(slack.messages) == 1
-    for _ in range(2):
-        act(part, AGAIN, key="a/firing", channel="team", author="ann")
-    eventually(lambda: work(part) and queries.outbox_channels(store).to_pylist()[0]["sent"] == 1, "it is sent again")
-    act(part, AGAIN, key="a/firing", channel="team", author="ann")  # it has arrived
-    assert act(part, DROP, key="a/firing", channel="team", author="ann") == {"status": "sent"}
-    assert act(part, DROP, key="b/firing", channel="team", author="bob") == {"status": "dropped"}
-    assert queries.outbox_dead_letters(store).num_rows == 0
-    assert (len(slack.by_key("a/firing")), slack.by_key("b/firing")) == (1, [])
-    with pytest.raises(ConfigurationError, match="no message 'c'"):
-        act(part, AGAIN, key="c", channel="team", author="ann")
+    for days, shown in ((6.9, 2), (7.1, 0)):
+        later = datetime.now(UTC) + timedelta(days=days)
+        assert queries.outbox_dead_letters(store, now=later.isoformat()).num_rows == shown
     done = [(row["author"], row["action"]) for row in store.read("alert_audit", run="", count=10).to_pylist()]
-    assert done == [("bob", "dropped"), ("ann", "sent again"), ("ann", "channel tested")]
+    assert done == [("ann", "channel tested")]
     assert TOKEN not in json.dumps(act(part, CHANNELS), default=str)
 
 
@@ -108,8 +102,9 @@ def test_settings_that_change_are_taken_over_and_wrong_ones_are_not(
     assert "logprobe.yaml:3: channels.more" in problem
     state = act(part, CHANNELS)
     assert (state["problem"], [row["name"] for row in state["channels"]]) == (problem, ["team"])
-    act(part, AGAIN, key="a/firing", channel="team", author="ann")  # the old one goes on working
-    eventually(lambda: work(part) and len(slack.by_key("a/firing")) == 1, "it is sent")
+    with store.transaction() as cursor:
+        outbox.enqueue(store, cursor, replace(NOTE, key="c/firing", episode="c"))
+    eventually(lambda: work(part) and len(slack.by_key("c/firing")) == 1, "the old one goes on working")
     rewrite(file, "channels:\n" + line(slack, "other"))
     assert "problem" not in work(part)
     state = act(part, CHANNELS)
@@ -171,32 +166,11 @@ def test_the_command_pings_a_channel(configured: Path, slack: FakeSlack, capsys:
 
 def test_what_is_sent_late_takes_no_newer_message_s_place(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
-    slack.fail("chat.postMessage", "invalid_blocks")
-    bench.enqueue(replace(NOTE, key="e/1/firing"))
+    slack.fail("chat.postMessage", "internal_error")
+    first, second = (replace(NOTE, key=f"{name}/firing", episode=name, incident="run#1") for name in ("e", "f"))
+    bench.enqueue(first, replace(second, run_severity="warning"))
     bench.run()
-    bench.enqueue(replace(NOTE, key="e/2/resolved", state="resolved"))
-    bench.run()
-    (shown,) = slack.by_key("e/2/resolved")
-    again(bench, "e/1/firing")
-    assert bench.states()["team"][0] == 2
-    assert "Resolved" in json.dumps(slack.by_key("e/2/resolved"))  # and not edited back to what is over
-    assert [message["thread_ts"] for message in slack.by_key("e/1/firing")] == [shown["ts"]]
-
-
-def again(bench: Bench, key: str) -> None:
-    with bench.store.transaction() as cursor:
-        bench.store.execute(cursor, "outbox_again", key=key, channel="team", now=bench.now)
-    bench.run()
-
-
-def test_what_may_have_arrived_before_it_was_given_up_does_not_come_twice(store: Store, slack: FakeSlack) -> None:
-    bench = Bench(store, bot(slack))
-    slack.fail("chat.postMessage", "500_after")  # accepted, and the answer lost
-    slack.fail("conversations.history", *["internal_error"] * 2000)
-    bench.enqueue(NOTE)
-    bench.run(hours=25, minutes_between=45)
-    assert bench.states()["team"] == (0, 0, 1)
-    slack._failures.clear()
-    again(bench, NOTE.key)
-    assert bench.states()["team"] == (1, 0, 0)
-    assert len(slack.by_key(NOTE.key)) == 1
+    bench.finish()
+    (shown,) = slack.by_key("f/firing")
+    assert "warning" in shown["blocks"][0]["text"]["text"]  # and not edited back to what is over
+    assert [message["thread_ts"] for message in slack.by_key("e/firing")] == [shown["ts"]]
