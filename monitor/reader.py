@@ -48,9 +48,7 @@ class Reader(ABC):
     source: str  # "service" | "file"
 
     @abstractmethod
-    def query(
-        self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
-    ) -> pa.Table:
+    def query(self, sql: str, params: Parameters = None, *, first: int | None = None) -> pa.Table:
         """Return the rows of one read-only statement.
 
         Args:
@@ -58,7 +56,6 @@ class Reader(ABC):
             params: list for ``?``, or mapping for ``$name``.
             first: maximum number of rows, reduced to 16 MiB of data. The schema's metadata has `queries.MORE` if rows
                 were omitted.
-            label: label of the query for `stop`.
 
         Raises `QueryError` if the statement is refused or fails, and `ServiceUnavailableError` if the service does not
         answer.
@@ -122,11 +119,9 @@ class FlightReader(Reader):
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
 
-    def query(
-        self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
-    ) -> pa.Table:
+    def query(self, sql: str, params: Parameters = None, *, first: int | None = None) -> pa.Table:
         """Return the rows of a statement (see `Reader.query`)."""
-        return self.ask(Request(sql=sql, params=params, first=first, label=label))
+        return self.ask(Request(sql=sql, params=params, first=first))
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """Return the rows of a stored query (see `Reader.read`)."""
@@ -140,12 +135,6 @@ class FlightReader(Reader):
     def greet(self) -> None:
         """Raise `ServiceUnavailableError` unless the service answers soon. The request is cheap for the service."""
         self._call(lambda to: list(to.client.list_actions(to.options(_STATUS_SECONDS))))
-
-    def stop(self, label: str) -> bool:
-        """Stop the running queries with `label`. A thread waiting for one gets a `QueryError`. Return whether one was
-        running.
-        """
-        return bool(self.act("stop_query", {"label": label})["stopped"])
 
     def ingest(self) -> Ingested:
         """Make the service ingest the spool now. Return its report once readers can see the result."""
@@ -264,18 +253,10 @@ class FileReader(Reader):
         # The user who waits can press Ctrl-C, and holds the rows in a process of their own.
         self._sql = Desk(self._store, Limits(seconds=None, rows=None))
 
-    def query(
-        self,
-        sql: str,
-        params: Parameters = None,
-        *,
-        first: int | None = None,
-        label: str | None = None,  # noqa: ARG002
-    ) -> pa.Table:
-        """Return the rows of a statement (see `Reader.query`). Only Ctrl-C can stop the query, regardless of
-        `label`."""
+    def query(self, sql: str, params: Parameters = None, *, first: int | None = None) -> pa.Table:
+        """Return the rows of a statement (see `Reader.query`). Ctrl-C stops it."""
         stop, given = Stop(), json.loads(encode(params))
-        return self._calls.run(lambda: self._sql.answer(sql, given, first=first, stop=stop), stop.set)
+        return self._calls.run(lambda: self._sql.answer(sql, given, first=first, gone=stop.is_set), stop.set)
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """Return the rows of a stored query (see `Reader.read`)."""

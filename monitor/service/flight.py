@@ -1,7 +1,7 @@
 """Arrow Flight endpoint of the service: read-only queries and actions for one data directory.
 
     do_get     ticket  {"sql": …, "params": …} or {"name": …, "params": {…}}   → record batches
-                       with "sql": at most "first" rows; "label" for the action "stop_query"
+                       with "sql": at most "first" rows
     do_action  "status" → one JSON document;  "ingest" → runs an ingest tick now, one JSON document;  "shutdown";
                and the actions of the service's parts, which take a JSON object as their body
 
@@ -52,9 +52,6 @@ class Endpoint(Protocol):
         waiting.
         """
 
-    def stop_query(self, label: str) -> bool:
-        """Stop the queries with that label. Return whether one was running."""
-
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
         """Return the rows of one stored query."""
 
@@ -72,14 +69,13 @@ class Endpoint(Protocol):
 class Request:
     """One read in a Flight ticket: either a user's SQL or the name of a stored query.
 
-    For SQL, `first` limits the rows, and `label` lets another client stop the query.
+    For SQL, `first` limits the rows.
     """
 
     sql: str | None = None
     name: str | None = None
     params: Parameters = None
     first: int | None = None
-    label: str | None = None
 
     def ticket(self) -> flight.Ticket:
         """Return the ticket of the request. Raises `QueryError` for a parameter that JSON cannot represent."""
@@ -170,7 +166,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._endpoint = endpoint
         self._actions = {
             "status": Action("state of the service, its jobs and its backlog", lambda _: endpoint.status()),
-            "stop_query": Action("cancel the queries of a label", self._stop_query),
             "ingest": Action("ingest the spool now", lambda _: endpoint.ingest()),
             "shutdown": Action("finish the current batch and stop", self._shutdown),
             **(actions or {}),
@@ -179,9 +174,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def _shutdown(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         self._endpoint.shutdown()
         return {}
-
-    def _stop_query(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"stopped": self._endpoint.stop_query(str(asked.get("label")))}
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         """Answer a read request."""

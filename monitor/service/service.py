@@ -12,8 +12,8 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -116,7 +116,6 @@ class Service:
         self._end_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started = utc_now()
         self.jobs: dict[str, Job] = {}
-        self._queries: list[tuple[str | None, threading.Event]] = []  # those under way that can be stopped
         self._patience = patience
         # When the spool was looked at last (monotonic), and what waited.
         self._waiting: tuple[float, Backlog] | None = None
@@ -304,24 +303,7 @@ class Service:
     def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
         """Answer one client's statement within its limits. Raises `QueryError`."""
         self._refuse_when_stopping()
-        with self._stoppable(request.label, gone) as stop:
-            return self._sql.answer(str(request.sql), request.params, first=request.first, stop=stop)
-
-    @contextmanager
-    def _stoppable(self, label: str | None, gone: Callable[[], bool]) -> Iterator[threading.Event]:
-        stop = _Stop(gone)
-        self._queries.append((label, stop))
-        try:
-            yield stop
-        finally:
-            self._queries.remove((label, stop))
-
-    def stop_query(self, label: str) -> bool:
-        """Stop the queries with that label. Return whether one was running."""
-        stops = [stop for name, stop in list(self._queries) if name == label]
-        for stop in stops:
-            stop.set()
-        return bool(stops)
+        return self._sql.answer(str(request.sql), request.params, first=request.first, gone=gone)
 
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
         """Answer one stored query. Raises `QueryError`."""
@@ -348,17 +330,6 @@ class Service:
             "backlog": backlog(self._home, self._store.archive.waits),
             "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
         }
-
-
-class _Stop(threading.Event):
-    """Stop flag, set explicitly or by the disconnection of the waiting client."""
-
-    def __init__(self, gone: Callable[[], bool]) -> None:
-        super().__init__()
-        self._gone = gone
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._gone()
 
 
 def _patiently(attempt: Callable[[], T], seconds: float) -> T:

@@ -97,7 +97,7 @@ class Desk:
         self._line = Line(self._limits.waiting)
 
     def answer(
-        self, sql: str, params: Any = None, *, first: int | None = None, stop: threading.Event | None = None
+        self, sql: str, params: Any = None, *, first: int | None = None, gone: Callable[[], bool] = lambda: False
     ) -> pa.Table:
         """Return the rows of one statement on one snapshot.
 
@@ -105,7 +105,7 @@ class Desk:
             sql: one statement: SELECT, DESCRIBE, SHOW or SUMMARIZE.
             params: sequence for ``?``, or mapping for ``$name``.
             first: maximum number of rows, see `queries.beginning`.
-            stop: event that ends the statement.
+            gone: function that returns true once nobody waits for the rows, which ends the statement.
 
         Raises:
             QueryError: the statement was refused, failed, was stopped or exceeded a limit. The message is one line.
@@ -117,7 +117,7 @@ class Desk:
         deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
 
         def ended() -> str | None:
-            if stop is not None and stop.is_set():
+            if gone():
                 return "the query was stopped"
             return limits.too_slow() if deadline is not None and time.monotonic() >= deadline else None
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,13 +22,11 @@ from logprobe.app import cli
 from logprobe.app.processes import service as service_program
 from logprobe.app.surface.commands import SECTIONS, WORDS
 from logprobe.app.surface.declared import build
-from logprobe.collectors.errors import QueryError, ServiceUnavailableError
+from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FlightReader, connect
 
 SECONDS = 120.0  # nothing takes long on an idle machine; a busy one may take twenty times as long
-ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
-_TIME_IS_UP = ("took longer than", "took too long to answer")
 
 
 def eventually(condition: Callable[[], Any], what: str = "what was waited for", seconds: float = SECONDS) -> Any:
@@ -40,28 +38,6 @@ def eventually(condition: Callable[[], Any], what: str = "what was waited for", 
             return value
         time.sleep(0.05)
     raise AssertionError(f"not within {seconds:g} s: {what}")
-
-
-def ask_until_stopped(reader: FlightReader, label: str) -> str:
-    """Keeps an endless statement waiting or under way, whatever its time limit; the refusal that ends it."""
-    while True:
-        try:
-            reader.query(ENDLESS, label=label)
-        except (QueryError, ServiceUnavailableError) as error:
-            if not any(words in str(error) for words in _TIME_IS_UP):
-                return str(error)
-
-
-def stop_all(reader: FlightReader, threads: Mapping[str, threading.Thread]) -> None:
-    """Stops the statements with these labels until the threads that ask them have ended."""
-
-    def ended() -> bool:
-        waiting = [label for label, thread in threads.items() if thread.is_alive()]
-        for label in waiting:
-            reader.stop(label)
-        return not waiting
-
-    eventually(ended, "they can be stopped")
 
 
 def connected(home: Path) -> FlightReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from logprobe.app import doctor
 from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.data import Look
-from logprobe.app.dashboard.reading.query import ROWS, RunningQuery, frame_of, lines_of_schema
+from logprobe.app.dashboard.reading.query import ROWS, RunningQuery
 from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
@@ -30,7 +31,6 @@ from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.live.quarantine_actions import DROP, RETRY
 from logprobe.monitor.reader import connect
-from logprobe.monitor.store.queries import MORE
 
 Row = Mapping[str, Any]
 
@@ -284,7 +284,7 @@ def _sql() -> None:
             "Run", type="primary", disabled=query is not None and query.running, shortcut="ctrl+enter"
         )
     if run_it and sql and (query is None or not query.running):
-        st.session_state["query"] = query = RunningQuery(sql, _asking(acting.granted()))
+        st.session_state["query"] = query = RunningQuery(_asking(sql, acting.granted()))
         query.wait(_QUICK)
     if query is not None:
         if query.running:
@@ -292,58 +292,49 @@ def _sql() -> None:
         else:
             _answer(query)
     with st.expander("Views and tables", key="schema"):
-        rows = data.kept("schema", None, lambda: queries.app_data_schema(data.reader()).to_pylist())
-        ui.table("schema", ("name", "columns"), [Line(cells) for cells in lines_of_schema(rows)])
+        schema = data.kept("schema", None, lambda: queries.app_data_schema(data.reader()))
+        st.dataframe(schema, hide_index=True, alt="schema", key="schema table")
 
 
-def _asking(allowed: Permission) -> Callable[[str, str], pa.Table]:
-    """Return the function that runs a statement for this session.
+def _asking(sql: str, allowed: Permission) -> Callable[[], pa.Table]:
+    """Return the function that runs a statement in another thread, with a connection of its own.
 
     SQL takes time and memory from the service. A user who may not act sees the reason for the refusal.
     """
 
-    def refuse(_sql: str, _label: str) -> pa.Table:
-        raise ConfigurationError(f"nothing was run: {allowed.value}")
+    def ask() -> pa.Table:
+        if allowed is not Permission.GRANTED:
+            raise ConfigurationError(f"nothing was run: {allowed.value}")
+        with connect(home) as reader:
+            return reader.query(sql, first=ROWS)
 
-    return _ask if allowed is Permission.GRANTED else refuse
-
-
-def _ask(sql: str, label: str) -> pa.Table:
-    """Run a statement in a separate thread with a separate connection."""
-    with connect(data.home()) as reader:
-        return reader.query(sql, first=ROWS, label=label)
+    home = data.home()
+    return ask
 
 
 def _await() -> None:
     query: RunningQuery = st.session_state["query"]
     if not query.running:
         st.rerun()
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(f"runs for {query.elapsed:.1f} s")
-        if st.button("Stop"):
-            with connect(data.home()) as reader:
-                reader.stop(query.label)
+    st.caption(f"runs for {time.monotonic() - query.begun:.1f} s")
 
 
 def _answer(query: RunningQuery) -> None:
-    took = f"{number(query.elapsed)} s"
-    if query.table is None:
+    took, rows = f"{number(query.seconds)} s", query.rows
+    if rows is None:
         ui.write(f"No result, after {took}: {harmless(query.refusal)}", "warning")
         return
-    table = query.table
-    more = MORE in (table.schema.metadata or {})
     count = (
-        f"the first {table.num_rows:,} rows; there are more: add a LIMIT, an aggregate or a condition"
-        if more
-        else counted(table.num_rows, "row")
+        f"the first {len(rows):,} rows; there are more: add a LIMIT, an aggregate or a condition"
+        if query.more
+        else counted(len(rows), "row")
     )
-    st.caption(f"{count}, {counted(len(table.column_names), 'column')}, in {took}")
-    frame = ui.made("answer", query.label, lambda: frame_of(table))
+    st.caption(f"{count}, {counted(rows.width, 'column')}, in {took}")
     st.dataframe(
-        frame,
+        rows,
         hide_index=True,
         placeholder="null",
         alt="answer",
         key="answer",
-        height="content" if len(frame) <= _LOW else 560,
+        height="content" if len(rows) <= _LOW else 560,
     )

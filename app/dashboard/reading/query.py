@@ -1,8 +1,7 @@
-"""The SQL form of the Data page: a query in a separate thread, its rows as text, and the schema."""
+"""The SQL form of the Data page: a query in a separate thread, and its rows for a table."""
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from logprobe.app.text.tables import cell
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor import queries
+from logprobe.monitor.store.queries import MORE
 
 ROWS: Final = 1000
 _WIDEST: Final = 240  # characters of a cell on the page
@@ -25,70 +24,49 @@ _LIST_ITEMS: Final = 8
 class RunningQuery:
     """A query in progress or finished. Thread-safe for readers.
 
+    The service stops a statement that takes long.
+
     Attributes:
-        sql: statement as typed.
-        label: label by which the service can stop it.
-        table: result, or None before the end. Its schema states whether more rows exist, see `Reader.query`.
+        rows: result of `frame_of`, or None before the end and after a refusal.
+        more: true if more rows exist than those of the result.
         refusal: reason for a refusal in one line, or "".
-        seconds: duration, or None before its end.
+        seconds: duration, or None before the end.
     """
 
-    def __init__(self, sql: str, ask: Callable[[str, str], pa.Table]) -> None:
-        """Start the query. `ask(sql, label)` returns the rows or raises `LogprobeError`."""
-        self.sql = sql
-        self.label = secrets.token_hex(8)
-        self.table: pa.Table | None = None
+    def __init__(self, ask: Callable[[], pa.Table]) -> None:
+        """Start the query. `ask` returns the rows or raises `LogprobeError`. Their schema states whether more rows
+        exist, see `Reader.query`.
+        """
+        self.rows: pl.DataFrame | None = None
+        self.more = False
         self.refusal = ""
         self.seconds: float | None = None
+        self.begun = time.monotonic()
         self._ask = ask
-        self._begun = time.monotonic()
-        self._ended = threading.Event()
-        threading.Thread(target=self._run, name="logprobe-sql", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="logprobe-sql", daemon=True)
+        self._thread.start()
 
     @property
     def running(self) -> bool:
         """True until the query ends."""
-        return not self._ended.is_set()
+        return self._thread.is_alive()
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start, or the duration of a finished query."""
-        return time.monotonic() - self._begun if self.seconds is None else self.seconds
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the end of the query, up to a limit in seconds. Return true if the query has ended."""
-        return self._ended.wait(seconds)
+    def wait(self, seconds: float) -> None:
+        """Wait for the end of the query, up to a limit in seconds."""
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         try:
-            self.table = self._ask(self.sql, self.label)
+            table = self._ask()
+            self.more = MORE in (table.schema.metadata or {})
+            self.rows = frame_of(table)
         except LogprobeError as error:
             self.refusal = str(error).partition("\n")[0]
         except BaseException as error:
             self.refusal = f"it failed ({type(error).__name__}); the output of `logprobe up` has the details"
             raise
         finally:
-            self.seconds = time.monotonic() - self._begun
-            self._ended.set()
-
-
-def lines_of_schema(rows: Sequence[queries.AppDataSchema]) -> list[list[str]]:
-    """Return rows of `app_data_schema` by view or table: its name, and its columns with their types."""
-    by_name: dict[str, list[str]] = {}
-    for column in rows:
-        name = f"{column['name']}{'' if column['is_view'] else ' (table)'}"
-        by_name.setdefault(name, []).append(f"`{column['column']}` {_short(column['type'])}")
-    return [[name, ", ".join(columns)] for name, columns in by_name.items()]
-
-
-def _short(kind: str) -> str:
-    """Return the name of a type without its details.
-
-    >>> _short("STRUCT(a INTEGER)[]"), _short("TIMESTAMP WITH TIME ZONE")
-    ('list of struct', 'timestamp')
-    """
-    name = kind.partition("(")[0].partition(" ")[0].removesuffix("[]").lower()
-    return f"list of {name}" if kind.endswith("[]") else name
+            self.seconds = time.monotonic() - self.begun
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:

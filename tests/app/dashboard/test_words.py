@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from logprobe.monitor.analysis.weight_updates import Lane
 from logprobe.monitor.compare import History, compared
 from logprobe.monitor.judging.parity import Check, Parity, Setting
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.store.queries import MORE
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 NAN = float("nan")
@@ -381,14 +384,15 @@ def test_a_file_set_aside_says_why_and_what_to_do() -> None:
 
 
 def asked(ask: Any) -> query.RunningQuery:
-    running = query.RunningQuery("SELECT 1", ask)
-    assert running.wait(90)
+    running = query.RunningQuery(ask)
+    running.wait(90)
+    assert not running.running
     return running
 
 
 def test_a_result_is_numbers_and_text() -> None:
     table = pa.table({"n": [1, None], "word": ["<b>x</b>", "a,b"], "list": [list(range(100)), None]})
-    drawn = query.frame_of(asked(lambda *_: table).table)
+    drawn = asked(lambda: table).rows
     assert drawn["n"].to_list() == [1, None]
     assert drawn["word"][0] == "<b>x</b>"
     assert drawn["list"].to_list() == ["[0, 1, 2, 3, 4, 5, 6, 7, … 100 in all]", None]
@@ -400,14 +404,17 @@ def test_a_result_is_numbers_and_text() -> None:
 def test_sql_runs_for_who_may_act_and_the_others_are_told_why_not(
     allowed: Permission, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "_ask", lambda *_: pa.table({"n": [4711]}))
-    done = asked(page._asking(allowed))
+    monkeypatch.setenv("LOGPROBE_HOME", "/nowhere")
+    table = pa.table({"n": [4711]})
+    answering = SimpleNamespace(query=lambda *_, **__: table.replace_schema_metadata({MORE: b""}))
+    monkeypatch.setattr(page, "connect", lambda _: nullcontext(answering))
+    done = asked(page._asking("SELECT 1", allowed))
     if allowed is Permission.GRANTED:
-        assert done.table["n"].to_pylist() == [4711]
+        assert (done.rows["n"].to_list(), done.more) == ([4711], True)
     else:
-        assert (done.table, done.refusal) == (None, f"nothing was run: {allowed.value}")
+        assert (done.rows, done.refusal) == (None, f"nothing was run: {allowed.value}")
 
-    def refuse(*_: str) -> pa.Table:
+    def refuse() -> pa.Table:
         raise QueryError("DROP is refused\nsecond line")
 
     assert asked(refuse).refusal == "DROP is refused"
