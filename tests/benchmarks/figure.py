@@ -7,7 +7,10 @@ mean little. A figure with an absolute target still names its baseline where the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -27,3 +30,20 @@ class Figure:
     def ratio(self) -> float | None:
         """`value / baseline_value`, None without a baseline."""
         return None if not self.baseline_value else self.value / self.baseline_value
+
+
+MOST_ERROR = 0.25  # of a formula in the documentation
+
+
+def beside(name: str, value: float, said: float, unit: str, note: str = "") -> Figure:
+    """What was measured beside what a formula of the documentation says."""
+    met = abs(said / value - 1) <= MOST_ERROR
+    return Figure(name, value, unit, f"formula within {MOST_ERROR:.0%}", met, "formula", said, note)
+
+
+def fitted(name: str, x: Sequence[float], y: Sequence[float]) -> list[Figure]:
+    """Constant and slope with the smallest relative errors."""
+    weights = 1 / np.asarray(y)
+    columns = np.stack([weights, np.asarray(x) * weights], axis=1)
+    constant, slope = np.linalg.lstsq(columns, np.ones(len(y)), rcond=None)[0].tolist()
+    return [Figure(f"{name} at rest, best fit", constant, ""), Figure(f"{name} of each, best fit", slope, "")]
