@@ -22,7 +22,7 @@ from logprobe.monitor.service.service import INGEST_SECONDS
 FLUSHES = 36
 WARM_UP = 3
 SEQUENCES, TOKENS = 64, 512
-TARGET = 2.0
+TARGET = 0.5
 _VISIBLE = "SELECT value FROM step_metrics WHERE run = ? AND step = ? AND metric = 'backend.k3_kl'"
 
 
