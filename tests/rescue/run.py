@@ -270,7 +270,11 @@ def healthy(runs: int, seed: int, steps: int, pace: float) -> list[str]:
 
 def _fired(reader: Reader, run: str) -> list[str]:
     rows = queries.alert_history(reader, run=run).to_pylist()
-    return [f"{row['rule']} ({row['severity']}) at {row['step']}" for row in rows if row["after"] == "firing"]
+    return [
+        f"{row['rule']} ({row['severity']}) at {row['step']}, {row['time']:%H:%M:%S}: {row['words']}"
+        for row in rows
+        if row["state"] == "firing"
+    ]
 
 
 @contextmanager
