@@ -137,13 +137,14 @@ class ProfileJob:
         keys = batch.select(["segment_id", "row"]).append_column("number", numbers)
         of_rollouts = batch.select(["rollout_segment", "rollout_row"]).rename_columns(["segment_id", "row"])
         of_rollouts = of_rollouts.append_column("number", numbers).filter(of_rollouts["segment_id"].is_valid())
-        trained = lists(self._store, "profile_training_lists", "training", keys)
+        names = ("token_ids", "mask", "rollout_logprobs", *_OF_TRAINER)
+        trained = lists(self._store, "training", names, keys)
         if not of_rollouts.num_rows:
             nothing = {"rollout_token_ids": pa.list_(pa.int32()), "logprobs": pa.list_(pa.float32())}
             for name, kind in nothing.items():
                 trained = trained.append_column(name, pa.nulls(trained.num_rows, kind))
             return trained
-        sampled = lists(self._store, "profile_rollout_lists", "rollout", of_rollouts)
+        sampled = lists(self._store, "rollout", ("token_ids", "logprobs"), of_rollouts)
         parts = queries.profile_parts(self._store, of_rollouts)
         return _beside(trained, sampled, parts)
 

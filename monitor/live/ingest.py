@@ -255,7 +255,8 @@ class Ingester:
     def _in_ledger(self, segment_ids: list[str]) -> set[str]:
         if not segment_ids:
             return set()
-        return set(queries.known_segments(self._store, segment_ids=segment_ids)["segment_id"].to_pylist())
+        ids = pa.table({"segment_id": segment_ids})
+        return set(queries.known_segments(self._store, ids)["segment_id"].to_pylist())
 
     def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
         """Yield the segments that were read. Quarantine corrupt ones, skip files that another process removed, and

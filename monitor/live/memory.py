@@ -21,8 +21,7 @@ from logprobe.collectors.spool.schema import LARGEST
 from logprobe.monitor.live.attempts import EVENTS, Older, Sign, beginnings, rank_of
 from logprobe.monitor.live.past import Past, PastStep
 from logprobe.monitor.live.records import (
-    ROLLOUT_LISTS,
-    TRAINING_LISTS,
+    LISTS,
     Arrived,
     Columns,
     decided_of,
@@ -247,7 +246,7 @@ class Memory:
     def _training(self, arrived: Arrived) -> set[StepKey]:
         columns = trained_columns(arrived.stored)
         columns["full_hash"] = full_hash(arrived.raw, columns)
-        columns["lists"] = self.training_lists.add(arrived.raw, TRAINING_LISTS)
+        columns["lists"] = self.training_lists.add(arrived.raw, LISTS["training"])
         return self._into_steps("training", arrived.stored, columns)
 
     def _statistics(self, arrived: Arrived) -> set[StepKey]:
@@ -295,15 +294,15 @@ class Memory:
         for _, rows, place in wanted:
             rows["lists"][place] = NO_LISTS
         if found is not None and found.num_rows:
-            names = TRAINING_LISTS if kind == "training" else ROLLOUT_LISTS
-            for number, place in zip(found["number"].to_pylist(), lists.add(found, names).tolist(), strict=True):
+            places = lists.add(found, LISTS[kind]).tolist()
+            for number, place in zip(found["number"].to_pylist(), places, strict=True):
                 _, rows, row = wanted[number]
                 rows["lists"][row] = place
 
     def _rollout(self, arrived: Arrived) -> set[StepKey]:
         table = arrived.stored
         columns, spans, decided = sampled_facts(table)
-        columns["lists"] = self.rollout_lists.add(arrived.raw, ROLLOUT_LISTS)
+        columns["lists"] = self.rollout_lists.add(arrived.raw, LISTS["rollout"])
         dirty = set()
         for name, _, rows in groups(table["run"], np.zeros(table.num_rows, np.int64)):
             run = self.run(name)

@@ -5,7 +5,7 @@ Dimensions: ``_S`` records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,16 +31,18 @@ MISSING, RECEIVED, JOINED, UNALIGNED = range(4)
 ALIGNMENTS: Final = ("all", "masked", "prefix")  # −1: null
 HAS: Final = "has "  # begins the name of the column that says which records have statistics of a pair
 
-TRAINING_LISTS: Final = (
-    "token_ids",
-    "mask",
-    "rollout_logprobs",
-    "trainer_logprobs",
-    "current_logprobs",
-    "advantages",
-    "routes",
-)
-ROLLOUT_LISTS: Final = ("token_ids", "logprobs", "routes", "step_times")
+LISTS: Final[Mapping[str, Sequence[str]]] = {  # of tokens, by record kind
+    "training": (
+        "token_ids",
+        "mask",
+        "rollout_logprobs",
+        "trainer_logprobs",
+        "current_logprobs",
+        "advantages",
+        "routes",
+    ),
+    "rollout": ("token_ids", "logprobs", "routes", "step_times"),
+}
 SCALARS: Final = ("entropy", "reward")  # of step records, which metrics are computed from
 _WEIGHT_TIMES: Final = ("time", "requested_at", "started_at", "applied_at", "resumed_at")
 _ABOUT: Final = ("machine", "clock_offset", "clock_set", "engine_started", "replica", "adapter")  # of `Decided`

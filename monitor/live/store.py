@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from logprobe.monitor.live.memory import Memory
+from logprobe.monitor.live.records import LISTS
 from logprobe.monitor.live.tick import Live
 from logprobe.monitor.store.store import Store
 from logprobe.monitor.store.token_lists import lists
@@ -43,7 +44,7 @@ class Stored:
 
         Raises `QueryError` if a file cannot be read now.
         """
-        return lists(self._store, f"past_{kind}_lists", kind, keys)
+        return lists(self._store, kind, LISTS[kind], keys)
 
 
 def live_of(store: Store) -> Live:

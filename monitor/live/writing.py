@@ -22,7 +22,7 @@ from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.schema import SPAN
 from logprobe.monitor.live import doubled
-from logprobe.monitor.live.memory import Step, StepKey
+from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.steps import engine_spans, version_pieces
@@ -123,7 +123,7 @@ def _trained(to: Transaction, outcome: Outcome) -> None:
         some = [_Rows(step, np.arange(rows.start, rows.stop)) for step, rows in outcome.placed[kind]]
         table = arrived.stored.drop_columns([*SIDES, "rollout_source", "writer"])
         table = table.append_column("full_hash", pa.array(_joined(some, "full_hash"), pa.uint64()))
-        for name, column in (_found(some) | {"pieces": _pieces(some)}).items():
+        for name, column in _found(some).items():
             table = table.append_column(name, column)
         table = table.combine_chunks()
         to.execute("append", table, table="all_sequences")
@@ -152,6 +152,7 @@ def _found(some: Sequence[_Rows]) -> dict[str, pa.Array]:
         **{name: _truths(_joined(some, name)) for name in ("token_match", "length_match", "routes_match")},
         "received_max_abs_diff": _floats(_joined(some, "difference")),
         **{name: _floats(_joined(some, name)).cast(pa.int64()) for name in _COUNTS},
+        "pieces": _pieces(some),
         "repeated_by": _repeated_by(some),
         "began": pa.array([time for rows in some for _, time in rows.replaced()], pa.timestamp("us", "UTC")),
     }
@@ -217,9 +218,10 @@ def _of_pair(some: Sequence[_Rows], pair: str) -> pa.Table:
 
 
 def _links(to: Transaction, steps: Sequence[Step]) -> None:
-    """Update stored records whose rollout record changed, or whose replacement by a later attempt changed."""
+    """Update stored records whose rollout record or versions changed, or whose replacement by a later attempt."""
     aside = {step: _aside(step) for step in steps}
-    some = [_Rows(step, np.array(sorted(r))) for step in steps if (r := (step.touched | aside[step]) - step.fresh)]
+    changed = ((step, (step.touched | aside[step] | _stated_otherwise(step)) - step.fresh) for step in steps)
+    some = [_Rows(step, np.array(sorted(rows))) for step, rows in changed if rows]
     if some:
         to.execute("live_found", pa.table(_keys(some) | _found(some)))
         others = [each.rows[~each.column("received") | np.isin(each.rows, list(aside[each.step]))] for each in some]
@@ -228,9 +230,6 @@ def _links(to: Transaction, steps: Sequence[Step]) -> None:
             to.execute("live_forget_statistics", pa.table(_keys(measured)))
             if (statistics := _statistics(measured, PAIRS)).num_rows:
                 to.execute("append", statistics, table="all_statistics")
-    stated = [_Rows(step, np.array(sorted(rows))) for step in steps if (rows := _stated_otherwise(step) - step.fresh)]
-    if stated:
-        to.execute("live_pieces", pa.table(_keys(stated) | {"pieces": _pieces(stated)}))
     if again := [step for step in steps if step.older is not None or step.aside]:
         numbers = {"run": [step.run.name for step in again], "step": [step.number for step in again]}
         to.execute("live_step_records", pa.table(numbers))
@@ -373,23 +372,14 @@ def write_computed(to: Transaction, computed: Computed, now: datetime) -> pa.Tab
     for name, counted in computed.counts.items():
         summaries = summaries.append_column(name, pa.array(counted))
     summaries = summaries.append_column("pairs", computed.pairs).append_column("slices", computed.slices)
-    profiled = _forget(to, keys.filter(pa.array(computed.stored))) if any(computed.stored) else {}
+    again = keys.filter(pa.array(computed.stored))
+    gone = []
+    if again.num_rows:
+        to.execute("forget_steps", again, table="step_metrics")
+        gone = to.read("live_forget_summaries", again).to_pylist()
+    profiled = {(row["run"], row["step"]): (row["profiled"], row["profiled_tokens"]) for row in gone}
     states = [profiled.get(key, _NEVER) for key in computed.steps]
     for place, name in enumerate(("profiled", "profiled_tokens")):
         summaries = summaries.append_column(name, pa.array([state[place] for state in states], pa.int64()))
-    to.execute("live_metrics", pa.table(metrics))
+    to.execute("append", pa.table(metrics), table="step_metrics")
     return to.read("live_summaries", summaries)
-
-
-def _forget(to: Transaction, keys: pa.Table) -> dict[StepKey, tuple[int | None, int | None]]:
-    """Delete the rows of steps that will be written again. Return how far each was profiled: revision and tokens."""
-    runs, steps = keys["run"].to_pylist(), keys["step"].to_numpy()
-    span = {
-        "first_run": min(runs),
-        "last_run": max(runs),
-        "first": int(steps.min()),
-        "last": int(steps.max()),
-    }
-    to.execute("live_forget", keys, **span)
-    gone = to.read("live_forget_summaries", keys, **span).to_pylist()
-    return {(row["run"], row["step"]): (row["profiled"], row["profiled_tokens"]) for row in gone}

@@ -104,7 +104,7 @@ class Mirror:
         self,
         bucket: Bucket,
         home: Path,
-        known: Callable[[Collection[str]], Collection[str]],
+        known: Callable[[list[str]], Collection[str]],
         deleted: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Set up the mirror. `known`: function that returns the ingested segments. `deleted`: function that returns

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+
+import pyarrow as pa
 
 from logprobe.collectors.addresses import checked
 from logprobe.monitor import queries
@@ -42,8 +44,8 @@ def _of_bucket(store: Store, address: str, *more: Job) -> Part:
     from logprobe.collectors.shipping.bucket import Bucket  # noqa: PLC0415 - optional, and heavy
     from logprobe.monitor.shipped import mirror, pulling, telling  # noqa: PLC0415 - likewise
 
-    def known(ids: Collection[str]) -> list[str]:
-        found: list[str] = queries.known_segments(store, segment_ids=list(ids))["segment_id"].to_pylist()
+    def known(ids: list[str]) -> list[str]:
+        found: list[str] = queries.known_segments(store, pa.table({"segment_id": ids}))["segment_id"].to_pylist()
         return found
 
     bucket, is_deleted = Bucket(address), store.archive.tombstones.__contains__

@@ -1,9 +1,6 @@
 -- archive_again: Sequences whose tokens are there after all. Grain: training record. Inputs: incoming (Arrow: segment_id).
 UPDATE all_sequences SET raw_kept = true WHERE segment_id IN (SELECT segment_id FROM incoming) AND NOT raw_kept
 
--- archive_counts: Rows and tokens of segments. Grain: segment of incoming (Arrow: segment_id). Inputs: incoming, segments.
-SELECT segment_id, rows, tokens FROM segments WHERE segment_id IN (SELECT segment_id FROM incoming)
-
 -- archive_files: Makes files of the archive exist for readers. To be run after archive_places. Grain: one row per file. Inputs: incoming (Arrow), segments.
 INSERT INTO raw_files BY NAME
 SELECT i.*, coalesce(t.tokens, 0) AS tokens

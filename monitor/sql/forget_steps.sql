@@ -1,4 +1,2 @@
 -- Forgets all rows of some steps. Inputs: incoming (Arrow: run, step). {table}: of which table.
-DELETE FROM {table}
-WHERE step BETWEEN (SELECT min(step) FROM incoming) AND (SELECT max(step) FROM incoming)
-    AND (run, step) IN (SELECT (run, step) FROM incoming)
+DELETE FROM {table} AS t USING incoming AS i WHERE t.run = i.run AND t.step = i.step

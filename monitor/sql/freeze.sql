@@ -103,9 +103,7 @@ FROM incoming ANTI JOIN step_summaries USING (run, step)
 
 -- freeze_forget: Sequences of frozen steps, or their statistics; those of older attempts stay. {table}: all_sequences, or all_statistics.
 -- Inputs: incoming (Arrow: run, step).
-DELETE FROM {table}
-WHERE repeated_by IS NULL AND step BETWEEN (SELECT min(step) FROM incoming) AND (SELECT max(step) FROM incoming)
-    AND (run, step) IN (SELECT (run, step) FROM incoming)
+DELETE FROM {table} AS t USING incoming AS i WHERE t.repeated_by IS NULL AND t.run = i.run AND t.step = i.step
 
 -- freeze_forget_rollouts: Grain: rollout record. Inputs: incoming (Arrow: run, segment_id, row).
 DELETE FROM rollout_sequences AS r USING incoming AS i

@@ -1,2 +1,2 @@
--- Grain: one row per segment of $segment_ids that has been ingested. Inputs: segments.
-SELECT segment_id FROM segments WHERE segment_id IN (SELECT unnest($segment_ids))
+-- Rows and tokens of segments that have been ingested. Grain: segment of incoming (Arrow: segment_id). Inputs: incoming, segments.
+SELECT segment_id, rows, tokens FROM segments WHERE segment_id IN (SELECT segment_id FROM incoming)

@@ -1,5 +1,5 @@
--- live_found: What is found out later about training records: another rollout record than before, or an attempt that has replaced them. Grain: training
--- record. Inputs: incoming (Arrow: key, and what is set).
+-- live_found: What is found out later about training records: another rollout record or other versions than before, or an attempt that has replaced
+-- them. Grain: training record. Inputs: incoming (Arrow: key, and what is set).
 UPDATE all_sequences AS s
 SET
     rollout_source = i.rollout_source,
@@ -14,14 +14,11 @@ SET
     routes_expected = i.routes_expected,
     routes_compared = i.routes_compared,
     routes_equal = i.routes_equal,
+    pieces = i.pieces,
     repeated_by = i.repeated_by,
     began = i.began
 FROM incoming AS i
 WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row
-
--- live_pieces: What engine and trainer say of the versions of training records. Grain: training record. Inputs: incoming (Arrow: key, pieces).
-UPDATE all_sequences AS s SET pieces = i.pieces
-FROM incoming AS i WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row
 
 -- live_forget_statistics: Statistics of training records that are written again. Grain: training record and pair. Inputs: incoming (Arrow: key).
 DELETE FROM all_statistics AS s
@@ -52,20 +49,10 @@ SELECT r.run, r.sample_id, r.segment_id, r.row, r.group_id, r.replica, r.time, r
 FROM incoming AS i JOIN rollout_sequences AS r ON r.run = i.run AND r.segment_id = i.segment_id AND r.row = i.row
 ORDER BY i.number
 
--- live_forget: Metrics of steps that are written again. Grain: run and step. Inputs: incoming (Arrow: run, step). Parameters: the range of what is
--- chosen, for the zone maps: steps need not be contiguous.
-DELETE FROM step_metrics AS s
-WHERE run BETWEEN $first_run AND $last_run AND step BETWEEN $first AND $last
-    AND EXISTS (FROM incoming AS c WHERE c.run = s.run AND c.step = s.step)
-
--- live_metrics: Grain: run, step and metric. Inputs: incoming (Arrow).
-INSERT INTO step_metrics SELECT run, step, metric, value FROM incoming
-
--- live_forget_summaries: Summaries of those; gives how far they were profiled. Grain: run and step. Inputs and parameters: as of live_forget.
-DELETE FROM step_summaries AS s
-WHERE run BETWEEN $first_run AND $last_run AND step BETWEEN $first AND $last
-    AND EXISTS (FROM incoming AS c WHERE c.run = s.run AND c.step = s.step)
-RETURNING run, step, profiled, profiled_tokens
+-- live_forget_summaries: Summaries of steps that are written again; gives how far they were profiled. Grain: run and step. Inputs: incoming (Arrow:
+-- run, step).
+DELETE FROM step_summaries AS s USING incoming AS i WHERE s.run = i.run AND s.step = i.step
+RETURNING s.run, s.step, s.profiled, s.profiled_tokens
 
 -- live_summaries: Adds summaries of steps, and gives their revisions. Grain: run and step. Inputs: incoming (Arrow).
 INSERT INTO step_summaries BY NAME SELECT *, nextval('revision') AS revision FROM incoming RETURNING run, step, revision

@@ -108,19 +108,3 @@ WHERE r.run = $run AND r.parts IS NOT NULL
 
 -- past_files: Raw files of segments. Grain: segment. Inputs: incoming (Arrow: segment_id), segments.
 SELECT DISTINCT s.segment_id, s.raw_file FROM incoming AS i JOIN segments AS s USING (segment_id) WHERE s.raw_file IS NOT NULL
-
--- past_training_lists: Token lists of training records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
--- order. Inputs: incoming, raw Parquet files $training_files.
-SELECT i.number, t.token_ids, t.mask, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs, t.advantages, t.routes
-FROM incoming AS i
-JOIN read_parquet($training_files, union_by_name = true, hive_partitioning = false) AS t
-    ON t.segment_id = i.segment_id AND t.row = i.row
-ORDER BY i.number
-
--- past_rollout_lists: Token lists of rollout records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
--- order. Inputs: incoming, raw Parquet files $rollout_files.
-SELECT i.number, o.token_ids, o.logprobs, o.routes, o.step_times
-FROM incoming AS i
-JOIN read_parquet($rollout_files, union_by_name = true, hive_partitioning = false) AS o
-    ON o.segment_id = i.segment_id AND o.row = i.row
-ORDER BY i.number

@@ -28,14 +28,6 @@ SELECT i.number, r.logprobs
 FROM incoming AS i JOIN rollout_sequences AS r ON r.segment_id = i.segment_id AND r.row = i.row
 WHERE r.parts IS NOT NULL
 
--- profile_rollout_lists: Token lists of rollout records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
--- order. Inputs: incoming, files $rollout_files.
-SELECT i.number, o.token_ids, o.logprobs
-FROM incoming AS i
-JOIN read_parquet($rollout_files, union_by_name = true, hive_partitioning = false) AS o
-    ON o.segment_id = i.segment_id AND o.row = i.row
-ORDER BY i.number
-
 -- profile_sequences: Where the raw tokens of training sequences lie. Grain: one row per training record of the steps of incoming (Arrow: run, step, place) whose
 -- tokens are kept; the rollout record only where r has to come from it and its tokens are kept. Inputs: incoming, training_sequences, segments.
 SELECT
@@ -48,11 +40,3 @@ JOIN segments AS t ON t.segment_id = s.segment_id
 LEFT JOIN segments AS o ON o.segment_id = s.rollout_segment AND s.rollout_source = 'joined'
 WHERE t.raw_file IS NOT NULL
 ORDER BY i.place, s.segment_id, s.row
-
--- profile_training_lists: Token lists of training records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
--- order. Inputs: incoming, files $training_files.
-SELECT i.number, t.token_ids, t.mask, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs, t.reference_logprobs, t.teacher_logprobs
-FROM incoming AS i
-JOIN read_parquet($training_files, union_by_name = true, hive_partitioning = false) AS t
-    ON t.segment_id = i.segment_id AND t.row = i.row
-ORDER BY i.number

@@ -4,9 +4,6 @@ FROM raw_files
 WHERE kind IN ('training', 'rollout')
 ORDER BY created_at, max_step NULLS FIRST, path
 
--- raw_known: Those of $paths that are files of the archive. Grain: file. Inputs: raw_files.
-SELECT path FROM raw_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))
-
 -- raw_places: Where the raw files of $run lie that may hold steps $first to $last (null: no bound) and records of $segments (null: of any); a file with
 -- rollout records belongs to the steps that its records were joined with. Grain: file.
 -- Inputs: raw_files, segments, training_sequences, rollout_sequences.

@@ -357,7 +357,7 @@ class Archiving:
 
     def _counts(self, segments: pa.Table) -> dict[str, Counts]:
         """Return the rows and tokens of segments from the index."""
-        found = queries.archive_counts(self._store, segments).to_pylist()
+        found = queries.known_segments(self._store, segments).to_pylist()
         return {row["segment_id"]: (row["rows"], row["tokens"]) for row in found}
 
     def counts(self, file: Merged) -> dict[str, Counts]:
@@ -412,7 +412,8 @@ class Archiving:
 
     def _write(self, cursor: Any, changes: Changes) -> list[Merged]:
         """Write changes to the index within a transaction, and return the added files."""
-        known = self._known(cursor, changes.new)
+        found = self._store.read_within(cursor, "known_segments", _segments(changes.new))
+        known = set(found["segment_id"].to_pylist())
         new = [file for file in changes.new if file.segments <= known and self._freeze(cursor, file)]
         if new:
             places = _places(file for file in new if file.tier == 0)
@@ -433,13 +434,6 @@ class Archiving:
             except OSError:  # of the file: the next start names it, or reads it
                 return False
         return True
-
-    def _known(self, cursor: Any, files: Sequence[Merged]) -> set[str]:
-        segments = sorted(set[str]().union(*(file.segments for file in files)))
-        if not segments:
-            return set()
-        found = self._store.read_within(cursor, "known_segments", segment_ids=segments)
-        return set(found["segment_id"].to_pylist())
 
     def _again(self, cursor: Any, places: pa.Table) -> None:
         """Mark sequences as complete again after the user has restored their file."""

@@ -33,7 +33,7 @@ from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.raw_damage import SAME_BYTES, Damaged, said_of
-from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file, empty_rows, write_empty_files
+from logprobe.monitor.store.raw_files import RAW_KINDS, empty_rows, write_empty_files
 from logprobe.monitor.store.readers import Readers
 from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.schema import rollback
@@ -239,18 +239,6 @@ class Store:
         if new:
             time.sleep(_SPOOL_PAUSE)
             raise _SpoolError(f"{new[0]} was ingested just now; retry the statement")
-
-    def places_of(self, kind: str, paths: Iterable[str]) -> list[str]:
-        """Return the paths of archive files with records of a kind, as parameters for statements.
-
-        `paths` are relative to the data directory. The result includes the empty file, whose columns older files may
-        lack. The files remain readable until the end of an enclosing `holding_files`. Raises as `read` does, also for a
-        corrupt file.
-        """
-        known = queries.raw_known(self, paths=list(paths))["path"].to_pylist()
-        self.damaged.require(known)
-        some = [raw_places.pattern(self.home.path / path) for path in sorted(known)]
-        return [raw_places.pattern(empty_file(self.home, kind)), *some]
 
     def execute(
         self,
