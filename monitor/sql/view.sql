@@ -41,14 +41,13 @@ FROM step_metrics AS m
 LEFT JOIN step_summaries AS s USING (run, step)
 
 -- view_raw: Raw records of one kind as the collectors wrote them. Grain: one row per sequence, token-level data as lists.
--- Inputs: Parquet files of the archive in raw_files, bad_rows. Patterns see files on their way in and out, too; the semi-join with
--- raw_files, read in the same snapshot, decides what counts, so nothing is seen twice while files are being merged.
--- `logprobe_same_bytes` fails on a file that is not what was written.
+-- Inputs: Parquet files that raw_files lists in the same snapshot (see `views.place_files`), bad_rows. So nothing is seen twice while files are being
+-- merged, and no other file is opened. `logprobe_same_bytes` fails on a file that is not what was written.
 -- Columns are stated, not looked up: one damaged file would keep a home from opening. An earlier logprobe wrote fewer; those are null.
 -- `run` is the name of its folder: DuckDB leaves out the files of runs that a statement does not ask for, and a damaged one keeps it from no other run.
 SELECT * EXCLUDE (filename) REPLACE (TRY(url_decode(split_part(filename, '/', -3))) AS run)
 FROM read_parquet(getvariable('logprobe_raw_' || {kind}), schema = {columns}, filename = true, hive_partitioning = false) ANTI JOIN bad_rows USING (segment_id, row)
-WHERE filename IN (SELECT getvariable('logprobe_home') || path FROM raw_files WHERE kind = {kind}) AND logprobe_same_bytes(filename)
+WHERE logprobe_same_bytes(filename)
 
 -- view_rollouts: What the engines sampled. Grain: one row per rollout record; what was made of several is left out. Input: rollout_sequences.
 SELECT * EXCLUDE (logprobs, parts, decisions, clock_offset, clock_set, engine_started, engine_spans) FROM rollout_sequences WHERE parts IS NULL

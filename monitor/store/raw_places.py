@@ -56,15 +56,6 @@ def files_of(
     return files
 
 
-def listed(cursor: duckdb.DuckDBPyConnection, home: Home) -> dict[str, list[str]]:
-    """Return the patterns of the files that the index lists and that exist, by kind, with the empty file first."""
-    files = {kind: [pattern(empty_file(home, kind))] for kind in RAW_KINDS}
-    for path, _, kind, *_ in cursor.execute(statement("raw_files")).fetchall():
-        if not is_gone(home.path / path):
-            files[kind].append(pattern(home.path / path))
-    return files
-
-
 def pattern(path: Path) -> str:
     """Return a pattern that matches this file only."""
     return escape_glob(str(path))

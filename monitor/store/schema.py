@@ -13,13 +13,6 @@ from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.sql_files import schema
 
 VERSION: Final = 46
-# The time is the store's identity, see `Store.identity`.
-_TABLE: Final = """
-CREATE TABLE schema_versions (
-    version    INTEGER PRIMARY KEY,
-    applied_at TIMESTAMPTZ NOT NULL DEFAULT now()
-)
-"""
 
 
 def create(connection: duckdb.DuckDBPyConnection, home: Home, said: Said) -> None:
@@ -33,9 +26,9 @@ def create(connection: duckdb.DuckDBPyConnection, home: Home, said: Said) -> Non
         return
     connection.execute("BEGIN TRANSACTION")
     try:
-        connection.execute(_TABLE)
+        connection.execute("CREATE TABLE schema_versions (version INTEGER PRIMARY KEY)")
         connection.execute(schema())
-        connection.execute("INSERT INTO schema_versions (version) VALUES (?)", [VERSION])
+        connection.execute("INSERT INTO schema_versions VALUES (?)", [VERSION])
         said.open(connection, empty=True)
         connection.execute("COMMIT")
     except StoreError:
@@ -46,8 +39,6 @@ def create(connection: duckdb.DuckDBPyConnection, home: Home, said: Said) -> Non
         raise StoreError(
             f"{home.database}: its tables cannot be created ({error}); make room, or the folder writable"
         ) from error
-    with suppress(duckdb.Error):  # a lost log must not take the schema, and with it the store's identity, away
-        connection.execute("CHECKPOINT")
 
 
 def check(connection: duckdb.DuckDBPyConnection, home: Home) -> None:

@@ -26,7 +26,6 @@ from logprobe.collectors.errors import QueryError
 from logprobe.monitor.store.budgets import query_memory, size
 from logprobe.monitor.store.queries import BATCH_ROWS, beginning, limited
 from logprobe.monitor.store.raw_damage import UNREADABLE
-from logprobe.monitor.store.raw_places import reads_tokens
 
 if TYPE_CHECKING:
     from logprobe.monitor.store.store import Store
@@ -111,8 +110,6 @@ class Desk:
             QueryError: the statement was refused, failed, was stopped or exceeded a limit. The message is one line.
             StoreError: the store is unusable.
         """
-        if reads_tokens(sql):
-            self._store.bring_tokens()
         limits = self._limits
         deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
 
@@ -132,7 +129,7 @@ class Desk:
         with self._line.turn(ended):
             spent = self._spending()
             try:
-                return self._store.read_watched(work, lambda: ended() or spent())
+                return self._store.read_watched(sql, work, lambda: ended() or spent())
             except QueryError as error:
                 raise QueryError(self._said(str(error))) from None
 

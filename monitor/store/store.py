@@ -167,16 +167,28 @@ class Store:
             QueryError: the statement failed. The message is one line.
             StoreError: the store is unusable.
         """
-        if raw_places.reads_tokens(sql):
-            self.bring_tokens()
-        return self._read(lambda cursor: _fetch(cursor, sql, params))
+        return self.read_watched(sql, lambda cursor: _fetch(cursor, sql, params))
 
-    def read_watched(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None]) -> T:
-        """Run `work` with a separate cursor in a read-only transaction. Interrupt it once `ended` returns a reason.
+    def read_watched(
+        self,
+        sql: str,
+        work: Callable[[duckdb.DuckDBPyConnection], T],
+        ended: Callable[[], str | None] | None = None,
+    ) -> T:
+        """Run `work`, which executes `sql`, with a separate cursor in a read-only transaction.
 
-        Another thread calls `ended` ten times a second. Raises as `query` does, and `QueryError` with that reason.
+        Interrupt it once `ended`, called ten times a second by another thread, returns a reason. Raises as `query`
+        does, and `QueryError` with that reason.
         """
-        return self._read(work, ended)
+        if not raw_places.reads_tokens(sql):
+            return self._read(work, ended)
+        self.bring_tokens()
+
+        def with_files(cursor: duckdb.DuckDBPyConnection) -> T:
+            views.place_files(cursor, self.home)
+            return work(cursor)
+
+        return self._read(with_files, ended)
 
     def is_short_of_memory(self) -> bool:
         """Return whether running statements hold half of DuckDB's memory in data that cannot be spilled.
@@ -364,23 +376,14 @@ class Store:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def identity(self) -> str:
-        """Return the identity of the store, which is its creation time. Copies and backups share it."""
-        made = self.query("SELECT epoch_us(min(applied_at)) AS made FROM schema_versions")["made"][0].as_py()
-        return f"{made:x}"
-
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None = None) -> T:
-        """Run `work` in a read-only transaction. Retry on `_MovedError`, and without foreign files of the archive."""
-        listed = False
+        """Run `work` in a read-only transaction. Retry on `_MovedError`."""
         try:
             with self._readers.reading():
                 for _ in range(_READ_ATTEMPTS - 1):
                     with suppress(_MovedError):
-                        try:
-                            return self._attempt(work, ended, listed=listed)
-                        except _ForeignError:
-                            listed = True
-                return self._attempt(work, ended, listed=listed)
+                        return self._attempt(work, ended)
+                return self._attempt(work, ended)
         finally:
             self._rest()
 
@@ -389,16 +392,11 @@ class Store:
         if not getattr(self._local, "writing", False) and not getattr(self._local, "standing", False):
             self.courtesy.rest()
 
-    def _attempt(
-        self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None, *, listed: bool
-    ) -> T:
-        """Run `work`. `listed`: views open the files that the index lists, instead of all by a pattern."""
+    def _attempt(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None) -> T:
         cursor = self._cursor("reader")
         with _ended_by(cursor, ended) as why:
             try:
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
-                if listed:
-                    views.place(cursor, self.home, raw_places.listed(cursor, self.home))
                 return work(cursor)
             except _FAILURES as error:
                 if why:
@@ -406,26 +404,9 @@ class Store:
                 gone = isinstance(error, duckdb.IOException | OSError) and "No such file" in str(error)
                 if self._recover(cursor) or gone:
                     raise _MovedError(one_line(error)) from None
-                said = said_of(error, self.home.raw, self.damaged)
-                if ".parquet" in said and not listed and self._note_foreign(cursor, said):
-                    raise _ForeignError(said) from None
-                raise QueryError(said) from None
+                raise QueryError(said_of(error, self.home.raw, self.damaged)) from None
             finally:
                 rollback(cursor)
-                if listed:
-                    with suppress(duckdb.Error):  # it is closed: the next one is placed again
-                        views.place(cursor, self.home)
-
-    def _note_foreign(self, cursor: duckdb.DuckDBPyConnection, said: str) -> bool:
-        """Note the file that an error names, and return True, if the index does not list it."""
-        with suppress(duckdb.Error):
-            rollback(cursor)
-            known = {path for some in raw_places.listed(cursor, self.home).values() for path in some}
-            for path in self.home.raw.glob("[!!]*/*/*.parquet"):
-                if str(path) in said and raw_places.pattern(path) not in known:
-                    self.damaged.note(path, "not a file of the archive: the index does not list it")
-                    return True
-        return False
 
     def _cursor(self, role: str) -> duckdb.DuckDBPyConnection:
         """Return this thread's cursor for `role`. A separate reader keeps reads out of an open transaction."""
@@ -555,18 +536,11 @@ class Rewritten:
 
 
 class _MovedError(QueryError):
-    """Transient failure of a read that can be retried.
-
-    The store was reopened, or a superseded raw file was removed after the views had resolved their pattern.
-    """
+    """Transient failure of a read that can be retried: the store was reopened, or somebody removed a raw file."""
 
 
 class _SpoolError(QueryError):
     """Failure of a read because of a segment that was ingested during it."""
-
-
-class _ForeignError(QueryError):
-    """Failure of a read because of a file that the index does not list."""
 
 
 @contextmanager

@@ -1,21 +1,20 @@
 """Views of the store for SQL users.
 
 Each view is the statement in ``sql/view_<name>.sql``. One with parameters is in ``sql/macro_<name>.sql``, as are
-expressions with parameters. They are compared at every start, so they follow the code. Each cursor sets the location of
-the files (`places`), so a data directory can be moved.
+expressions with parameters. They are compared at every start, so they follow the code. The files of raw records are
+variables of the cursor, so a data directory can be moved.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 import duckdb
 import pyarrow as pa
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS
+from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, empty_file
 from logprobe.monitor.store.raw_places import escape_glob, literal
 from logprobe.monitor.store.sql_files import statement
 
@@ -52,6 +51,12 @@ EXPRESSIONS: Final = {
     "version_counts": ("pieces",),
     "version_source": ("spans", "pieces", "alignment"),
 }
+_FILES: Final = """
+SET VARIABLE logprobe_raw_{kind} = [{empty}] || coalesce((
+    SELECT list(regexp_replace(file, '([*?[])', '[\\1]', 'g'))  -- each a pattern of one file
+    FROM glob({files}) WHERE file IN (SELECT {home} || path FROM raw_files WHERE kind = '{kind}')
+), [])
+"""
 _TOKENS_IN: Final = ("training_files", "rollout_files")
 _MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
 
@@ -67,12 +72,24 @@ _SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
 }
 
 
-def place(cursor: duckdb.DuckDBPyConnection, home: Home, files: Mapping[str, Sequence[str]] | None = None) -> None:
-    """Point the views of a cursor to the files of a data directory. `files`: patterns by kind, or None for all."""
-    cursor.execute(f"SET VARIABLE logprobe_home = {literal(f'{home.path}/')}")
+def place(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Point the views of a cursor to no file with raw records. See `place_files`."""
     for kind in RAW_KINDS:
-        some = [f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"] if files is None else files[kind]
-        cursor.execute(f"SET VARIABLE logprobe_raw_{kind} = [{', '.join(map(literal, some))}]")
+        cursor.execute(f"SET VARIABLE logprobe_raw_{kind} = [{_empty(home, kind)}]")
+
+
+def place_files(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Point the views of a cursor to the existing files that the index lists, in the open transaction.
+
+    Other files below the archive are never opened.
+    """
+    for kind in RAW_KINDS:
+        files = literal(f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet")
+        cursor.execute(_FILES.format(kind=kind, empty=_empty(home, kind), files=files, home=literal(f"{home.path}/")))
+
+
+def _empty(home: Home, kind: str) -> str:
+    return literal(escape_glob(str(empty_file(home, kind))))
 
 
 def create(cursor: duckdb.DuckDBPyConnection) -> None:

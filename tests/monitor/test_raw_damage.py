@@ -124,12 +124,13 @@ def test_a_foreign_file_with_a_valid_name_is_named_and_left_out(home: Path, cont
         foreign.write_bytes(content)
         for ask in (store.query, Desk(store).answer):
             assert ask(TOKENS)["n"].to_pylist() == [4]
-        (problem,) = store.archive.problems()
-        assert str(foreign) in problem
         feed(store, training=[trained("b", 1)])  # a file that comes later is found, too
         assert store.query(TOKENS)["n"].to_pylist() == [8]
         _cut(ours)
         assert_refused(store.query, TOKENS, ours)  # beside a file that is not ours
+    with Store.open(Home(home)) as store:
+        store.archive.open()
+        assert sum(str(foreign) in problem for problem in store.archive.problems()) == 1
     assert foreign.read_bytes() == content
 
 
