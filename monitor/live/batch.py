@@ -119,20 +119,19 @@ def _arrived(parts: Sequence[Part], now: datetime) -> dict[str, Arrived]:
 def _bad_rows_record(part: Part, now: datetime) -> pa.Table:
     where, rows = part.segment.where, part.rows
     why = "; ".join(f"{reason} ({count})" for reason, count in rows.reasons.items())
-    values: dict[str, object] = {
-        "time": now,
-        "component": "ingest",
-        "event": "bad_rows",
-        "severity": "error",
-        "message": f"{rows.bad_rows} rows of a {where.kind} segment do not fit together and were left out: {why}",
-        "count": 1,
-        "sequences": rows.bad_rows,
-        "tokens": rows.bad_tokens,
-        "step": rows.first_bad_step,
-        "details": json.dumps({"segment": part.segment.segment_id, "reasons": rows.reasons}),
-    }
-    key = {"run": where.run, "segment_id": part.segment.segment_id, "row": -1, "writer": part.segment.writer}
-    return pa.Table.from_pylist([key | values], schema=_HEALTH)
+    return _health(
+        now,
+        run=where.run,
+        segment_id=part.segment.segment_id,
+        writer=part.segment.writer,
+        event="bad_rows",
+        severity="error",
+        message=f"{rows.bad_rows} rows of a {where.kind} segment do not fit together and were left out: {why}",
+        sequences=rows.bad_rows,
+        tokens=rows.bad_tokens,
+        step=rows.first_bad_step,
+        details=json.dumps({"segment": part.segment.segment_id, "reasons": rows.reasons}),
+    )
 
 
 def _late_records(late: Mapping[tuple[str, int], int], now: datetime) -> pa.Table:
@@ -140,25 +139,27 @@ def _late_records(late: Mapping[tuple[str, int], int], now: datetime) -> pa.Tabl
     by_run: dict[str, dict[int, int]] = {}
     for (run, step), count in late.items():
         by_run.setdefault(run, {})[step] = count
-    rows = [
-        {
-            "run": run,
-            "segment_id": "",
-            "row": -1,
-            "writer": "",
-            "time": now,
-            "component": "ingest",
-            "event": "late_records",
-            "severity": "warning",
-            "message": f"{sum(steps.values())} sequences came for frozen steps ({min(steps)} to {max(steps)}) and were "
-            "not counted: retention had removed the others",
-            "count": 1,
-            "sequences": sum(steps.values()),
-            "step": min(steps),
-        }
+    return pa.concat_tables(
+        _health(
+            now,
+            run=run,
+            segment_id="",
+            writer="",
+            event="late_records",
+            severity="warning",
+            message=f"{sum(steps.values())} sequences came for frozen steps ({min(steps)} to {max(steps)}) and were not "
+            "counted: retention had removed the others",
+            sequences=sum(steps.values()),
+            step=min(steps),
+        )
         for run, steps in by_run.items()
-    ]
-    return pa.Table.from_pylist(rows, _HEALTH)
+    )
+
+
+def _health(now: datetime, **said: object) -> pa.Table:
+    """Return one health record of ingest."""
+    row = {"row": -1, "time": now, "component": "ingest", "count": 1, **said}
+    return pa.Table.from_pylist([row], schema=_HEALTH)
 
 
 def _together(tables: Sequence[pa.Table]) -> pa.Table:

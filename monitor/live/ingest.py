@@ -16,7 +16,6 @@ import errno
 import itertools
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -81,8 +80,15 @@ class IngestReport:
     remaining: int = 0  # segments still waiting, because of a limit or because they arrived meanwhile
     stuck: int = 0  # files and folders that cannot be read now; they wait for the end of a pause
     lag_seconds: float | None = None  # age of the oldest segment when the run began; None: none was waiting
-    seconds: float = 0.0
     problems: list[str] = field(default_factory=list)  # what could not be moved or removed; tried again next time
+
+    def then(self, later: IngestReport) -> IngestReport:
+        """Return the report of this run and a later one together."""
+        sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMS}
+        return replace(later, **sums, lag_seconds=self.lag_seconds)
+
+
+_SUMS: Final = ("segments", "rows", "tokens", "bytes", "duplicates", "quarantined", "late", "bad_rows")
 
 
 class Ingester:
@@ -112,7 +118,6 @@ class Ingester:
             StoreError: a write failed, or the archive belongs to another data directory. Committed segments stay. The
                 others remain in the spool.
         """
-        started = time.perf_counter()
         report = IngestReport()
         self._begin(report, beat)
         now = self._store.home.now()
@@ -138,7 +143,6 @@ class Ingester:
             if merging is not None:
                 merging.result()
         report.stuck = len(self.delays)
-        report.seconds = time.perf_counter() - started
         return report
 
     def _merge_beside(self, pool: Executor, before: Future[MergeReport] | None) -> Future[MergeReport]:

@@ -29,7 +29,6 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.service.action import Action
-from logprobe.monitor.service.status import JobAccount
 from logprobe.monitor.store.courtesy import Courtesy, Rank
 from logprobe.monitor.store.store import Store
 
@@ -54,18 +53,6 @@ class Account:
     failures: int = 0
     last_error: str | None = None
     progress: Progress = field(default_factory=dict)
-
-    def document(self) -> JobAccount:
-        """Return the account as plain values."""
-        return {
-            "job": self.job,
-            "started_at": self.started_at,
-            "finished_at": self.finished_at,
-            "runs": self.runs,
-            "failures": self.failures,
-            "last_error": self.last_error,
-            "progress": self.progress,
-        }
 
 
 class Job:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, cast
 
 from logprobe.collectors.clock import TIME, Time
 from logprobe.monitor.analysis.profile_job import ProfileJob
@@ -32,7 +31,6 @@ from logprobe.monitor.store.store import Store
 
 _ROUND_BYTES: Final = 4 * BATCH_BYTES  # several batches in a row: the next is read while one is written
 _FOLLOW_EVERY: Final = 1.0  # seconds, while a backlog is worked off
-_COUNTED: Final = ("segments", "rows", "tokens", "bytes", "duplicates", "quarantined", "late", "bad_rows")
 LOGGER: Final = logging.getLogger("logprobe.store")
 _STEADY_SECONDS: Final = 3600.0  # by then whoever sets clocks has set this one
 _STEP_SECONDS: Final = 60.0  # slewing is slower, and a suspended machine starts over, which costs nothing
@@ -78,21 +76,18 @@ class Pipeline:
         `follow_up`: called with the present report about once per second and after the last non-empty batch. `beat`:
         called after every batch. Raises `StoreError`.
         """
-        counts: Counter[str] = Counter()
-        first = last = IngestReport()
-        monotonic = self._store.time.monotonic
-        followed = monotonic()
+        report: IngestReport | None = None
+        followed = self._store.time.monotonic()
         while not self._stopping.is_set():
             last = self._ingester.run_once(max_bytes=_ROUND_BYTES, beat=beat)
-            first = last if not counts["batches"] else first
-            counts.update({name: getattr(last, name) for name in _COUNTED}, batches=1)
+            report = last if report is None else report.then(last)
             done = not last.remaining or not (last.segments or last.duplicates or last.quarantined)
-            if counts["segments"] and (done or monotonic() - followed >= _FOLLOW_EVERY):
-                follow_up(_report(counts, first, last))
-                followed = monotonic()
+            if report.segments and (done or self._store.time.monotonic() - followed >= _FOLLOW_EVERY):
+                follow_up(_ingested(report))
+                followed = self._store.time.monotonic()
             if done:
                 break
-        return _report(counts, first, last)
+        return _ingested(report or IngestReport())
 
     def profile(self, beat: Callable[[], None] = lambda: None) -> Progress:
         """Profile the tokens of newly computed steps. `beat`: called after every batch. Raises `StoreError`."""
@@ -130,21 +125,8 @@ def _judged(report: Progress) -> Progress:
     return {**report, INCOMPLETE: True}
 
 
-def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> Ingested:
-    return {
-        "segments": counts["segments"],
-        "rows": counts["rows"],
-        "tokens": counts["tokens"],
-        "bytes": counts["bytes"],
-        "duplicates": counts["duplicates"],
-        "quarantined": counts["quarantined"],
-        "late": counts["late"],
-        "bad_rows": counts["bad_rows"],
-        "remaining": last.remaining,
-        "lag_seconds": first.lag_seconds,
-        "stuck": last.stuck,
-        "problems": last.problems,
-    }
+def _ingested(report: IngestReport) -> Ingested:
+    return cast(Ingested, asdict(report))
 
 
 def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backlog:

@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
 
@@ -41,7 +42,7 @@ from logprobe.monitor.service.jobs import (
     Schedule,
 )
 from logprobe.monitor.service.pipeline import Pipeline, backlog, note_spooled
-from logprobe.monitor.service.status import Backlog, Ingested, Status
+from logprobe.monitor.service.status import Backlog, Ingested, JobAccount, Status
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
@@ -326,7 +327,7 @@ class Service:
             "home": str(self._home.path),
             "pid": os.getpid(),
             "started": self._started,
-            "jobs": {name: job.account().document() for name, job in self.jobs.items()},
+            "jobs": {name: cast(JobAccount, asdict(job.account())) for name, job in self.jobs.items()},
             "backlog": backlog(self._home, self._store.archive.waits),
             "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
         }
