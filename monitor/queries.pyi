@@ -1690,14 +1690,6 @@ class SliceSequences(TypedDict):
 
 def slice_sequences(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[SliceSequences]: ...
 
-class StepWeights(TypedDict):
-    version: Any  # VARCHAR
-    step: Any  # BIGINT
-    time: Any  # TIMESTAMP WITH TIME ZONE
-    source: Any  # VARCHAR
-
-def step_weights(source: Source, /, *, run: Any) -> Rows[StepWeights]: ...
-
 class VersionConflicts(TypedDict):
     run: Any  # VARCHAR
     compared: Any  # BIGINT

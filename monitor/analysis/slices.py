@@ -37,7 +37,7 @@ from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor import queries
 from logprobe.monitor.live.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.metrics.catalog import KEYS, evaluate, metric
-from logprobe.monitor.metrics.lag import Versions, WeightRecord
+from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, PairSums, StepSums, divide
 from logprobe.monitor.queries import Source
 
@@ -117,8 +117,7 @@ def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
     rows = queries.slice_sequences(source, run=run, first=steps[0], last=steps[1])
     _, first, of_row = np.unique(rows["sequence"].to_numpy(), return_index=True, return_inverse=True)
     table = rows.take(pa.array(first))
-    records = queries.step_weights(source, run=run).to_pylist()
-    versions = Versions.from_records(WeightRecord(**record) for record in records)
+    versions = Versions.of(queries.diagnosis_weights(source, runs=[run], after=[None]).to_pylist())
     return Sequences(table, rows, of_row.astype(np.intp), _lag_rows(table, versions))
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.token_view import Tokens, pair_tokens, read_tokens
 from logprobe.monitor.judging.setup import claim_of, from_documents, parsed
-from logprobe.monitor.metrics.lag import Versions, WeightRecord
+from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.queries import Source
 
 Verdict = Literal["zero", "broken", "different", "not measured"]
@@ -259,9 +259,7 @@ def _is_coarse(source: Source, run: str) -> bool:
 def first_difference(source: Source, run: str, step: int) -> str:
     """Describe the first token of a step with two different log-probs, and what follows it. Raises `QueryError`."""
     rows = queries.bits_differing(source, run=run, step=step, count=_CANDIDATES).to_pylist()
-    records = queries.diagnosis_weights(source, runs=[run], after=[None]).to_pylist()
-    known = [WeightRecord(r["version"], r["step"], r["time"], r["source"]) for r in records if r["version"] is not None]
-    versions = Versions.from_records(known)
+    versions = Versions.of(queries.diagnosis_weights(source, runs=[run], after=[None]).to_pylist())
     for row in rows:
         tokens = read_tokens(source, run, step, segment=row["segment_id"], row=row["row"]) if row["raw_kept"] else None
         if tokens is not None and (found := _own_difference(tokens, row["trainer_version"], versions)) is not None:

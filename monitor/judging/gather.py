@@ -35,7 +35,6 @@ from logprobe.monitor.judging.setup import Setup, from_documents, parsed
 from logprobe.monitor.judging.tokens import Tokens, from_table, replicas_of
 from logprobe.monitor.judging.weight_readings import Readings, from_rows
 from logprobe.monitor.metrics.lag import Versions
-from logprobe.monitor.metrics.lag import WeightRecord as Label
 from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import floats
 
@@ -82,11 +81,7 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
 
 def with_tokens(source: Source, frame: Frame) -> Frame:
     """Return the frame with a sample of its raw tokens. Raises as `gather` does."""
-    versions = Versions.from_records(
-        Label(record.version, record.step, record.time, record.source)
-        for record in frame.weights.records
-        if record.version is not None
-    )
+    versions = Versions.of(map(vars, frame.weights.records))
     recorded, places, replicas = _sample(source, frame.run, frame.series, versions)
     replay = _replay(source, frame.run, frame.series) if frame.joins.routed else Replay()
     sampled = _sampled(source, frame.run) if frame.joins.seen_by_engine else None

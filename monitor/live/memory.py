@@ -35,8 +35,8 @@ from logprobe.monitor.live.records import (
     weight_records,
 )
 from logprobe.monitor.live.rows import NO_LISTS, NONE, Lists, Rows, listed, whole_numbers
-from logprobe.monitor.live.versions import PATIENCE, Decided, Mark, Marks, Named, Order, Seen, Spans, resolved
-from logprobe.monitor.metrics.lag import is_number
+from logprobe.monitor.live.versions import PATIENCE, Decided, Mark, Marks, Named, Seen, Spans, resolved
+from logprobe.monitor.metrics.lag import Versions, is_number
 
 StepKey = tuple[str, int]
 
@@ -563,7 +563,7 @@ def take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
     gone, named = _renamed(run, [run.weights_seen[number] for number in sorted(numbers)])
     named += [record for record in records if record["seen"] is None and record["version"] is not None]
     by_order = not all(is_number(record["version"]) for record in (*run.weights, *named))
-    before = Order.of(run.weights).places if by_order else {}
+    before = Versions.of(run.weights).places if by_order else {}
     results = {record["step"] for record in gone}
     for record in gone:
         run.weights.remove(record)
@@ -574,7 +574,7 @@ def take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
         if record["step"] is not None:
             run.results.setdefault(record["step"], set()).add(record["version"])
     versions = {record["version"] for record in (*named, *gone)}
-    places = Order.of(run.weights).places if by_order else {}
+    places = Versions.of(run.weights).places if by_order else {}
     touched = versions | {label for label, place in before.items() if places.get(label) != place}
     if run.past is not None:
         run.recall.update(*(run.past.labels.get(label, ()) for label in touched))

@@ -23,8 +23,8 @@ from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import BY_PARTS, HAS, JOINED, MISSING, RECEIVED, UNALIGNED
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.steps import ahead, engine_spans, orders, version_pieces
-from logprobe.monitor.live.versions import Order, Spans, known_spans
-from logprobe.monitor.metrics.lag import is_number
+from logprobe.monitor.live.versions import Spans, known_spans
+from logprobe.monitor.metrics.lag import Versions, is_number
 from logprobe.monitor.metrics.sums import Groups, PairSums, StepSums
 
 _PRODUCTS: Final = {
@@ -154,7 +154,7 @@ def _measured(step: Step) -> NDArray[np.intp]:
 class _Kinds:
     """Group columns of records of a step."""
 
-    def __init__(self, step: Step, order: Order) -> None:
+    def __init__(self, step: Step, order: Versions) -> None:
         self._step, self._order = step, order
         self._known: dict[tuple[Spans | None, str | None], tuple[int | None, bool | None, int | None]] = {}
 

@@ -21,8 +21,8 @@ from logprobe.monitor.live.records import ALIGNMENTS, BY_PARTS, HAS, SCALARS, UN
 from logprobe.monitor.live.rows import NONE, nothing
 from logprobe.monitor.live.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.live.sequences import CLOCK
-from logprobe.monitor.live.versions import Order, Piece, Spans, by_version, counts, known_spans, pieces
-from logprobe.monitor.metrics.lag import is_number
+from logprobe.monitor.live.versions import Piece, Spans, by_version, counts, known_spans, pieces
+from logprobe.monitor.metrics.lag import Versions, is_number
 from logprobe.monitor.metrics.publications import publication_rows
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Publications, StepSums
 
@@ -210,7 +210,7 @@ def _lag(steps: Sequence[Step], versions: Sequence[_Versions]) -> Lag:
     )
 
 
-def orders(steps: Sequence[Step]) -> Mapping[Run, Order]:
+def orders(steps: Sequence[Step]) -> Mapping[Run, Versions]:
     """Return the known order of version labels in some steps, by run.
 
     If labels are ordered by appearance, all labels of the run are included.
@@ -219,7 +219,7 @@ def orders(steps: Sequence[Step]) -> Mapping[Run, Order]:
     for step in steps:
         labels.setdefault(step.run, set()).update(step.labels)
     return {
-        run: Order.of(
+        run: Versions.of(
             [record for label in some for record in run.of_version.get(label, ())]
             if all(map(is_number, some))
             else run.weights

@@ -1,4 +1,4 @@
-"""Determine the weight versions of sampled tokens and of loaded weights, and the lag.
+"""Determine the weight versions of sampled tokens and of loaded weights.
 
 An engine states for each token the event that decided its version, as far as the engine knows, and the event's time. A
 later mark that precedes the token's step overrides it. The order in which marks and rollout records arrive therefore
@@ -10,15 +10,12 @@ A span is (start, end, version), with version None if unknown. Dimensions: ``_N`
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from logprobe.monitor.metrics.lag import is_number
 
 Span = tuple[int, int, str | None]
 Spans = tuple[Span, ...]
@@ -26,7 +23,6 @@ Change = tuple[int, str | None]  # from this moment on, weights are of this vers
 _EARLIEST: Final = -(1 << 63)  # no moment decided: nothing was known
 PATIENCE: Final = 5_000_000  # a mark so soon after weights were seen to have changed is about that
 _LOOK_BACK: Final = 60_000_000  # and further, until there is a mark
-_NAN: Final = float("nan")
 
 
 class Mark(NamedTuple):
@@ -398,49 +394,3 @@ def by_version(spans: Spans | None, n: int) -> dict[str | None, int]:
     if uncovered > 0:
         tokens[None] = tokens.get(None, 0) + uncovered
     return {version: count for version, count in tokens.items() if count > 0}
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Order of version labels: rank of appearance, step, and publication time of each."""
-
-    places: Mapping[str, int]
-    steps: Mapping[str, int]
-    seconds: Mapping[str, float]
-
-    @classmethod
-    def of(cls, records: Iterable[Mapping[str, Any]]) -> Order:
-        """Build the order from the weight records of a run (``version, step, time`` in microseconds, ``source``).
-
-        The trainer's time of a version takes precedence over an engine's.
-        """
-        timed = sorted(records, key=_place)
-        places: dict[str, int] = {}
-        steps: dict[str, int] = {}
-        seconds: dict[str, float] = {}
-        for record in timed:
-            places.setdefault(record["version"], len(places))
-            if record["step"] is not None:
-                steps.setdefault(record["version"], record["step"])
-        for record in sorted(timed, key=lambda r: r["source"] != "trainer"):
-            if record["time"] is not None:
-                seconds.setdefault(record["version"], record["time"] / 1e6)
-        return cls(places, steps, seconds)
-
-    def lag(self, ours: str | None, theirs: str | None) -> tuple[float, float, float]:
-        """Return the lag of one label behind another in versions, steps and seconds, NaN where unknown."""
-        if ours is None or theirs is None:
-            return _NAN, _NAN, _NAN
-        numbers = is_number(ours) and is_number(theirs)
-        versions = float(ours) - float(theirs) if numbers else _difference(self.places, ours, theirs)
-        return versions, _difference(self.steps, ours, theirs), _difference(self.seconds, ours, theirs)
-
-
-def _place(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a sort key by time that does not depend on the order of arrival."""
-    time, step = record["time"], record["step"]
-    return time is None, time or 0, step is None, step or 0, record["version"]
-
-
-def _difference(values: Mapping[str, float], ours: str, theirs: str) -> float:
-    return float(values[ours]) - float(values[theirs]) if ours in values and theirs in values else _NAN

@@ -6,10 +6,10 @@ appearance in the run's weight records. A label that is neither a number nor rec
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -22,40 +22,40 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
-class WeightRecord:
-    """One observation of a weight update."""
-
-    version: str
-    step: int | None = None
-    time: datetime | None = None
-    source: str | None = None  # "trainer" | "engine"
-
-
-@dataclass(frozen=True)
 class Versions:
-    """Facts about each label: number, place in the order of appearance, step and time of publication."""
+    """Facts about each label of a run: place in the order of appearance, step and time of publication."""
 
-    order: Mapping[str, int]
+    places: Mapping[str, int]
     steps: Mapping[str, int]
     seconds: Mapping[str, float]
 
     @classmethod
-    def from_records(cls, records: Iterable[WeightRecord]) -> Versions:
-        """Build the versions from a run's weight records. The trainer's time of a version takes precedence over an
-        engine's.
+    def of(cls, records: Iterable[Mapping[str, Any]]) -> Versions:
+        """Return the versions that weight records name, whatever their order.
+
+        `records`: ``version, step, source``, and ``time`` as a datetime or in microseconds. The trainer's time of a
+        version takes precedence over an engine's.
         """
-        timed = sorted(records, key=_place)
-        order: dict[str, int] = {}
+        timed = sorted((record for record in records if record["version"] is not None), key=_place)
+        places: dict[str, int] = {}
         steps: dict[str, int] = {}
         seconds: dict[str, float] = {}
         for record in timed:
-            order.setdefault(record.version, len(order))
-            if record.step is not None:
-                steps.setdefault(record.version, record.step)
-        for record in sorted(timed, key=lambda r: r.source != "trainer"):
-            if record.time is not None:
-                seconds.setdefault(record.version, record.time.timestamp())
-        return cls(order, steps, seconds)
+            places.setdefault(record["version"], len(places))
+            if record["step"] is not None:
+                steps.setdefault(record["version"], record["step"])
+        for record in sorted(timed, key=lambda r: r["source"] != "trainer"):
+            if (time := record["time"]) is not None:
+                seconds.setdefault(record["version"], time / 1e6 if isinstance(time, int) else time.timestamp())
+        return cls(places, steps, seconds)
+
+    def lag(self, ours: str | None, theirs: str | None) -> tuple[float, float, float]:
+        """Return the lag of one label behind another in versions, steps and seconds, NaN where unknown."""
+        if ours is None or theirs is None:
+            return math.nan, math.nan, math.nan
+        numbers = is_number(ours) and is_number(theirs)
+        versions = float(ours) - float(theirs) if numbers else _apart(self.places, ours, theirs)
+        return versions, _apart(self.steps, ours, theirs), _apart(self.seconds, ours, theirs)
 
     def lags(self, trainer: pa.ChunkedArray, token: pa.ChunkedArray) -> dict[str, Floats]:
         """Return the lags "versions", "steps" and "seconds" of rows of labels, NaN where unknown."""
@@ -63,7 +63,7 @@ class Versions:
         names: list[str] = labels.to_pylist()
         ours, theirs = (_codes(column, labels) for column in (trainer, token))
         by_number = _difference([float(name) if _WHOLE.fullmatch(name) else np.nan for name in names], ours, theirs)
-        by_order = _difference(_values_of(self.order, names), ours, theirs)
+        by_order = _difference(_values_of(self.places, names), ours, theirs)
         return {
             "versions": np.where(np.isnan(by_number), by_order, by_number),
             "steps": _difference(_values_of(self.steps, names), ours, theirs),
@@ -71,10 +71,14 @@ class Versions:
         }
 
 
-def _place(record: WeightRecord) -> tuple[Any, ...]:
-    """Return the sort key by time, independent of the order of arrival."""
-    time, step = record.time, record.step
-    return time is None, time.timestamp() if time else 0.0, step is None, step or 0, record.version
+def _place(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a sort key by time that does not depend on the order of arrival."""
+    time, step = record["time"], record["step"]
+    return time is None, time or 0, step is None, step or 0, record["version"]
+
+
+def _apart(values: Mapping[str, float], ours: str, theirs: str) -> float:
+    return float(values[ours]) - float(values[theirs]) if ours in values and theirs in values else math.nan
 
 
 def is_number(label: str) -> bool:
