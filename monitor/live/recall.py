@@ -39,28 +39,20 @@ from logprobe.monitor.live.memory import (
 from logprobe.monitor.live.past import Past, PastStep
 from logprobe.monitor.live.records import (
     ALIGNMENTS,
-    AMBIGUOUS,
-    BY_ID,
     BY_PARTS,
-    BY_TOKENS,
     HAS,
-    JOINED,
-    MISSING,
-    RECEIVED,
-    UNALIGNED,
-    UNLINKED,
+    HOW,
+    SOURCES,
     Columns,
+    codes,
     needed_scalars,
     trained_columns,
     weight_records,
 )
 from logprobe.monitor.live.rows import NO_LISTS, NONE, ON_DISK, whole_numbers
+from logprobe.monitor.live.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.live.trajectories import Parts
 
-_HOW: Final = {None: UNLINKED, "id": BY_ID, "parts": BY_PARTS, "tokens": BY_TOKENS, "ambiguous": AMBIGUOUS}
-_SOURCES: Final = {"missing": MISSING, "received": RECEIVED, "joined": JOINED, "unaligned": UNALIGNED}
-_ALIGNMENTS: Final[Mapping[str | None, int]] = {None: -1, **{name: code for code, name in enumerate(ALIGNMENTS)}}
-_ROUTES: Final = ("routes_match", "routes_expected", "routes_compared", "routes_equal")
 _NAMES_AT_A_TIME: Final = 1 << 16
 _Key = tuple[str, int]
 
@@ -262,11 +254,11 @@ def _trained(table: pa.Table, statistics: pa.Table) -> Columns:
     columns["reduced"] = np.asarray(table["reduced"])
     columns["full_hash"] = np.asarray(pc.coalesce(table["full_hash"], table["token_hash"]).fill_null(0))
     columns["lists"] = _lists(table)
-    columns["how"] = np.array([_HOW[name] for name in table["joined_by"].to_pylist()], np.int8)
-    columns["source"] = np.array([_SOURCES[name] for name in table["rollout_source"].to_pylist()], np.int8)
-    columns["alignment"] = np.array([_ALIGNMENTS[name] for name in table["alignment"].to_pylist()], np.int8)
+    columns["how"] = codes(table["joined_by"], HOW)
+    columns["source"] = codes(table["rollout_source"], SOURCES)
+    columns["alignment"] = codes(table["alignment"], ALIGNMENTS)
     columns["difference"] = ragged.floats(table["received_max_abs_diff"])
-    for name in ("token_match", "length_match", *_ROUTES):
+    for name in ("token_match", "length_match", *ROUTE_COLUMNS):
         columns[name] = ragged.floats(table[name].cast(pa.float64()))
     places = {key: place for place, key in enumerate(_row_keys(table))}
     for pair in PAIRS:

@@ -25,10 +25,13 @@ from logprobe.monitor.live.versions import Decided, Decision, Mark, Seen, Spans,
 
 Columns = dict[str, NDArray[Any]]
 
-# How a training record came to its rollout record, and what its log-probs of the engine are. Codes of columns.
+# How a training record came to its rollout record, and what its log-probs of the engine are. Codes of columns, and what
+# the store calls them.
 UNLINKED, BY_ID, BY_PARTS, BY_TOKENS, AMBIGUOUS = range(5)
+HOW: Final = (None, "id", "parts", "tokens", "ambiguous")
 MISSING, RECEIVED, JOINED, UNALIGNED = range(4)
-ALIGNMENTS: Final = ("all", "masked", "prefix")  # −1: null
+SOURCES: Final = ("missing", "received", "joined", "unaligned")
+ALIGNMENTS: Final = ("all", "masked", "prefix", None)  # the last as −1
 HAS: Final = "has "  # begins the name of the column that says which records have statistics of a pair
 
 LISTS: Final[Mapping[str, Sequence[str]]] = {  # of tokens, by record kind
@@ -78,6 +81,12 @@ def _received(table: pa.Table) -> pa.Table:
     source = pc.if_else(table["backend"].is_valid(), "received", "missing")
     layers = pa.nulls(table.num_rows, pa.int32())
     return table.append_column("rollout_source", source).append_column("route_layers", layers)
+
+
+def codes(column: pa.Array | pa.ChunkedArray, names: Sequence[str | None]) -> NDArray[np.int8]:
+    """Return the places of strings in `HOW`, `SOURCES` or `ALIGNMENTS` [S]."""
+    places = {name: place for place, name in enumerate(names)} | ({None: -1} if names[-1] is None else {})
+    return np.array([places[name] for name in column.to_pylist()], np.int8)
 
 
 def trained_columns(reduced: pa.Table) -> Columns:

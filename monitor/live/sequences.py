@@ -41,6 +41,7 @@ from logprobe.monitor.live.records import (
     UNALIGNED,
     UNLINKED,
     Columns,
+    codes,
     statistics_of,
 )
 from logprobe.monitor.live.rows import NONE
@@ -64,7 +65,6 @@ _LAYERS_OF_A_TOKEN: Final = 8  # so many layers take the memory of a token's log
 _THEIRS: Final = pa.schema(
     [("token_ids", pa.list_(pa.int32())), ("logprobs", pa.list_(pa.float32())), ("routes", pa.list_(pa.uint16()))]
 )
-_NAMES: Final[Mapping[str | None, int]] = {None: -1, **{name: code for code, name in enumerate(ALIGNMENTS)}}
 
 
 @dataclass(slots=True)
@@ -462,7 +462,7 @@ def _by_lists(memory: Memory, pairs: Sequence[_Pairs]) -> Columns:
     routes = route_counts(lists, aligned) if lists["routes"].null_count < size else no_routes(size)
     columns: Columns = {
         "source": source_P.astype(np.int8),
-        "alignment": np.array([_NAMES[name] for name in aligned.names().to_pylist()], np.int8),
+        "alignment": codes(aligned.names(), ALIGNMENTS),
         "token_match": aligned.match_S.astype(np.float64),
         "length_match": (aligned.fits_S & complete_P).astype(np.float64),
         "difference": ragged.floats(received_differences(lists, aligned, r_N)),

@@ -174,8 +174,8 @@ def _sampled(step: Step, row: int) -> tuple[Spans | None, int]:
 
 def version_pieces(step: Step, row: int) -> list[Piece]:
     """Return the versions of a record according to engine and trainer, if the trainer states any."""
-    code = int(step.trained["alignment"][row])
-    return pieces(engine_spans(step, row)[0], step.trained["stated"][row], ALIGNMENTS[code] if code >= 0 else None)
+    alignment = ALIGNMENTS[step.trained["alignment"][row]]
+    return pieces(engine_spans(step, row)[0], step.trained["stated"][row], alignment)
 
 
 def _with_stated(step: Step, row: int) -> tuple[Spans, int, tuple[int, int]]:

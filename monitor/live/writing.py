@@ -23,18 +23,13 @@ from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.schema import SPAN
 from logprobe.monitor.live import doubled
 from logprobe.monitor.live.memory import Step
-from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
+from logprobe.monitor.live.records import ALIGNMENTS, BY_PARTS, HAS, HOW, SOURCES
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.steps import engine_spans, version_pieces
 from logprobe.monitor.live.tick import Computed, Outcome
 from logprobe.monitor.live.trajectories import as_dicts, made_of_parts
 from logprobe.monitor.metrics.catalog import KEYS
 
-HOW: Final[Mapping[int, str]] = {BY_ID: "id", BY_PARTS: "parts", BY_TOKENS: "tokens", AMBIGUOUS: "ambiguous"}
-SOURCES: Final = ("missing", "received", "joined", "unaligned")
-_NAMES: Final = np.array([None, *(HOW[code] for code in sorted(HOW))], object)
-_SOURCES: Final = np.array(SOURCES, object)
-_ALIGNMENTS: Final = np.array([*ALIGNMENTS, None], object)
 _COUNTS: Final = ("routes_expected", "routes_compared", "routes_equal")
 _TRAINED: Final = ("training", "statistics")
 # Record kind → the table that has its records as they came, and what it leaves out of them.
@@ -137,14 +132,13 @@ def _joined(some: Sequence[_Rows], name: str) -> NDArray[Any]:
 
 def _found(some: Sequence[_Rows]) -> dict[str, pa.Array]:
     """Return the derived columns of training records."""
-    how_S, alignment_S = _joined(some, "how"), _joined(some, "alignment")
     segments_S = np.concatenate([_segments(rows) for rows in some])
     rows_S = np.concatenate([_rows(rows) for rows in some])
     strings = {
-        "rollout_source": _SOURCES[_joined(some, "source")],
+        "rollout_source": np.array(SOURCES, object)[_joined(some, "source")],
         "rollout_segment": segments_S,
-        "alignment": _ALIGNMENTS[alignment_S],
-        "joined_by": _NAMES[how_S],
+        "alignment": np.array(ALIGNMENTS, object)[_joined(some, "alignment")],
+        "joined_by": np.array(HOW, object)[_joined(some, "how")],
     }
     return {
         **{name: pa.array(values, pa.string()) for name, values in strings.items()},

@@ -25,7 +25,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import frozen, tiers
 from logprobe.monitor.store.archive import Archive, Changes, Counts, MergeReport
-from logprobe.monitor.store.archive_file import FROZEN, Merged, with_rows
+from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged, with_rows
 from logprobe.monitor.store.archive_identity import MARK
 from logprobe.monitor.store.merging import Merger, Refused, TakenIn
 from logprobe.monitor.store.raw_files import RAW_KINDS, empty_rows
@@ -328,7 +328,7 @@ class Archiving:
                     if files:
                         keys = _segments(files)
                         rows = self._store.read(_ROWS[kind], keys)
-                        tiers.reduce(self._archive, run, files, rows, self._counts(keys))
+                        tiers.replace(self._archive, run, SEQUENCES, files, rows, counts=self._counts(keys))
             except OSError as error:
                 raise StoreError(
                     f"files of run {run!r} could not be reduced ({error}); check disk space and retry"
@@ -346,9 +346,9 @@ class Archiving:
             segments = frozenset(covered["segment_id"].to_pylist())
             try:
                 with self._turn:
-                    files = [file for file in self._archive.files(run) if file.kind in tiers.STATISTICS]
+                    files = [file for file in self._archive.files(run) if file.kind in tiers.BELOW[FROZEN]]
                     files = [file for file in files if file.segments <= segments]
-                    tiers.freeze(self._archive, run, files, rows, self._counts(_segments(files)))
+                    tiers.replace(self._archive, run, FROZEN, files, rows, counts=self._counts(_segments(files)))
             except OSError as error:
                 raise StoreError(
                     f"steps of run {run!r} could not be frozen ({error}); check disk space and retry"

@@ -2,8 +2,8 @@
 
 The store keeps 4 to 5 kB per step: its metrics, and the sums over its sequences that judgements need. Freezing removes
 the row of each sequence, its statistics, and the step's profile. The kept data is written to an archive file first
-(`tiers.freeze`), so a new index has the same numbers. Late records of a frozen step are ignored, unless a later attempt
-trains the step again.
+(`tiers.replace`), so a new index has the same numbers. Late records of a frozen step are ignored, unless a later
+attempt trains the step again.
 
 Steps are frozen when the store exceeds its budget, in the order of their last computation. The newest `PROTECTED_STEPS`
 of a run and steps that still receive data are never frozen.

@@ -73,10 +73,6 @@ class Merger:
                 some[path] = segment if keeps else _InSpool(segment.where, segment.nbytes)
                 self._paths.add(path)
 
-    def __contains__(self, where: object) -> bool:
-        """Return whether the file at a place was ingested and is not merged yet."""
-        return isinstance(where, SegmentPath) and str(where.path) in self._paths
-
     def waits(self, path: str) -> bool:
         """Return whether the file at a path was ingested and is not merged yet."""
         return path in self._paths

@@ -14,43 +14,30 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.store.archive import Archive, Counts
-from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged
+from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, TIERS, Merged
 
-TOKENS: Final = ("training", "rollout")
-STATISTICS: Final = (SEQUENCES, "statistics")
+BELOW: Final = {SEQUENCES: ("training", "rollout"), FROZEN: (SEQUENCES, "statistics")}  # kinds that each tier replaces
 
 
-def reduce(
-    archive: Archive, run: str, files: Sequence[Merged], sequences: pa.Table, counts: Mapping[str, Counts] | None = None
+def replace(
+    archive: Archive,
+    run: str,
+    tier: str,
+    files: Sequence[Merged],
+    rows: pa.Table,
+    *,
+    counts: Mapping[str, Counts] | None = None,
 ) -> Merged:
-    """Write the statistics of the sequences in `files`, one row each. The next `Archive.sweep` removes the files.
+    """Write `rows` of a tier in place of `files`, which the next `Archive.sweep` removes.
 
-    `counts`: counts of their segments, see `Archive.put`. Raises `OSError`, or `StoreError` if `files` have changed. In
-    that case no file is removed.
+    `rows`: one per sequence of `files`, or one per frozen step; then `files`, possibly none, have no records of other
+    steps. `counts`: counts of their segments, see `Archive.put`. Raises `OSError`, or `StoreError` if `files` have
+    changed. In that case no file is removed.
     """
-    return archive.put(run, SEQUENCES, sequences, _segments_of(archive, run, files, TOKENS), counts)
-
-
-def freeze(
-    archive: Archive, run: str, files: Sequence[Merged], steps: pa.Table, counts: Mapping[str, Counts] | None = None
-) -> Merged:
-    """Write the metrics of steps, one row each, in place of `files`. The next `Archive.sweep` removes these.
-
-    `files`: files without records of unfrozen steps, possibly none. Raises as `reduce`.
-    """
-    return archive.put(run, FROZEN, steps, _segments_of(archive, run, files, STATISTICS), counts)
-
-
-def _segments_of(archive: Archive, run: str, files: Sequence[Merged], kinds: Sequence[str]) -> list[str]:
-    """Return the segments of a new file. A segment in another file of the same tier would be counted twice."""
     there = archive.files(run)
-    if any(file.kind not in kinds or file not in there for file in files):
-        raise StoreError(f"files of run {run!r} have changed, or are not {', '.join(kinds)}; list them again")
+    if any(file.kind not in BELOW[tier] or file not in there for file in files):
+        raise StoreError(f"files of run {run!r} have changed, or are not {', '.join(BELOW[tier])}; list them again")
     segments = set[str]().union(*(file.segments for file in files))
-    if any(
-        file.kind not in kinds and file.tier > files[0].tier and not segments.isdisjoint(file.segments)
-        for file in there
-        if files
-    ):
-        raise StoreError(f"files of run {run!r} are partly reduced already; merge them first")
-    return sorted(segments)
+    if any(file.tier >= TIERS[tier] and not segments.isdisjoint(file.segments) for file in there):
+        raise StoreError(f"files of run {run!r} are partly reduced already; merge them first")  # would count twice
+    return archive.put(run, tier, rows, sorted(segments), counts)

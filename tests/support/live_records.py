@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from logprobe.monitor.live.memory import Run
-from logprobe.monitor.live.records import ALIGNMENTS, BY_PARTS
-from logprobe.monitor.live.writing import HOW, SOURCES
+from logprobe.monitor.live.records import ALIGNMENTS, BY_PARTS, HOW, SOURCES
 
 _ROUTES = ("routes_match", "routes_expected", "routes_compared", "routes_equal")
 
@@ -29,8 +28,8 @@ def live_sequences(run: Run) -> Iterator[tuple[tuple[Any, ...], Any]]:
                 "rollout_source": SOURCES[rows["source"][row]],
                 "rollout_segment": segment,
                 "rollout_row": place,
-                "alignment": ALIGNMENTS[code] if code >= 0 else None,
-                "joined_by": HOW.get(how),
+                "alignment": ALIGNMENTS[code],
+                "joined_by": HOW[how],
                 "difference": _number(rows["difference"][row]),
                 **{name: _boolean(rows[name][row]) for name in ("token_match", "length_match", "routes_match")},
                 **{name: _whole(rows[name][row]) for name in _ROUTES[1:]},

@@ -366,15 +366,15 @@ def test_only_files_that_are_there_and_not_reduced_in_part_are_reduced(tmp_path:
     (tokens,) = archive.files(RUN)
     archive.put(RUN, SEQUENCES, sums(0), [segments[0].segment_id])
     with pytest.raises(StoreError, match="reduced already"):
-        tiers.reduce(archive, RUN, [tokens], sums(0, 1))
+        tiers.replace(archive, RUN, SEQUENCES, [tokens], sums(0, 1))
     assert archive.changes().gone == []
     archive.merge(several(tmp_path, 1, "second"))
     (tokens,) = archive.files("second")
-    tiers.reduce(archive, "second", [tokens], sums(0))
+    tiers.replace(archive, "second", SEQUENCES, [tokens], sums(0))
     archive.noted(archive.changes())
     archive.sweep()
     with pytest.raises(StoreError, match="have changed"):
-        tiers.reduce(archive, "second", [tokens], sums(0))
+        tiers.replace(archive, "second", SEQUENCES, [tokens], sums(0))
 
 
 def test_a_file_has_bounds_of_steps_and_none_of_tokens(tmp_path: Path) -> None:
@@ -394,13 +394,13 @@ def test_segments_are_merged_when_they_fill_half_a_file(tmp_path: Path, monkeypa
     merger, segments = Merger(opened(tmp_path)), several(tmp_path, 3)
     monkeypatch.setattr(merging, "FILE_BYTES", 4 * segments[0].nbytes)
     merger.add(segments[:1])
-    assert segments[0].where in merger
-    assert segments[1].where not in merger
+    assert merger.waits(str(segments[0].where.path))
+    assert not merger.waits(str(segments[1].where.path))
     assert merger.run_once(full=True)[0].removed == 0
     merger.add(segments[1:])
     assert merger.run_once(full=True, runs=["another"])[0].removed == 0
     assert merger.run_once(full=True)[0].removed == 3
-    assert (len(merger), segments[0].where in merger) == (0, False)
+    assert (len(merger), merger.waits(str(segments[0].where.path))) == (0, False)
 
 
 def test_segments_past_the_bound_of_memory_are_read_again(tmp_path: Path) -> None:
