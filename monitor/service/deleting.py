@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -25,7 +26,7 @@ from logprobe.monitor.plain_text import file_name
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Store
-from logprobe.monitor.store.tombstone import Tombstones
+from logprobe.monitor.store.tombstone import Rest, Tombstones
 
 DELETE: Final = "run.delete"
 IMPORTS: Final = "import-"  # begins the names of writers that are none: what they read is older than they are
@@ -96,10 +97,11 @@ class Sweeper:
         now = store.time.monotonic()
         for run in runs:
             self._until.setdefault(run, now + _QUIET_SECONDS)
-        left = store.archive.finish_deletions(lambda run: forget(store, run), lambda run: _others(store, run))
+        rest = Rest(partial(_others, store), partial(forget, store))
+        left = store.archive.finish_deletions(rest)
         for run in runs:
             if self._until[run] >= now and run not in left:
-                store.archive.delete(run, "", lambda run: forget(store, run), lambda run: _others(store, run))
+                store.archive.delete(run, "", rest)
         return {"deleted_runs": len(runs), "left": [f"{run}: {why}" for run, why in left.items()]}
 
 
@@ -112,10 +114,9 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> Deleted
         if document.get("force") is not True:
             refuse_recorded(store, store.home, run, now)
     rows: dict[str, int] = {}
+    rest = Rest(partial(_others, store), lambda run: rows.update(forget(store, run)))
     try:
-        tombstone, files = store.archive.delete(
-            run, author, lambda run: rows.update(forget(store, run)), lambda run: _others(store, run)
-        )
+        tombstone, files = store.archive.delete(run, author, rest)
     except OSError as error:
         raise StoreError(f"{run!r} is deleted, and not all of its files could be removed ({error}); the service tries "
                          "again") from error  # fmt: skip

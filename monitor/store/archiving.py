@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -30,7 +29,7 @@ from logprobe.monitor.store.archive_identity import MARK
 from logprobe.monitor.store.merging import Merger, Refused, TakenIn
 from logprobe.monitor.store.raw_files import RAW_KINDS, empty_rows
 from logprobe.monitor.store.readers import Readers
-from logprobe.monitor.store.tombstone import Deletion, Tombstone, Tombstones
+from logprobe.monitor.store.tombstone import Deletion, Rest, Tombstone, Tombstones
 
 if TYPE_CHECKING:
     from logprobe.monitor.store.store import Store
@@ -40,8 +39,6 @@ SPOOL: Final = "spool/"
 _FORGET_SECONDS: Final = 600.0  # after which the files of a run that nobody merges are no longer in memory
 _MOST_NAMED: Final = 10
 _LEFT: Final = "{place} cannot be read ({why}): restore that file, or move it away"
-Forget = Callable[[str], object]
-Others = Callable[[str], Iterable[Path]]
 _FILES: Final = pa.schema(
     [(name, pa.string()) for name in ("path", "run", "kind")]
     + [(name, pa.int64()) for name in ("min_step", "max_step", "rows", "bytes")]
@@ -64,9 +61,9 @@ class Archiving:
         self.tombstones = Tombstones(home.path, time=time)
         self._archive = Archive(home.path, deleted=self.tombstones.__contains__, known=store.damaged.known, time=time)
         self._merger = Merger(self._archive)
+        self._deletion = Deletion(home.path, self.tombstones, self._archive)
         self._opened = False
         self._lock: FileLock | None = None
-        self._deletion: Deletion | None = None
         self._used: dict[str, float] = {}  # run → when it was merged last (monotonic)
         self._swept_after: frozenset[int] = frozenset()  # reads that may need files that can go
         self._refused: list[Refused] = []
@@ -365,34 +362,25 @@ class Archiving:
         with self._turn:
             return self._archive.counts(file)
 
-    def delete(self, run: str, author: str, forget: Forget, others: Others) -> tuple[Tombstone, int]:
+    def delete(self, run: str, author: str, rest: Rest) -> tuple[Tombstone, int]:
         """Delete a run. Return its tombstone and the number of removed files.
 
-        `forget`: removes the run's rows from the index. `others`: returns its other files. Raises `StoreError` if
-        nothing was deleted. Raises `OSError` if `finish_deletions` must remove the rest.
+        Raises `StoreError` if nothing was deleted. Raises `OSError` if `finish_deletions` must remove the rest.
         """
         self.open()
         with self._store.standing_still(), self._turn:
-            deletion = Deletion(self._home.path, self.tombstones, self._archive, forget, others=others)
-            try:
-                count = deletion.delete(run, author)
-            except OSError:
-                if self._deletion is not None:
-                    self._deletion.leave(run)
-                raise
+            count = self._deletion.delete(run, author, rest)
             self._merger.drop(run)
             return self.tombstones.find(run) or Tombstone(run, "", author), count
 
-    def finish_deletions(self, forget: Forget, others: Others) -> dict[str, str]:
+    def finish_deletions(self, rest: Rest) -> dict[str, str]:
         """Remove the remains of deleted runs and return run → reason for the files that cannot be removed now.
 
-        Each call must pass the same functions. Raises `StoreError`.
+        Raises `StoreError`.
         """
         self.open()
-        if self._deletion is None:
-            self._deletion = Deletion(self._home.path, self.tombstones, self._archive, forget, others=others)
         with self._store.standing_still(), self._turn:
-            return self._deletion.finish()
+            return self._deletion.finish(rest)
 
     def forget_idle(self) -> None:
         """Free the memory of runs without a recent merge."""

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from logprobe.collectors.clock import TIME, Time
 from logprobe.collectors.errors import RunDeletedError, StoreError
@@ -120,32 +120,25 @@ class Tombstones:
             return Tombstone(run_name(name.removesuffix(_SUFFIX)), "an unknown time", "an unknown user")
 
 
+class Rest(NamedTuple):
+    """Data of a run outside spool and archive. `files`: returns its files and folders. `forget`: removes its rows from
+    the index."""
+
+    files: Callable[[str], Iterable[Path]]
+    forget: Callable[[str], object]
+
+
 class Deletion:
     """Removal of all data of a run from a data directory."""
 
-    def __init__(
-        self,
-        home: Path,
-        tombstones: Tombstones,
-        archive: Archive,
-        forget: Callable[[str], object],
-        *,
-        others: Callable[[str], Iterable[Path]] = lambda _: (),
-        disk: Disk = DISK,
-    ) -> None:
-        """Set up the deletion.
-
-        `others`: returns further files and folders of a run; `forget`: removes its rows from the index.
-        """
+    def __init__(self, home: Path, tombstones: Tombstones, archive: Archive, *, disk: Disk = DISK) -> None:
         self._home = home
         self._tombstones = tombstones
         self._archive = archive
-        self._forget = forget
-        self._others = others
         self._disk = disk
         self._left: set[str] | None = None  # runs of which something may be left; None: all that were deleted
 
-    def delete(self, run: str, author: str) -> int:
+    def delete(self, run: str, author: str, rest: Rest) -> int:
         """Delete a run and return the number of removed files. A second call removes the rest.
 
         Raises:
@@ -155,14 +148,9 @@ class Deletion:
         self._tombstones.add(run, author)
         if self._left is not None:
             self._left.add(run)
-        return self._empty(run)
+        return self._empty(run, rest)
 
-    def leave(self, run: str) -> None:
-        """Mark a deleted run as incomplete, for `finish`."""
-        if self._left is not None:
-            self._left.add(run)
-
-    def finish(self) -> dict[str, str]:
+    def finish(self, rest: Rest) -> dict[str, str]:
         """Remove the remaining data of all deleted runs, and at later calls of the incomplete ones.
 
         Returns run → reason for the files that cannot be removed now.
@@ -171,16 +159,16 @@ class Deletion:
         self._left, reasons = set(runs), {}
         for run in sorted(runs):
             try:
-                self._empty(run)
+                self._empty(run, rest)
             except OSError as error:
                 reasons[run] = str(error)
         return reasons
 
-    def _empty(self, run: str) -> int:
+    def _empty(self, run: str, rest: Rest) -> int:
         count = self._remove(run_dir(self._home, run))
         count += self._archive.erase(run)
-        count += sum(map(self._remove, self._others(run)))
-        self._forget(run)
+        count += sum(map(self._remove, rest.files(run)))
+        rest.forget(run)
         if self._left is not None:
             self._left.discard(run)
         return count

@@ -13,7 +13,7 @@ from logprobe.collectors.errors import RunDeletedError, StoreError
 from logprobe.collectors.files import UNFINISHED, Disk
 from logprobe.collectors.spool.segments import SpoolWriter, read_segment, run_dir, spool_dir
 from logprobe.monitor.store.archive import Archive
-from logprobe.monitor.store.tombstone import Deletion, Tombstones
+from logprobe.monitor.store.tombstone import Deletion, Rest, Tombstones
 
 RUN, OTHER = "team/run", "other"
 
@@ -39,8 +39,9 @@ class Home:
     def others(self, run: str) -> list[Path]:
         return [self.path / folder / f"{run_dir(self.path, run).name}.json" for folder in ("directives", "readings")]
 
-    def forget(self, run: str) -> None:
-        self.index.discard(run)
+    @property
+    def rest(self) -> Rest:
+        return Rest(self.others, self.index.discard)
 
     def deletion(self, disk: Disk | None = None) -> Deletion:
         disk = disk or Disk()
@@ -48,7 +49,7 @@ class Home:
         tombstones.load()
         archive = Archive(self.path, deleted=tombstones.__contains__, disk=disk)
         archive.open()
-        return Deletion(self.path, tombstones, archive, self.forget, others=self.others, disk=disk)
+        return Deletion(self.path, tombstones, archive, disk=disk)
 
     def of(self, run: str) -> list[Path]:
         """What is there of a run, apart from its tombstone."""
@@ -60,10 +61,10 @@ class Home:
 def test_a_whole_deletion_and_what_comes_late(tmp_path: Path) -> None:
     home = Home(tmp_path)
     deletion = home.deletion()
-    assert deletion.delete(RUN, "a user") == 4
+    assert deletion.delete(RUN, "a user", home.rest) == 4
     assert (home.of(RUN), home.index) == ([], {OTHER})
     SpoolWriter(tmp_path, RUN, "w", after=7).write("training", records("training", trained("late")))
-    assert deletion.delete(RUN, "another user") == 1
+    assert deletion.delete(RUN, "another user", home.rest) == 1
     assert home.of(RUN) == []
     (tombstone,) = Tombstones(tmp_path).all()
     assert (tombstone.run, tombstone.author) == (RUN, "a user")
@@ -90,13 +91,13 @@ def test_what_cannot_be_removed_is_tried_again_and_a_collector_at_work_is_no_err
 
     disk = Busy()
     deletion = home.deletion(disk)
-    assert deletion.finish() == {}
+    assert deletion.finish(home.rest) == {}
     with pytest.raises(OSError, match="refused"):
-        deletion.delete(RUN, "a user")
-    assert list(deletion.finish()) == [RUN]
-    assert list(home.deletion(disk).finish()) == [RUN]  # the next start
+        deletion.delete(RUN, "a user", home.rest)
+    assert list(deletion.finish(home.rest)) == [RUN]
+    assert list(home.deletion(disk).finish(home.rest)) == [RUN]  # the next start
     disk.refuse = False
-    assert home.deletion(disk).finish() == {}
+    assert home.deletion(disk).finish(home.rest) == {}
     assert (home.of(RUN), home.index) == ([], {OTHER})
 
 
@@ -109,7 +110,7 @@ def test_no_deletion_without_a_durable_tombstone(tmp_path: Path) -> None:
 
     before = home.of(RUN)
     with pytest.raises(StoreError, match="The run was not deleted"):
-        home.deletion(Full()).delete(RUN, "a user")
+        home.deletion(Full()).delete(RUN, "a user", home.rest)
     assert home.of(RUN) == before
     assert Tombstones(tmp_path).all() == []
 
