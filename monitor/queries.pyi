@@ -1269,19 +1269,12 @@ class Judgements(TypedDict):
 
 def judgements(source: Source, /, *, runs: Any) -> Rows[Judgements]: ...
 
-class KnownLevelsOf(TypedDict):
+class KnownLevels(TypedDict):
     run: Any  # VARCHAR
     low: Any  # DOUBLE
     high: Any  # DOUBLE
 
-def known_levels_of(source: Source, /, *, run: Any, setup: Any) -> Rows[KnownLevelsOf]: ...
-
-class KnownLevelsSetups(TypedDict):
-    setup: Any  # VARCHAR
-    settings: Any  # VARCHAR
-    runs: Any  # BIGINT
-
-def known_levels_setups(source: Source, /, *, run: Any) -> Rows[KnownLevelsSetups]: ...
+def known_levels(source: Source, /, *, run: Any, setup: Any) -> Rows[KnownLevels]: ...
 def known_segments(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 def live_parts(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 

@@ -109,14 +109,6 @@ class GrowthDocument(TypedDict):
     reasons: list[str]
 
 
-class DifferenceDocument(TypedDict):
-    """Setting with a value that known-good runs did not have, see `judgement.Difference`."""
-
-    setting: str
-    then: str | None
-    now: str | None
-
-
 class RememberedDocument(TypedDict):
     """K3 of known-good runs with its description, see `judgement.Remembered`."""
 
@@ -124,7 +116,6 @@ class RememberedDocument(TypedDict):
     low: float
     high: float
     median: float
-    differs: list[DifferenceDocument]
     words: str
 
 
@@ -147,7 +138,7 @@ class LevelDocument(TypedDict):
         bands: rows of the level table behind it, none for known-good runs.
         status: comparison of `numerics` with the range.
         first: K3 of the run's first steps, or None if it was not measured.
-        remembered: K3 of known-good runs of the same setup, or of a similar one, or None.
+        remembered: K3 of known-good runs of the same setup, or None.
         settled: true if only these runs show that the level is normal, since the run has no baseline yet.
     """
 
@@ -196,16 +187,12 @@ class LagDocument(TypedDict):
         uncorrected: limit without a correction, or None if the effect of lag cannot be separated from that of length.
         corrected: limit with one, or None likewise.
         by_lag: curve.
-        k3_per_update: K3 that a weight update adds, or None if unknown.
-        half_learning_rate: factor of the limits at half the learning rate, and its 95 % interval, or None if unknown.
         words: the same as text.
     """
 
     uncorrected: LagLimitDocument | None
     corrected: LagLimitDocument | None
     by_lag: list[LagRowDocument]
-    k3_per_update: float | None
-    half_learning_rate: list[float] | None
     words: str
 
 

@@ -348,7 +348,7 @@ class Frame:
         replay: sampled and trained routes of a mixture of experts.
         run: name of the run.
         settings: settings that decide log-probs, by name, empty if too few are recorded to compare setups.
-        remembered: K3 of known-good runs of this setup, or of a similar one, or None without any.
+        remembered: K3 of known-good runs of this setup, or None without any.
         setups: first step and name of each engine setup, empty if there was only one.
         history: sums of all steps up to the last one, or None if `series` begins with the run.
         sampled: requests of the engines, trained or not, or None if they were not read.

@@ -115,7 +115,7 @@ def _due(row: Row, done: Row | None) -> Row | None:
 
 _DIAGNOSES: Final = pa.schema(
     [(name, pa.string()) for name in ("run", "verdict", "layer", "document", "cause", "urgency", "advice")]
-    + [("setup", pa.string()), ("settings", pa.string()), ("low", pa.float64()), ("high", pa.float64())]
+    + [("setup", pa.string()), ("low", pa.float64()), ("high", pa.float64())]
     + [(name, pa.int64()) for name in ("step", "revision", "since_step")]
     + [("causes", pa.list_(pa.string())), ("diagnosed_at", pa.timestamp("us", "UTC")), ("share", pa.float64())]
 )

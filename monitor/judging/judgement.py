@@ -71,63 +71,33 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """A setting that differs from known-good runs of a similar setup. A value is None if not recorded or null."""
-
-    setting: str
-    then: str | None
-    now: str | None
-
-    @property
-    def words(self) -> str:
-        """Return the setting's name and both values as text."""
-        then, now = ("not recorded" if value is None else value for value in (self.then, self.now))
-        return f"{self.setting} ({then} then, {now} now)"
-
-
-@dataclass(frozen=True, slots=True)
 class Remembered:
-    """Levels of known-good runs of the same setup, or of a similar one; see `logprobe.monitor.judging.memory`.
+    """Levels of known-good runs of the same setup; see `logprobe.monitor.judging.memory`.
 
     Attributes:
         runs: number of runs.
         low: lowest K3 of these runs at their beginning or end, of tokens that the trainer's own weights sampled.
         high: highest K3.
         median: median K3.
-        differs: settings with another value, empty for the same setup.
-        comparable: true if the differing settings are not expected to change the level.
     """
 
     runs: int
     low: float
     high: float
     median: float
-    differs: tuple[Difference, ...] = ()
-    comparable: bool = True
 
     @property
     def settles(self) -> bool:
-        """True if there are enough runs of the same setup to define its normal level."""
-        return not self.differs and self.runs >= REMEMBERED_RUNS
+        """True if there are enough runs to define the setup's normal level."""
+        return self.runs >= REMEMBERED_RUNS
 
     @property
     def words(self) -> str:
         """Sentence with the number of runs and their K3."""
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        if not self.differs:
-            few = "" if self.settles else f"; normal is known from {REMEMBERED_RUNS} on"
-            return f"this setup had K3 {self.range} in {runs}{few}"
-        names = ", ".join(difference.words for difference in self.differs)
-        return (
-            f"no known-good run of this setup; {runs} that had K3 {self.range} differ in {names}: a difference, not "
-            "known to be the cause"
-        )
-
-    @property
-    def range(self) -> str:
-        """Range as text."""
         low, high = (f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e") for value in (self.low, self.high))
-        return low if low == high else f"{low} to {high}"
+        had = f"this setup had K3 {low if low == high else f'{low} to {high}'}"
+        few = "" if self.settles else f"; normal is known from {REMEMBERED_RUNS} on"
+        return f"{had} in {self.runs} run{'' if self.runs == 1 else 's'}{few}"
 
     def document(self) -> RememberedDocument:
         """Return the JSON-ready form."""
@@ -136,10 +106,6 @@ class Remembered:
             "low": digits(self.low),
             "high": digits(self.high),
             "median": digits(self.median),
-            "differs": [
-                {"setting": difference.setting, "then": difference.then, "now": difference.now}
-                for difference in self.differs
-            ],
             "words": self.words,
         }
 

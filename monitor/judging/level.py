@@ -11,7 +11,7 @@ import numpy as np
 
 from logprobe.monitor.judging.document import LevelDocument, LevelStatus
 from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.judgement import GROWS, REMEMBERED_RUNS, Level, Remembered
+from logprobe.monitor.judging.judgement import GROWS, Level, Remembered
 from logprobe.monitor.judging.levels import BANDS, SETUPS, Band, Recorded
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.records import windows
@@ -143,7 +143,8 @@ def level_of(frame: Frame) -> Level:
         k3 = frame.gap.k3  # lag only adds to it
     level = Level(k3, low, high, _status(k3, high, nothing=nothing), source, bands=tuple(row.name for row in rows))
     calibrating = frame.growth.verdict == "calibrating" and frame.growth.baseline is None
-    return _remembered(level, frame.remembered) if calibrating and frame.remembered is not None else level
+    memory = frame.remembered
+    return _remembered(level, memory) if calibrating and memory is not None and memory.settles else level
 
 
 def _status(k3: float | None, high: float, *, nothing: bool) -> LevelStatus:
@@ -165,18 +166,13 @@ def _remembered(level: Level, memory: Remembered) -> Level:
     if k3 is None:
         return level
     beyond, status = level.status in ("above", "far above"), level.status
-    if memory.settles and k3 <= (memory.high if beyond else number("above") * most):
+    if k3 <= (memory.high if beyond else number("above") * most):
         status = "as expected"
-    elif memory.comparable and memory.runs >= REMEMBERED_RUNS and k3 > number("far_above") * most:
-        status = "far above" if beyond or (memory.settles and k3 > level.high) else "above"
-    settled = (
-        memory.settles
-        and status == "as expected"
-        and not max(k3, number("visible_k3")) < memory.low / number("far_above")
-    )
-    if status in ("above", "far above") or memory.settles:
-        level = replace(level, low=memory.low, high=memory.high, source=memory.words, bands=())
-    return replace(level, status=status, settled=settled)
+    elif k3 > number("far_above") * most:
+        status = "far above" if beyond or k3 > level.high else "above"
+    settled = status == "as expected" and not max(k3, number("visible_k3")) < memory.low / number("far_above")
+    known = replace(level, low=memory.low, high=memory.high, source=memory.words, bands=())
+    return replace(known, status=status, settled=settled)
 
 
 def numerics(frame: Frame) -> float | None:

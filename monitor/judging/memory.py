@@ -3,8 +3,7 @@
 A setup consists of the recorded settings that decide log-probs. Of engines, these are the settings that start a new
 baseline within a run (the macro `deciding`). Of the trainer, they name a precision, a temperature, a kernel or a
 parallelism. Sampling parameters count as well. If the engines or the trainer's precision are not recorded, no
-comparison is possible. If no run has the same setup, the most similar one is used, and the differing settings are
-listed without implying a cause.
+comparison is possible.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ from typing import Any, Final, TypedDict
 from logprobe.monitor import judgement, queries
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.judgement import Difference, Remembered
+from logprobe.monitor.judging.judgement import Remembered
 from logprobe.monitor.judging.setup import flat, from_documents, parsed
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.queries import Source
 
-_MOST: Final = 4  # settings that differ; with more, it is another setup
 _TRAINER: Final = re.compile(
     r"dtype|precision|(^|[._])(bf16|fp16|fp8|tf32|tp|pp|cp|ep)($|[._])|quant|temperature|dropout|parallel|attn|attention|router|replay"
     r"|kernel|liger|fused|padding|packing|^framework$|^trial$|^model$|model_name"
@@ -41,11 +39,6 @@ _SAMPLING: Final = (
     "logit_bias",
     "allowed_token_ids",
     "structured_outputs",
-)
-# With another value of these, another level is expected.
-_LEVEL: Final = re.compile(
-    r"dtype|quant|precision|architectures|bf16|fp16|fp8|tf32|(^|\.)model(_name\w*)?$|head|expert"
-    r"|temperature|top_p|top_k|min_p|penalty|dropout"
 )
 _TRIAL: Final = "trainer.trial"
 
@@ -97,52 +90,19 @@ def _text(value: Any) -> str:
 
 
 def remembered(source: Source, run: str, settings: Mapping[str, str]) -> Remembered | None:
-    """Return the levels of the known-good runs of the same setup, or else of the most similar one.
-
-    Returns None if there is neither. Raises `QueryError`.
-    """
-    if not settings:
-        return None
-    same = _of(source, run, _digest(settings), ())
-    if same is not None:
-        return same
-    setups = queries.known_levels_setups(source, run=run).to_pylist()
-    others = ((row, _differences(settings, json.loads(row["settings"]))) for row in setups)
-    for row, differs in sorted(others, key=lambda other: (len(other[1]), -other[0]["runs"])):
-        if not 0 < len(differs) <= _MOST:
-            continue
-        if (memory := _of(source, run, row["setup"], differs)) is not None:
-            return memory
-    return None
-
-
-def _of(source: Source, run: str, setup: str, differs: tuple[Difference, ...]) -> Remembered | None:
-    rows = queries.known_levels_of(source, run=run, setup=setup).to_pylist()
+    """Return the levels of the known-good runs of the same setup, or None without any. Raises `QueryError`."""
+    rows = queries.known_levels(source, run=run, setup=_digest(settings)).to_pylist() if settings else []
     judged = judgement.read(source, [row["run"] for row in rows], datetime.now(UTC)) if rows else {}
     good = [row for row in rows if judged[row["run"]].severity == "ok" or _is_trial(judged[row["run"]])]
     if not good:
         return None
     levels = [row["low"] for row in good] + [row["high"] for row in good]
-    return Remembered(
-        runs=len(good),
-        low=min(levels),
-        high=max(levels),
-        median=median(levels),
-        differs=differs,
-        comparable=not any(_LEVEL.search(difference.setting) for difference in differs),
-    )
+    return Remembered(len(good), min(levels), max(levels), median(levels))
 
 
 def _is_trial(judged: judgement.Judgement) -> bool:
     """Return whether the run is a trial of one step, which cannot be called healthy."""
     return judged.verdict == "calibrating" and not judged.alerts
-
-
-def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[Difference, ...]:
-    names = sorted({*ours, *theirs})
-    return tuple(
-        Difference(name, theirs.get(name), ours.get(name)) for name in names if ours.get(name) != theirs.get(name)
-    )
 
 
 def _digest(settings: Mapping[str, str]) -> str:
@@ -153,7 +113,6 @@ class KnownLevel(TypedDict):
     """Columns of ``diagnoses`` for a run with a known-good level."""
 
     setup: str
-    settings: str
     low: float
     high: float
 
@@ -172,8 +131,7 @@ def known_level(frame: Frame, diagnosis: DiagnosisDocument) -> KnownLevel | None
     k3 = _own(frame, level["numerics"])
     if level["status"] not in {"as expected", "unknown set-up"} or not k3:
         return None
-    settings = json.dumps(frame.settings, sort_keys=True)
-    return {"setup": _digest(frame.settings), "settings": settings, "low": min(k3), "high": max(k3)}
+    return {"setup": _digest(frame.settings), "low": min(k3), "high": max(k3)}
 
 
 def _own(frame: Frame, numerics: float | None) -> list[float]:

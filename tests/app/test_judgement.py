@@ -85,7 +85,7 @@ def fill(store: Store, name: str, verdict: str | None, alert: tuple[str, str | N
         if verdict is not None:
             document = diagnosis(verdict, run=name, since_step=5)
             cursor.execute(
-                "INSERT INTO diagnoses VALUES (?, ?, 1, ?, 'none', 5, [], ?, ?, NULL, NULL, NULL, 'not_needed', NULL, NULL, NULL, NULL)",
+                "INSERT INTO diagnoses VALUES (?, ?, 1, ?, 'none', 5, [], ?, ?, NULL, NULL, NULL, 'not_needed', NULL, NULL, NULL)",
                 [name, judged_step, verdict, json.dumps(document), waits],
             )
         if alert is not None:

@@ -18,8 +18,7 @@ CREATE TABLE diagnoses (
     advice       VARCHAR,                 -- enable | do_not_enable | not_needed
     -- What a healthy run had: with it a new run of the same setup is judged from its first step on, see logprobe.monitor.judging.memory. Null: it is not
     -- known to be healthy, or its setup is not recorded.
-    setup        VARCHAR,                 -- digest of the settings
-    settings     VARCHAR,                 -- what decides log-probs, by name: JSON
+    setup        VARCHAR,                 -- digest of the settings that decide log-probs
     low          DOUBLE,                  -- K3 of tokens that the trainer's own weights sampled: the lower one of the run's beginning and its end
     high         DOUBLE                   -- the higher one
 );
