@@ -405,20 +405,8 @@ class AppWeightsUpdates(TypedDict):
     unknown: Any  # BIGINT
 
 def app_weights_updates(source: Source, /, *, run: Any) -> Rows[AppWeightsUpdates]: ...
-
-class ArchiveListed(TypedDict):
-    path: Any  # VARCHAR
-
-def archive_listed(source: Source, /) -> Rows[ArchiveListed]: ...
 def archive_lost(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 def archive_sampled(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
-
-class ArchiveSmall(TypedDict):
-    run: Any  # VARCHAR
-    kind: Any  # VARCHAR
-    files: Any  # BIGINT
-
-def archive_small(source: Source, /) -> Rows[ArchiveSmall]: ...
 def archive_trained(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class ArchiveWaiting(TypedDict):
@@ -1586,10 +1574,7 @@ class RawFiles(TypedDict):
     path: Any  # VARCHAR
     run: Any  # VARCHAR
     kind: Any  # VARCHAR
-    min_step: Any  # BIGINT
-    max_step: Any  # BIGINT
     rows: Any  # BIGINT
-    tokens: Any  # BIGINT
     bytes: Any  # BIGINT
     created_at: Any  # TIMESTAMP WITH TIME ZONE
 

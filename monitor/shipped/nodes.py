@@ -29,7 +29,8 @@ _MOST_NODES: Final = 10_000
 _WORDS: Final = 300
 _ROWS: Final = pa.schema(
     [
-        *((name, pa.string()) for name in ("run", "node", "seen_at", "version", "problem")),
+        *((name, pa.string()) for name in ("run", "node", "version", "problem")),
+        ("seen_at", pa.timestamp("us", "UTC")),
         *((name, pa.int64()) for name in ("segments", "bytes")),
         *((name, pa.float64()) for name in ("oldest_seconds", "clock_ahead_seconds")),
     ]
@@ -120,7 +121,7 @@ class Nodes:
         self._seen = seen
         if rows:
             with self._store.transaction() as cursor:
-                self._store.execute(cursor, "nodes_write", pa.Table.from_pylist(rows, schema=_ROWS))
+                self._store.execute(cursor, "replace", pa.Table.from_pylist(rows, schema=_ROWS), table="nodes")
                 self._store.execute(cursor, "nodes_forget", now=self._store.time.now(), days=_FORGET_DAYS)
         return {"nodes": len(seen), **said}
 
@@ -133,7 +134,7 @@ class Nodes:
                 node = Path(note.name).name.removesuffix(".json")
             common = {
                 "node": node,
-                "seen_at": self._store.time.now().isoformat(),
+                "seen_at": self._store.time.now(),
                 "version": None if said.get("version") is None else str(said["version"])[:_WORDS],
                 "problem": None if problem is None else harmless(str(problem))[:_WORDS],
                 "clock_ahead_seconds": _finite(said["time"] - note.written.timestamp()),

@@ -11,9 +11,6 @@ FROM incoming AS i LEFT JOIN (
 -- archive_forget: Makes files of the archive cease to exist for readers. Grain: one row per file. Inputs: incoming (Arrow: path).
 DELETE FROM raw_files WHERE path IN (SELECT path FROM incoming)
 
--- archive_listed: Files that the index knows. Grain: file. Inputs: raw_files. Parameters: none.
-SELECT path FROM raw_files
-
 -- archive_lost: Segments with tokens that no file has, by the index. Grain: row of incoming (Arrow: path, segment_id). Inputs: incoming, segments.
 SELECT i.segment_id FROM incoming AS i JOIN segments AS s USING (segment_id)
 WHERE s.kind IN ('training', 'rollout') AND s.rows > 0 AND s.raw_file IS NULL
@@ -24,11 +21,6 @@ WHERE segments.segment_id = i.segment_id AND segments.kind IN ('training', 'roll
 
 -- archive_sampled: Rollout records of segments, as statistics keep them. Grain: rollout record. Inputs: incoming (Arrow: segment_id), rollout_sequences.
 SELECT * FROM rollout_sequences WHERE segment_id IN (SELECT segment_id FROM incoming) AND parts IS NULL
-
--- archive_small: Small files by run. Grain: run and kind with any, those with most first. Inputs: raw_files.
-SELECT run, kind, count(*) AS files FROM raw_files
-WHERE bytes < 32 << 20 AND kind NOT IN ('sequences', 'frozen')
-GROUP BY run, kind ORDER BY files DESC, run, kind
 
 -- archive_trained: Training records of segments with their statistics, as statistics keep them. Grain: training record. `repeated_by`, `began`: of an
 -- older attempt; `made`: the rollout record that was made of several requests. Inputs: incoming (Arrow: segment_id), all_sequences,

@@ -8,11 +8,6 @@ WHERE run IN (SELECT unnest($runs::VARCHAR[]))
 GROUP BY run
 ORDER BY run
 
--- nodes_write: Notes what nodes said of their queues. Grain: run and node. Input: incoming, with these columns, one row for each.
-INSERT OR REPLACE INTO nodes BY NAME
-SELECT run, node, seen_at::TIMESTAMPTZ AS seen_at, segments, bytes, oldest_seconds, clock_ahead_seconds, version, problem
-FROM incoming
-
 -- nodes_of: Nodes that ship $run, the one furthest behind first. Grain: node. Input: nodes. Parameters: $run, $now.
 -- `behind_seconds`: age of the oldest segment that waits there, as far as is known: what waited when the node was heard last still
 -- waits. 0: nothing did; null: the node did not say.

@@ -1,8 +1,5 @@
--- raw_files: Files with raw tokens, oldest first. Grain: one row per file. Inputs: raw_files.
-SELECT path, run, kind, min_step, max_step, rows, tokens, bytes, created_at
-FROM raw_files
-WHERE kind IN ('training', 'rollout')
-ORDER BY created_at, max_step NULLS FIRST, path
+-- raw_files: Files of the archive that the index knows, oldest first. Grain: one row per file. Inputs: raw_files.
+SELECT path, run, kind, rows, bytes, created_at FROM raw_files ORDER BY created_at, max_step NULLS FIRST, path
 
 -- raw_places: Where the raw files of $run lie that may hold steps $first to $last (null: no bound) and records of $segments (null: of any); a file with
 -- rollout records belongs to the steps that its records were joined with. Grain: file.

@@ -53,7 +53,8 @@ from logprobe.monitor.store.raw_files import NAME
 
 FOLDER: Final = "archive"
 FILE_BYTES: Final = 32 << 20  # of segments in one file, and of files that are merged again
-SMALL_FILES: Final = 16  # of a run and kind, that are worth merging again
+SMALL_BYTES: Final = FILE_BYTES // 4  # of a file that is worth merging again
+SMALL_FILES: Final = 16  # of a run and kind, that are worth it together
 Counts = tuple[int, int]  # rows and tokens of a segment
 _TAIL: Final = 1 << 16  # bytes read first for a footer
 _ENCODERS: Final = 2  # files that are encoded side by side
@@ -320,7 +321,7 @@ class Archive:
         count = 0
         for kind, some in groupby(sorted(self.files(run), key=_kind), key=_kind):
             if kind not in TIERS:
-                small = [file for file in some if file.nbytes < FILE_BYTES // 4]
+                small = [file for file in some if file.nbytes < SMALL_BYTES]
                 for part in cut(small, lambda file: file.nbytes):
                     if len(part) >= SMALL_FILES:
                         self._rewrite(run, kind, part, self._of(run))

@@ -81,7 +81,7 @@ class Archiving:
         if self._is_open():  # not in turn: a tick must not wait for a merge
             self._require(self._archive.require)
             return self._look_again()
-        listed = [path.removeprefix(FOLDER) for path in queries.archive_listed(self._store)["path"].to_pylist()]
+        listed = [path.removeprefix(FOLDER) for path in queries.raw_files(self._store)["path"].to_pylist()]
         with self._turn:
             if self._is_open():
                 return False

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
-from logprobe.monitor.store.archive import SMALL_FILES
+from logprobe.monitor.store.archive import SMALL_BYTES, SMALL_FILES
+from logprobe.monitor.store.archive_file import TIERS
 from logprobe.monitor.store.budgets import GIB, KEEP_GIB
+from logprobe.monitor.store.raw_files import RAW_KINDS
 from logprobe.monitor.store.store import Store
 
 # Many live runs have so many at the same time: merging them all at once took half a core for minutes.
@@ -44,15 +47,12 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A file with tokens: a row of ``raw_files``."""
+    """A file of the archive: a row of ``raw_files``."""
 
     path: str
     run: str
     kind: str
-    min_step: int | None
-    max_step: int | None
     rows: int
-    tokens: int
     bytes: int
     created_at: datetime
 
@@ -121,8 +121,10 @@ class Retention:
 
     def files(self) -> list[Kept]:
         """Return the files with tokens, oldest first."""
-        names = [item.name for item in fields(Kept)]
-        return [Kept(**row) for row in queries.raw_files(self._store).select(names).to_pylist()]
+        return [file for file in self._all() if file.kind in RAW_KINDS]
+
+    def _all(self) -> list[Kept]:
+        return [Kept(**row) for row in queries.raw_files(self._store).to_pylist()]
 
     def _reduce(self, files: Sequence[Kept], report: RetentionReport) -> None:
         """Replace token files by statistics of their sequences, all files of one run and kind together."""
@@ -135,10 +137,11 @@ class Retention:
     def _merge_some(self, report: RetentionReport) -> None:
         """Merge small files of the runs that have the most of them."""
         until = self._processor() + _MERGE_SECONDS
-        for row in queries.archive_small(self._store).to_pylist():
-            if row["files"] < SMALL_FILES or self._processor() > until:
+        small = Counter(_owner(file) for file in self._all() if file.bytes < SMALL_BYTES and file.kind not in TIERS)
+        for (run, _), count in small.most_common():
+            if count < SMALL_FILES or self._processor() > until:
                 return
-            report.merged_files += self._store.archive.compact(row["run"])
+            report.merged_files += self._store.archive.compact(run)
 
 
 def expired(files: Iterable[Kept], policy: RetentionPolicy, now: datetime) -> list[Kept]:

@@ -92,8 +92,8 @@ def test_a_store_rests_after_its_statements_and_not_inside_a_transaction(
     rests: list[bool] = []
     monkeypatch.setattr(store.courtesy, "rest", lambda: rests.append(store._local.writing))
     with store.transaction() as cursor:
-        store.read("archive_listed")
+        store.read("raw_files")
         cursor.execute("SELECT 1")
         assert not rests
-    store.read("archive_listed")
+    store.read("raw_files")
     assert rests == [False, False]

@@ -25,8 +25,8 @@ UNLIMITED = RetentionPolicy(max_bytes=None)
 TOKENS = "SELECT count(*) AS n, count(DISTINCT (run, step, sample_id, position)) AS d, sum(token_id)::BIGINT AS s FROM tokens"
 
 
-def kept(path: str, *, run: str = "run", kind: str = "training", size: int = 10, day: float = 0, step: int = 0) -> Kept:
-    return Kept(path, run, kind, step, step, 1, 100, size, at(day * 86400))
+def kept(path: str, *, run: str = "run", day: float = 0) -> Kept:
+    return Kept(path, run, "training", 1, 10, at(day * 86400))
 
 
 # The decision
