@@ -187,7 +187,7 @@ def _recorded() -> str:
     )
 
 
-def _either(precisions: tuple[str, ...]) -> str:
+def _either(precisions: Sequence[str]) -> str:
     names = {"full": "float32", "half": "float16", "bf16": "bf16"}
     return " or ".join(names[precision] for precision in precisions) or "any"
 

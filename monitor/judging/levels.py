@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,10 +28,10 @@ class Band:
     low: float
     high: float
     source: str
-    engine: tuple[str, ...]
-    trainer: tuple[str, ...]
-    experts: bool | None
-    quantized: bool
+    engine: Sequence[str] = ()
+    trainer: Sequence[str] = ()
+    experts: bool | None = None
+    quantized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +43,20 @@ class Recorded:
         setup: its settings, by the names of a diagnosis (`level.setup_of`).
         low: lowest K3 of its runs.
         high: highest K3.
+        source: "measured" for runs of this project, or the report.
         runs: number of runs, or None if not reported.
         tokens: compared tokens, or None if not reported.
-        source: "measured" for runs of this project, or the report.
     """
 
     name: str
     setup: Mapping[str, str | None]
     low: float
     high: float
-    runs: int | None
-    tokens: int | None
     source: str
+    runs: int | None = None
+    tokens: int | None = None
 
 
 _READ: Final[Mapping[str, Any]] = packaged("logprobe.monitor.judging", "levels.yaml")
-BANDS: Final = tuple(
-    Band(
-        name=row["name"],
-        low=float(row["low"]),
-        high=float(row["high"]),
-        source=row["source"],
-        engine=tuple(row.get("engine", ())),
-        trainer=tuple(row.get("trainer", ())),
-        experts=row.get("experts"),
-        quantized=row.get("quantized", False),
-    )
-    for row in _READ["bands"]
-)
-SETUPS: Final = tuple(
-    Recorded(
-        name=row["name"],
-        setup=row["setup"],
-        low=float(row["low"]),
-        high=float(row["high"]),
-        runs=row.get("runs"),
-        tokens=row.get("tokens"),
-        source=row["source"],
-    )
-    for row in _READ["setups"]
-)
+BANDS: Final = tuple(Band(**row) for row in _READ["bands"])
+SETUPS: Final = tuple(Recorded(**row) for row in _READ["setups"])

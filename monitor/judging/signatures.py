@@ -24,13 +24,13 @@ class Signature:
         cause: identifier.
         layer: layer of the system at fault.
         kind: fault (act), noise (judged by its level), growth or lag (judged by trend), note (no log-prob is wrong).
-        excluded_by: names of facts (`proofs.Facts`), each of which excludes the cause.
         hides: true if no other cause can be judged at the same time.
         masked: true if the affected tokens are excluded from every mean, which leaves other judgements intact.
         remedy: instruction to the operator.
         words: one sentence that states the cause.
         looks_at: description of the test in one line, for the documentation.
         column: group column whose contrast names the cause, or empty for causes of other tests.
+        excluded_by: names of facts (`proofs.Facts`), each of which excludes the cause.
         told: sentences with numbers of the finding's evidence, by name. A sentence without its numbers is omitted.
         corrected: remaining remedy while a correction is on, or empty for the same one.
     """
@@ -38,11 +38,11 @@ class Signature:
     cause: str
     layer: Layer
     kind: Kind
-    excluded_by: tuple[str, ...]
     remedy: str
     words: str
     looks_at: str
     column: str = ""
+    excluded_by: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     corrected: str = ""
     hides: bool = False
@@ -55,20 +55,8 @@ def _table() -> dict[str, Signature]:
         for key, allowed in (("layer", Layer), ("kind", Kind)):
             if row[key] not in get_args(allowed):
                 raise ValueError(f"signatures.yaml: {cause} has {key} {row[key]!r}; use one of {get_args(allowed)}")
-        table[cause] = Signature(
-            cause=cause,
-            layer=row["layer"],
-            kind=row["kind"],
-            excluded_by=tuple(row.get("excluded_by", ())),
-            remedy=" ".join(row["remedy"].split()),
-            words=row["words"],
-            looks_at=row["looks_at"],
-            column=row.get("column", ""),
-            told=tuple(row.get("told", ())),
-            corrected=row.get("corrected", ""),
-            hides=row.get("hides", False),
-            masked=row.get("masked", False),
-        )
+        lists = {key: tuple(row.get(key, ())) for key in ("excluded_by", "told")}
+        table[cause] = Signature(cause, **{**row, **lists})
     return table
 
 

@@ -35,9 +35,9 @@ class Ragged:
         """Return the values of some of the sequences."""
         return self.values if keep_S.all() else self.values[np.repeat(keep_S, np.maximum(self.lengths, 0))]
 
-    def padded(self, time: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    def padded(self, time: int) -> NDArray[np.float64]:
         """Return [S, time] with the values of each sequence at the beginning of its row, followed by 0."""
-        padded = np.zeros((len(self.lengths), time), dtype)
+        padded = np.zeros((len(self.lengths), time))
         padded[np.arange(time) < self.lengths[:, None]] = self.values
         return padded
 

@@ -24,16 +24,13 @@ from logprobe.monitor.settings.located import instead
 
 __all__ = ["PEERS", "Correction", "Report", "correction", "named", "options_of", "view", "view_of_table"]
 
-_DTYPE: Final = Option("float64", ("float64", "float32"))  # float32 shows the rounding of the framework's own numbers
 # Arrays by the names that they have in the table.
 _SIDES: Final = {"r": "rollout_logprobs", "t": "trainer_logprobs", "c": "current_logprobs", "ref": "reference_logprobs"}
 _WORDS: Final = {"true": True, "false": False, "none": None, "null": None}
 
 
 class Report(dict[str, float]):
-    """Metrics by the keys of a framework's dashboard. Indexing, `in` and `get` also accept names without the logger's
-    prefix.
-    """
+    """Metrics by the keys of a framework's dashboard. Indexing also accepts names without the logger's prefix."""
 
     def __init__(self, metrics: Mapping[str, float], prefixes: tuple[str, ...]) -> None:
         super().__init__(metrics)
@@ -45,13 +42,6 @@ class Report(dict[str, float]):
         if key not in self._full:
             raise KeyError(f"{key}; {instead(key.partition('/')[2] or key, [*self._full, *self])}")
         return self[self._full[key]]
-
-    def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or key in self._full
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the number under a key or its short name, or `default` without one."""
-        return self[key] if key in self else default  # noqa: SIM401 - this is what `get` is made of
 
 
 @dataclass(frozen=True)
@@ -145,14 +135,14 @@ def named(name: str) -> Peer:
 def _reading(name: str, options: Mapping[str, Any], sides: tuple[Any, ...], mask: Any, advantages: Any) -> Reading:
     peer = named(name)
     settings = _settings(peer, options)
-    batch = _batch(sides, mask, advantages, settings["dtype"])
+    batch = _batch(sides, mask, advantages)
     if not batch["mask"].size:
         return Reading({}, None, batch["mask"])
     with np.errstate(all="ignore"):  # the frameworks do not stumble over infinities either: they log them
         return peer.read(batch, settings)
 
 
-def _batch(sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> dict[str, Any]:
+def _batch(sides: tuple[Any, ...], mask: Any, advantages: Any) -> dict[str, Any]:
     """Return padded arrays by the names of the table, None for missing ones."""
     given = zip(_SIDES.items(), sides, strict=True)
     flat = {name: flattened(called, side) for (name, called), side in given if side is not None}
@@ -168,7 +158,7 @@ def _batch(sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> di
     if advantages is not None:
         flat["A"] = per_token("advantages", advantages, lengths)
     time = max(int(arrays.is_ragged(sides[0])), *lengths.tolist(), 0)
-    padded = {name: values.padded(time, np.dtype(dtype)) for name, values in flat.items()}
+    padded = {name: values.padded(time) for name, values in flat.items()}
     return dict.fromkeys((*_SIDES, "A")) | padded
 
 
@@ -195,14 +185,13 @@ def _from_text(text: str) -> Any:
 
 def _settings(peer: Peer, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of every option, given or default."""
-    options = {"dtype": _DTYPE, **peer.options}
     for name, value in given.items():
-        if name not in options:
-            raise ConfigurationError(f"{peer.name} has no option {name!r}; {instead(name, list(options))}")
-        wanted = _wanted(value, options[name])
+        if name not in peer.options:
+            raise ConfigurationError(f"{peer.name} has no option {name!r}; {instead(name, list(peer.options))}")
+        wanted = _wanted(value, peer.options[name])
         if wanted:
             raise ConfigurationError(f"{peer.name}: {name}={value!r} is invalid; pass {wanted}")
-    return {name: given.get(name, option.default) for name, option in options.items()}
+    return {name: given.get(name, option.default) for name, option in peer.options.items()}
 
 
 def _wanted(value: Any, option: Option) -> str:

@@ -227,10 +227,7 @@ def test_layouts_and_types_agree(peer: str) -> None:
 
 def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
     values = peers.view("verl", ROLLOUT, TRAINER, MASK)
-    assert values["kl"] == values.get("kl") == values["rollout_corr/kl"] == values.get("rollout_corr/kl")
-    assert "kl" in values
-    assert "kll" not in values
-    assert values.get("kll") is None
+    assert values["kl"] == values["rollout_corr/kl"]
     with pytest.raises(KeyError, match="did you mean 'kl'"):
         values["rollout_corr/kll"]
 
@@ -273,7 +270,6 @@ def test_short_names_and_dashboard_keys_name_the_same_number() -> None:
             "one ratio per token",
         ),
         ("ms-swift", {"rollout_importance_sampling_threshold": 0}, "is invalid; pass a number above 0"),
-        ("openrlhf", {"dtype": "float16"}, "is invalid; pass one of 'float64', 'float32'"),
     ],
 )
 def test_what_a_peer_does_not_take_is_refused(peer: str, options: dict[str, Any], message: str) -> None:
