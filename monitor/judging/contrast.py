@@ -94,42 +94,25 @@ class Rest:
         self.all = self.frame.strata
         self.total = max(float(self.now.sum_k3.sum()), 1e-300)
 
-    def take(self, worse: Mask, better: Mask) -> tuple[float, float, float]:
-        """Remove the rows of a finding. Return its share of today's K3 and the ends of the share's interval."""
-        now, whole = self.now, self.frame.now
-        over, all_k3 = _resampled(now, worse(now), better(now), whole)
-        shares = over / np.maximum(all_k3, 1e-300)
+    def take(self, worse: Mask, better: Mask) -> float:
+        """Remove the rows of a finding. Return its share of today's K3."""
+        share = _excess(self.now, worse(self.now), better(self.now)) / self.total
         self.first, self.now, self.lately, self.all = (
             rows.where(~worse(rows)) for rows in (self.first, self.now, self.lately, self.all)
         )
-        ends = np.quantile(shares, (1 - number("interval"), number("interval")))
-        return float(shares[0]), float(ends[0]), float(ends[1])
+        return share
 
 
-def _resampled(now: Strata, worse: Bools, better: Bools, whole: Strata) -> tuple[Floats, Floats]:
-    """Return the excess K3 of `worse` over `better` at the same lag, and the total K3.
-
-    Entry 0 is from the data, the others are from resampled steps.
-    """
-    steps = whole.steps
-    count = int(number("resamples"))
-    draws = np.ones((count + 1, len(steps)))
-    draws[1:] = np.random.default_rng(2).multinomial(
-        len(steps), np.full(len(steps), 1 / max(len(steps), 1)), size=count
-    )
-
-    def drawn(table: Strata, column: Floats) -> Floats:
-        times: Floats = draws[:, np.searchsorted(steps, table.step).clip(0, max(len(steps) - 1, 0))] * column
-        return times
-
-    n, k3 = drawn(now, now.tokens), drawn(now, now.sum_k3)
-    over = np.zeros(count + 1)
-    for lag in np.unique(now.lag[worse]):
+def _excess(now: Strata, worse: Bools, better: Bools) -> float:
+    """Return the K3 of `worse` beyond that of as many tokens of `better` at the same lag."""
+    over = 0.0
+    for lag in np.unique(now.lag[worse]).tolist():
         at = np.isnan(now.lag) if math.isnan(lag) else now.lag == lag
-        others = better & at if now.tokens[better & at].sum() >= number("fewest") else better
-        rate = k3[:, others].sum(1) / np.maximum(n[:, others].sum(1), 1e-300)
-        over += np.maximum(0.0, k3[:, worse & at].sum(1) - rate * n[:, worse & at].sum(1))
-    return over, drawn(whole, whole.sum_k3).sum(1)
+        others = now.where(better & at)
+        others = others if others.n >= number("fewest") else now.where(better)
+        here = now.where(worse & at)
+        over += max(0.0, float(here.sum_k3.sum()) - (others.k3 * here.n if others.n else 0.0))
+    return over
 
 
 # ------------------------------------------------------------------------------------------------ causes
@@ -152,13 +135,13 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
         if best is None:
             return found
         _, cause, c, worse, better, value = best
-        share, least, most = rest.take(worse, better)
+        share = rest.take(worse, better)
         since = _since(frame, worse, better)
         evidence: dict[str, object] = {"over_others": c.value, "z": c.z, "steps": c.steps}
         if cause == "replica_divergence":
             evidence["replica"] = value
         sure = Confidence.KNOWN if recorded(frame, cause) else Confidence.INFERRED
-        found.append(Finding(cause, sure, since, share, most, least=least, evidence=evidence))
+        found.append(Finding(cause, sure, since, share, evidence=evidence))
 
 
 def _is_told(frame: Frame, cause: str, c: Contrast, worse: Strata) -> bool:

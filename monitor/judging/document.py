@@ -47,10 +47,9 @@ class SettingDocument(TypedDict):
 
 
 class ShareDocument(TypedDict):
-    """Shares of today's K3 (with the 95 % interval) and of its growth that a finding explains, None if unknown."""
+    """Shares of today's K3 and of its growth that a finding explains, None if unknown."""
 
     now: float | None
-    interval: list[float | None] | None
     growth: float | None
 
 

@@ -111,14 +111,7 @@ def _finding(finding: Finding, judgement: Judgement) -> FindingDocument:
 
 
 def _share(finding: Finding) -> ShareDocument:
-    share, most = finding.share, finding.most
-    least = share if finding.least is None else finding.least
-    known = share is not None and least is not None and most is not None
-    return {
-        "now": _rounded(share),
-        "interval": [_rounded(least), _rounded(most)] if known else None,
-        "growth": _rounded(finding.growth),
-    }
+    return {"now": _rounded(finding.share), "growth": _rounded(finding.growth)}
 
 
 def _rounded(share: float | None) -> float | None:

@@ -138,14 +138,8 @@ def _beside(frame: Frame, shape: Finding) -> list[Finding]:
     rest = Rest(replace(frame, strata=left))
     part = min(max(rest.now.k3 / frame.now.k3, 0.0), 1.0) if rest.now.n else 1.0
     beside = contrasts(rest.frame, rest)
-    scaled = [
-        replace(f, share=_times(f.share, part), least=_times(f.least, part), most=_times(f.most, part)) for f in beside
-    ]
-    return [replace(shape, share=1 - part, least=1 - part, most=1 - part), *scaled]
-
-
-def _times(share: float | None, part: float) -> float | None:
-    return None if share is None else share * part
+    scaled = [f if f.share is None else replace(f, share=f.share * part) for f in beside]
+    return [replace(shape, share=1 - part), *scaled]
 
 
 def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | None:
@@ -155,11 +149,9 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
     if lies is not None:
         odd, z = lies
         since = int(rest.all.step[odd].min())
-        share, least, most = rest.take(lambda rows: _of(rows, versions), lambda rows: ~_of(rows, versions))
+        share = rest.take(lambda rows: _of(rows, versions), lambda rows: ~_of(rows, versions))
         told = Confidence.CERTAIN if frame.readings.recurring else Confidence.KNOWN
-        return Finding(
-            "missed_weight_sync", told, since, share, most, least=least, evidence={"versions": len(versions), "z": z}
-        )
+        return Finding("missed_weight_sync", told, since, share, evidence={"versions": len(versions), "z": z})
     rows = _without_scale(frame) if scaled else rest.all.alike
     if steady or rows is None:
         return None
@@ -194,9 +186,9 @@ def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:
     odd = odd_steps(rest.all.alike, far(frame))
     if odd is None:
         return []
-    share, least, most = rest.take(lambda rows: np.isin(rows.step, odd), lambda rows: ~np.isin(rows.step, odd))
+    share = rest.take(lambda rows: np.isin(rows.step, odd), lambda rows: ~np.isin(rows.step, odd))
     evidence = {"steps": len(odd), "every": int(np.median(np.diff(odd)))}
-    return [Finding(UNKNOWN, Confidence.INFERRED, int(odd[0]), share, most, least=least, evidence=evidence)]
+    return [Finding(UNKNOWN, Confidence.INFERRED, int(odd[0]), share, evidence=evidence)]
 
 
 def _recurring(frame: Frame) -> Finding | None:
@@ -300,9 +292,7 @@ def _lag(frame: Frame, rest: Rest) -> Finding | None:
         limit = safe["uncorrected"]
         bound = None if limit is None or limit["largest_seen"] else limit["lag"]  # nothing is beyond the largest one
         evidence |= {"ess_by_lag": curve(safe), "safe_lag": safe["words"], "bound": bound}
-    return Finding(
-        "staleness", Confidence.KNOWN, frame.growth.since_step, share, share, growth, each, evidence=evidence
-    )
+    return Finding("staleness", Confidence.KNOWN, frame.growth.since_step, share, growth, each, evidence=evidence)
 
 
 def _made(window: Strata, rest: Rest) -> dict[float, float]:
@@ -351,8 +341,8 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
     if (few := _few(frame, rest)) is not None:
         evidence = {"concerned": few}
-        return Finding(UNKNOWN, Confidence.INFERRED, since, share, share, part, evidence=evidence)
-    return Finding("late_growth", confidence, since, share, share, part, evidence=evidence)
+        return Finding(UNKNOWN, Confidence.INFERRED, since, share, part, evidence=evidence)
+    return Finding("late_growth", confidence, since, share, part, evidence=evidence)
 
 
 def _growth_part(frame: Frame, rest: Rest, found: list[Finding]) -> tuple[float, bool]:
@@ -404,7 +394,7 @@ def _once(found: list[Finding]) -> list[Finding]:
         other = surest.get(key, finding)
         best, less = (finding, other) if finding.confidence > other.confidence else (other, finding)
         known = best.share is not None
-        surest[key] = best if known else replace(best, share=less.share, least=less.least, most=less.most)
+        surest[key] = best if known else replace(best, share=less.share)
     return list(surest.values())
 
 
@@ -452,9 +442,7 @@ def _here(frame: Frame, found: list[Finding], place: Place | None, grown: Place 
     if named:
         return [replace(f, place=place) if f is named[0] else f for f in found]
     spread = [f if not _contradicted(f) else replace(f, confidence=Confidence.POSSIBLE, place=place) for f in found]
-    here = Finding(
-        UNKNOWN, Confidence.INFERRED, place.since, place.share, place.share, k3=place.k3 * place.tokens, place=place
-    )
+    here = Finding(UNKNOWN, Confidence.INFERRED, place.since, place.share, k3=place.k3 * place.tokens, place=place)
     return [here, *spread]
 
 
@@ -570,14 +558,12 @@ def _beyond(found: list[Finding], frame: Frame, level: Level, accepted: Sequence
     since = next((f.since for f in found if f.since is not None), None)
     share = 1 - level.high / frame.now.k3 if frame.now.k3 > level.high else None
     evidence = {"above": level.high, "k3": level.k3, "unknown_setup": level.status == "unknown set-up"}
-    return [Finding(UNKNOWN, Confidence.INFERRED, since, share, share, evidence=evidence)]
+    return [Finding(UNKNOWN, Confidence.INFERRED, since, share, evidence=evidence)]
 
 
 def _material(finding: Finding) -> bool:
     """Return whether the share of a finding in K3, or in its growth, is large enough to act on."""
-    if finding.share is None:
-        return True
-    return max(finding.share, finding.most or 0.0, finding.growth or 0.0) >= number("material")
+    return finding.share is None or max(finding.share, finding.growth or 0.0) >= number("material")
 
 
 def _order(finding: Finding) -> tuple[int, bool, float, int, int]:

@@ -200,8 +200,6 @@ class Finding:
         since: first step concerned, or None if unknown.
         until: last step concerned, or None if the fault continues.
         share: share of today's K3, or None if unknown.
-        least: lower end of the interval of `share`, or None if unknown.
-        most: upper end of that interval.
         growth: share of the growth since the run's beginning, or None if unknown.
         k3: K3 that the cause adds today.
         place: place of the affected tokens, or None if not confined.
@@ -215,10 +213,8 @@ class Finding:
     confidence: Confidence
     since: int | None = None
     share: float | None = None
-    most: float | None = None
     growth: float | None = None
     k3: float = 0.0
-    least: float | None = None
     place: Place | None = None
     until: int | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)

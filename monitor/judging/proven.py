@@ -95,7 +95,7 @@ def _proven(arm: Mapping[str, Any], inferred: FindingDocument | None) -> Finding
         "fix": cause.remedy,
         "since_step": None,
         "settings": [],
-        "share": {"now": None, "interval": None, "growth": None},
+        "share": {"now": None, "growth": None},
         "urgency": "act",
         "vetoes": cause.layer != "objective",
         "accepted": None,

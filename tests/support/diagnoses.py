@@ -11,7 +11,7 @@ def finding(cause: str = "low_precision", **parts: Any) -> Any:
     """A `FindingDocument`."""
     return {
         "cause": cause, "layer": "inference_path", "confidence": 0.85, "evidence": {}, "explanation": "", "fix": "",
-        "since_step": None, "settings": [], "share": {"now": None, "interval": None, "growth": None}, "urgency": "act",
+        "since_step": None, "settings": [], "share": {"now": None, "growth": None}, "urgency": "act",
         "vetoes": False, "accepted": None, **parts,
     }  # fmt: skip
 

@@ -206,7 +206,7 @@ def test_an_episode_of_steps_that_are_trained_again_has_a_name_of_its_own() -> N
 
 FINDING = finding(
     "raw_logprobs", layer="semantic", explanation="Temperature is not applied.", fix="processed_logprobs", since_step=3,
-    share={"now": 0.8, "interval": None, "growth": None},
+    share={"now": 0.8, "growth": None},
 )  # fmt: skip
 
 

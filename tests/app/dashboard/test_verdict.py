@@ -95,7 +95,7 @@ def made(cause: str, layer: str, **parts: Any) -> dict[str, Any]:
 
 
 def part(now: float) -> dict[str, Any]:
-    return {"now": now, "interval": None, "growth": None}
+    return {"now": now, "growth": None}
 
 
 GREW = made("late_growth", "objective", since_step=300)
