@@ -13,13 +13,13 @@ from logprobe.monitor.queries import Source
 
 def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
     """Return the causes of `run` that users or the policy of the data directory have accepted. Raises `QueryError`."""
-    return tuple(_acceptance(row) for row in queries.acceptances_read(source, run=run).to_pylist())
+    return accepted_by_run(source, run).get(run, ())
 
 
-def accepted_by_run(source: Source) -> dict[str, tuple[Acceptance, ...]]:
-    """Return all acceptances, by run. Raises `QueryError`."""
+def accepted_by_run(source: Source, run: str | None = None) -> dict[str, tuple[Acceptance, ...]]:
+    """Return the acceptances of all runs, or of `run`, by run. Raises `QueryError`."""
     found: dict[str, list[Acceptance]] = {}
-    for row in queries.acceptances_read(source, run=None).to_pylist():
+    for row in queries.acceptances_read(source, run=run).to_pylist():
         found.setdefault(row["run"], []).append(_acceptance(row))
     return {run: tuple(some) for run, some in found.items()}
 

@@ -389,15 +389,13 @@ def _in(rows: Strata, columns: Mapping[str, tuple[object, ...]]) -> Bools:
     return keep
 
 
-def _place_since(table: Strata, columns: Mapping[str, tuple[object, ...]]) -> int | None:
+def _place_since(table: Strata, columns: Mapping[str, tuple[object, ...]]) -> int:
     """Return the step at which K3 of the place left its level, or the first step if it always differed."""
     inside = _in(table, columns)
     rows, others = table.where(inside), table.where(~inside)
-    if not len(rows.steps):
-        return None
     begin = rows.steps[: max(len(rows.steps) // 4, 1)]
     first = rows.within(begin).k3
     if first > number("place_ratio") * others.within(begin).k3:
         return int(rows.steps[0])
     shape = shape_of(rows)
-    return shape.step if shape is not None and shape.kind != "level" else int(rows.steps[0])
+    return int(rows.steps[0]) if shape is None or shape.step is None else shape.step

@@ -317,11 +317,11 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """K3 of a pair other than engine and trainer, by step.
+    """K3 of a pair other than engine and trainer.
 
     Attributes:
-        step: optimizer step [G].
-        k3: mean K3 [G], NaN if it was not measured.
+        step: measured optimizer steps [G], at least one.
+        k3: mean K3 [G].
     """
 
     step: Steps
@@ -388,11 +388,6 @@ class Frame:
     def start(self) -> int | None:
         """First step of the frame, or None if it has none."""
         return int(self.series.step[0]) if len(self.series) else None
-
-    @property
-    def last(self) -> int | None:
-        """Last step of the frame, or None if it has none."""
-        return int(self.series.step[-1]) if len(self.series) else None
 
     @property
     def measured(self) -> Steps:

@@ -31,7 +31,7 @@ from logprobe.monitor.judging.document import LAYERS, Advice, Layer, Urgency, Ve
 from logprobe.monitor.judging.frame import Column, Frame, Strata, strata_of
 from logprobe.monitor.judging.judgement import GROWS, Acceptance, Confidence, Finding, Judgement, Level, Place
 from logprobe.monitor.judging.level import bits_may_agree, expected, far, identical, level_of
-from logprobe.monitor.judging.measures import SIGNIFICANT, difference
+from logprobe.monitor.judging.measures import SIGNIFICANT, among, difference
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
 from logprobe.monitor.judging.records import gap_of, windows
 from logprobe.monitor.judging.safe_lag import curve, due_to_length, safe_lag
@@ -41,8 +41,7 @@ from logprobe.monitor.judging.tokens import siblings_of
 
 _URGENCIES: Final[tuple[Urgency, ...]] = ("act", "watch", "informational")
 _BY_RATIO: Final = ("miscalibrated_logprobs", "other_softmax")  # told by means that noise of one side moves
-_NEVER_ARRIVES: Final = ("missed_weight_sync", "partial_weight_sync")
-_ABOUT_SYNC: Final = {*_NEVER_ARRIVES}
+_NEVER_ARRIVES: Final = frozenset({"missed_weight_sync", "partial_weight_sync"})
 
 
 def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
@@ -99,7 +98,7 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
     known = {finding.cause for finding in (*found, *counted_found)}
     if shape is None or shape.cause != "miscalibrated_logprobs":
         missed = _sync(frame, rest, scaled=shape is not None, steady=trainer is not None) or _recurring(frame)
-        found += _arrived_rounded(frame, facts, None if missed is None or known & _ABOUT_SYNC else missed)
+        found += _arrived_rounded(frame, facts, None if missed is None or known & _NEVER_ARRIVES else missed)
     if not any(f.named and f.signature.kind == "fault" for f in (*found, *counted_found)):
         found += _now_and_then(frame, rest)
     stale = _lag(frame, rest)
@@ -458,17 +457,12 @@ def _contradicted(finding: Finding) -> bool:
 def _pairs(frame: Frame) -> list[Finding]:
     """Judge the level of the other pairs: trainer to reference policy, and to itself after its updates of a step."""
     high: list[Finding] = []
+    limit = number("reference")
     for name, pair in frame.pairs.items():
-        measured = np.isfinite(pair.k3)
-        if not measured.any():
-            continue
-        steps = pair.step[measured]
-        now = float(np.median(pair.k3[measured][np.isin(steps, windows(steps)[1])]))
-        first = float(np.median(pair.k3[measured][np.isin(steps, windows(steps)[0])]))
-        limit = number("reference")
+        first, now = (float(np.median(pair.k3[among(pair.step, steps)])) for steps in windows(pair.step))
         if now > limit:
-            over = steps[pair.k3[measured] > limit]
             evidence: dict[str, object] = {"pair": name, "k3": now, "limit": limit, "first": first}
+            over = pair.step[pair.k3 > limit]
             high.append(Finding(UNKNOWN, Confidence.INFERRED, int(over[0]), evidence=evidence))
     return high
 
@@ -649,7 +643,7 @@ def _advice(
     if any(f.vetoes for f in found):
         return "do_not_enable", "veto"
     objective = [f for f in deciding if f.layer == "objective" and f.urgency == "act"]
-    unproven = any(f.cause in (*_NEVER_ARRIVES, UNKNOWN) for f in found if f.urgency != "informational")
+    unproven = any(f.cause in {*_NEVER_ARRIVES, UNKNOWN} for f in found if f.urgency != "informational")
     if objective and unproven and not facts.arrive:
         return "do_not_enable", "weights unproven"
     if objective:

@@ -20,7 +20,7 @@ from logprobe.monitor import judgement, queries
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Remembered
-from logprobe.monitor.judging.setup import flat, from_documents, parsed
+from logprobe.monitor.judging.setup import flat, from_documents, parsed, used
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.queries import Source
 
@@ -47,7 +47,7 @@ def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the settings that decide log-probs by name, from rows of ``diagnosis_configs``. Return none for too few
     rows."""
     rows = list(rows)
-    of_kind = {kind: _used(rows, kind) for kind in ("engine_config", "sampling_params", "trainer_config")}
+    of_kind = used(rows)
     if not of_kind["engine_config"] or from_documents(rows).trainer_dtype is None:
         return {}
     settings: dict[str, set[str]] = {}
@@ -63,11 +63,6 @@ def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         if value is not None and _TRAINER.search(name.lower()):
             settings[f"trainer.{name}"] = {_text(value)}
     return {name: ", ".join(sorted(values)) for name, values in sorted(settings.items())}
-
-
-def _used(rows: list[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
-    of_kind = [row for row in rows if row["kind"] == kind]
-    return [row for row in of_kind if row["sequences"]] or of_kind
 
 
 def _engine(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

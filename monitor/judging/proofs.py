@@ -185,21 +185,13 @@ def vocabularies(frame: Frame) -> tuple[int, int] | None:
     return engine[0], ours
 
 
-def _recorded_sampling(frame: Frame) -> bool:
-    return bool(frame.setup.samplings)
-
-
-def _processed(frame: Frame) -> bool:
-    return frame.setup.logprobs_mode == "processed_logprobs"
-
-
 _FACTS: Final[Mapping[str, Callable[[Frame], bool]]] = MappingProxyType(
     {
-        "processed_logprobs": _processed,
+        "processed_logprobs": lambda frame: frame.setup.logprobs_mode == "processed_logprobs",
         "temperatures_equal": _temperatures_equal,
-        "nothing_truncated": lambda frame: _recorded_sampling(frame) and not frame.setup.truncations,
+        "nothing_truncated": lambda frame: bool(frame.setup.samplings) and not frame.setup.truncations,
         "truncation_replayed": lambda frame: frame.setup.masks_replayed,
-        "nothing_masked": lambda frame: _recorded_sampling(frame) and not frame.setup.structured,
+        "nothing_masked": lambda frame: bool(frame.setup.samplings) and not frame.setup.structured,
         "vocabularies_equal": _vocabularies_equal,
         "engine_weights_change": _engine_weights_change,
         "fingerprints_agree": _fingerprints_agree,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+KINDS: Final = ("engine_config", "sampling_params", "trainer_config")
 LOW_DTYPES: Final = ("bfloat16", "bf16", "float16", "fp16", "half")
 HALF_DTYPES: Final = ("float16", "fp16", "half")
 FULL_DTYPES: Final = ("float32", "fp32", "float", "32", "32-true")
@@ -151,19 +152,21 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
 
     If any document of a kind is used by a rollout, unused ones are omitted, since an engine may have been restarted.
     """
-    by_kind: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    rows = list(rows)
-    for kind in ("engine_config", "sampling_params", "trainer_config"):
-        of_kind = [row for row in rows if row["kind"] == kind]
-        used = [row for row in of_kind if row["sequences"]] or of_kind
-        by_kind[kind] = [(row["fingerprint"], parsed(row["document"])) for row in used]
-    engines = [document for _, document in by_kind["engine_config"]]
-    trainers = [document for _, document in by_kind["trainer_config"]]
+    by_kind = {kind: {row["fingerprint"]: parsed(row["document"]) for row in some} for kind, some in used(rows).items()}
+    trainers = list(by_kind["trainer_config"].values())
     return Setup(
-        engines=tuple(document.get("summary", document) for document in engines),
-        samplings=dict(by_kind["sampling_params"]) or None,
+        engines=tuple(document.get("summary", document) for document in by_kind["engine_config"].values()),
+        samplings=by_kind["sampling_params"] or None,
         trainer=dict(flat(trainers[-1])) if trainers else None,
     )
+
+
+def used(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the configuration records by kind, without unused ones if any of their kind is used."""
+    of_kind: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KINDS}
+    for row in rows:
+        of_kind.setdefault(row["kind"], []).append(row)
+    return {kind: [row for row in some if row["sequences"]] or some for kind, some in of_kind.items()}
 
 
 def claim_of(trainer: Mapping[str, Any]) -> str | None:

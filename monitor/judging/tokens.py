@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel.arithmetic import MAX_LOGPROB, is_sentinel, zero_of_unlikely
 from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.monitor import ragged
+from logprobe.monitor.analysis.profiles import is_broken
 from logprobe.monitor.judging.measures import Floats, Mean, clustered, k3_of
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.thresholds import number
@@ -149,11 +149,6 @@ class Tokens:
         return k3_of(self.d)
 
     @cached_property
-    def ratio(self) -> Mean:
-        """Mean of ρ − 1, which is 0 if r belongs to the sampled distribution."""
-        return clustered(exp_clamped(self.d) - 1, self.sequence)
-
-    @cached_property
     def inverse_ratio(self) -> Mean:
         """Mean of 1/ρ − 1, which is 0 if t belongs to the sampled distribution."""
         return clustered(exp_clamped(-self.d) - 1, self.sequence)
@@ -172,7 +167,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
     own_M = _own_places(table, lengths_S, mask_M, place_M)
     (r_M, has_r_M), (t_M, has_t_M) = _rollout_side(table, lengths_S, own_M), _elements(table["t"], lengths_S)
     ours, theirs = table["weight_version"].take(pa.array(sequence_M)), _versions(table, lengths_S, own_M, mask_M)
-    lags = versions.lags(_strings(ours), _strings(theirs))
+    lags = versions.lags(ours.cast(pa.string()), theirs.cast(pa.string()))
     context = pc.if_else(table["prompt_hash"].is_valid(), table["prompt_hash"], table["group_id"])
     everything = Tokens(
         step=table["step"].to_numpy().astype(np.int64)[sequence_M],
@@ -183,7 +178,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         r=r_M,
         t=t_M,
         d=t_M - r_M,
-        broken=mask_M & has_r_M & has_t_M & _broken(r_M, t_M),
+        broken=mask_M & has_r_M & has_t_M & is_broken(r_M, t_M),
         entropy=_elements(table["entropy"], lengths_S)[0],
         lag=lags["versions"],
         version=_codes(theirs),
@@ -250,15 +245,6 @@ def _elements(column: pa.ChunkedArray, lengths_S: Codes) -> tuple[Floats, Bools]
     return values_M, has_M
 
 
-def _broken(r_M: Floats, t_M: Floats) -> Bools:
-    """Return a mask of tokens with both log-probs that every mean excludes, by the rules of `arithmetic`."""
-    nonfinite = ~(np.isfinite(r_M) & np.isfinite(t_M))
-    with np.errstate(invalid="ignore"):
-        found: Bools = nonfinite | is_sentinel(r_M) | is_sentinel(t_M) | (np.maximum(r_M, t_M) > MAX_LOGPROB)
-        found |= zero_of_unlikely(t_M, r_M)
-    return found
-
-
 def _versions(table: pa.Table, lengths_S: Codes, own_M: Codes, mask_M: Bools) -> pa.ChunkedArray:
     """Return the version of the weights that sampled each token [M], according to engine or trainer.
 
@@ -292,10 +278,6 @@ def _of_spans(column: pa.ChunkedArray, offsets_S1: Codes, at_M: Codes, names: di
 def replicas_of(table: pa.Table) -> tuple[str, ...]:
     """Return the names of the replicas, in the order of their codes."""
     return tuple(pc.unique(table["replica"]).drop_null().to_pylist())
-
-
-def _strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.string())
 
 
 def _cached(column: pa.ChunkedArray) -> Codes:
@@ -383,13 +365,8 @@ class Siblings:
         kept = np.sort(left)[: max(int(len(left) * _OUTER), 1)]
         return math.sqrt(float(np.mean(kept**2))) / size if size > 0 else math.nan
 
-    def where(self, keep_K: Bools) -> Siblings:
-        """Return the selected siblings. `keep_K` must select whole contexts."""
-        return Siblings(self.tokens.where(keep_K), self.r[keep_K], self.t[keep_K])
-
-    def scaled(self, slope: float | Floats) -> Tokens:
-        """Return the tokens with the log-ratio that remains after a common normaliser and one slope, or one per token
-        [K]."""
+    def scaled(self, slope: float) -> Tokens:
+        """Return the tokens with the log-ratio that remains after a common normaliser and one slope."""
         return dataclasses.replace(self.tokens, d=self.t - slope * self.r)
 
 

@@ -125,8 +125,7 @@ def test_the_ends_of_the_bins() -> None:
 def test_broken_is_what_the_statistics_call_broken(pairs: list[tuple[float, float]]) -> None:
     behaviour, policy = np.array(pairs).T
     statistics = sequence_statistics(behaviour, policy, None, np.arange(len(pairs) + 1))
-    with np.errstate(invalid="ignore"):
-        broken = profiles.is_broken(behaviour, policy)
+    broken = profiles.is_broken(behaviour, policy)
     assert broken.tolist() == (statistics["n"] == 0).tolist()
 
 

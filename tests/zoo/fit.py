@@ -16,6 +16,7 @@ from recorded_home import ingest_recorded
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.measures import clustered
 from logprobe.monitor.judging.tokens import Tokens
 from logprobe.monitor.store.store import Store
 
@@ -38,7 +39,7 @@ def fitted(tokens: Tokens) -> dict[str, float]:
     found = {"tail": np.sqrt(max(spread, 0.0)), "rerouted": odd.mean(), "length": slopes[2], "peaked": slopes[1]}
     return {name: round(float(value), 4) for name, value in found.items()} | {
         "k3": float(f"{tokens.k3.mean():.3g}"),
-        "ratio_z": round(tokens.ratio.z, 2),
+        "ratio_z": round(clustered(np.expm1(tokens.d), tokens.sequence).z, 2),
         "tokens": int(usable.sum()),
     }
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from logprobe.monitor import queries
 from logprobe.monitor.judging.records import WeightRecord, Weights
-from logprobe.monitor.judging.setup import flat, parsed
+from logprobe.monitor.judging.setup import flat, parsed, used
 from logprobe.monitor.queries import Source
 
 Facts = Mapping[str, tuple[Any, ...]]
@@ -57,12 +57,10 @@ def facts_of(source: Source, run: str) -> Facts:
 
 def _recorded(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Yield the facts of configuration records. Include unused documents only if none of their kind is used."""
-    rows = list(rows)
-    named = {row["kind"] for row in rows if row["sequences"]}
-    for row in rows:
-        if row["sequences"] or row["kind"] not in named:
+    for kind, some in used(rows).items():
+        for row in some:
             for name, value in flat(parsed(row["document"])):
-                yield from _placed(row["kind"], name, value)
+                yield from _placed(kind, name, value)
 
 
 def _placed(kind: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
