@@ -87,7 +87,7 @@ class Columns:
         requests = {"in_flight": (self.version.max(1) - self.version.min(1)) > 0, **self.requests}
         if np.isfinite(self.version).any():
             requests["version"] = self.trainer_version - lag
-        whole = {name: Column.of(np.asarray(values)[usable.sequence]) for name, values in requests.items()}
+        whole = {name: Column.of(np.asarray(values)).where(usable.sequence) for name, values in requests.items()}
         replicas = tuple(sorted({name for name in self.requests.get("replica", ()) if name is not None}))
         raw = tokens if isinstance(kept, bool) else tokens.where(np.asarray(kept)[tokens.sequence])
         raw = replace(raw, sequence=np.unique(raw.sequence, return_inverse=True)[1])
@@ -171,8 +171,10 @@ class Columns:
         groups = {}
         for name in names:
             if name in self.places:
-                values = self.places[name].reshape(len(self.step), -1)
-                groups[name] = Column.of(np.broadcast_to(values, self.mask.shape)[self.mask][keep_N])
+                values = self.places[name]
+                coded = Column.of(values.ravel())  # of whole requests once, not token by token
+                codes = coded.codes.reshape(len(self.step), -1)
+                groups[name] = Column(np.broadcast_to(codes, self.mask.shape)[self.mask][keep_N], coded.values)
         return Placed(usable.step, usable.lag, usable.sequence, usable.d, groups)
 
 

@@ -629,7 +629,7 @@ def g_growth_unproven(rng: np.random.Generator, variant: int) -> Case:
     return {"about": f"Policies drift apart since {onset}; nothing says whether weights arrive.", "run": run, "expect": expect}
 
 
-@family(12)
+@family(13)
 def f_growth_twins(rng: np.random.Generator, variant: int) -> Case:
     """Growth that a correction would hide."""
     run, onset = growing(rng)
@@ -672,6 +672,10 @@ def f_growth_twins(rng: np.random.Generator, variant: int) -> Case:
         run["growth"] |= {"at": {"from_start": list(range(6))}, "size": 0.05}
         run |= {"tail": 0.8, "recorded": {"fingerprints": {"replicas": ["e0"]}, "columns": ["rank", "replica"]}}
         about = "Growth in the first half of answers, and no place was recorded but for the tokens themselves."
+    elif variant == 12:
+        run["growth"] |= {"at": {"from_end": [0, 1]}, "size": 0.08}
+        run["recorded"] = {"loads": {}, "columns": ["cached"], "tokens": 0}
+        about = "Growth at the end of answers alone, of which only sums were recorded."
     else:
         run["growth"] |= {"at": {"rank": [5]} if variant == 8 else {"tag": ["sql"]}, "size": 0.05}
         run["recorded"] = {"loads": {}, "columns": ["cached"], "tokens": int(variant == 8)}

@@ -66,13 +66,16 @@ class Live:
 
     def look(self, run: str = RUN) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
         """The document by what is kept, that of a run read whole, and the statements of the first."""
+        document, asked = self.judge(run)
+        return document, diagnose(self.store, run), asked
+
+    def judge(self, run: str = RUN) -> tuple[dict[str, Any], list[str]]:
         (row,) = self.store.query(
             "SELECT max(revision) AS newest FROM step_summaries WHERE run = $run", {"run": run}
         ).to_pylist()
         self.store.asked = []
         ((_, found),) = self.frames.diagnose(self.store, [Look(run, row["newest"])])
-        asked = self.store.asked
-        return found, diagnose(self.store, run), asked
+        return found, self.store.asked
 
 
 def steps(first: int, last: int) -> Callable[[pa.Table], pa.Table]:
@@ -89,22 +92,22 @@ def live(home: Path) -> Iterator[Live]:
 
 def test_steps_one_by_one_as_all_at_once(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames_module, "WINDOW", 4)
-    monkeypatch.setattr(frames_module, "_holds", lambda *_: 4)
+    monkeypatch.setattr(frames_module, "_holds", lambda *_: 2)
     live.bring(change=steps(0, 59))
     whole = []
-    for step in range(60, 66):
+    for step in range(60, 64):
         document, expected, asked = live.look()
         assert same(document, expected, rel=1e-7), step
         whole.append("diagnosis_tokens" in asked)
         assert whole[-1] or not asked
         live.bring(change=steps(step, step))
-    assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, 4]
+    assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, 2]
 
 
 def test_sums_alone_are_read_again_where_memory_lacks_a_step(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_module, "STEPS", 2)
     live.bring(change=steps(0, 59))
-    live.look()
+    live.judge()
     for step in (60, 61, 62, 63):
         live.bring(change=steps(step, step))
     for last, lacks in ((63, True), (64, False)):
@@ -122,7 +125,7 @@ def test_a_look_at_the_tokens_reads_sums_again_where_some_steps_have_no_strata(
     monkeypatch.setattr(gather_module, "_STRATA_STEPS", most)
     monkeypatch.setattr(frames_module, "_holds", lambda *_: 1)
     live.bring(change=steps(0, 59))
-    live.look()
+    live.judge()
     live.bring(change=steps(60, 60))
     document, expected, asked = live.look()
     assert "diagnosis_tokens" in asked
@@ -164,7 +167,7 @@ def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(live: Live) ->
         return table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
 
     live.bring(change=steps(0, 59))
-    live.look()
+    live.judge()
     live.bring(change=broken)
     document, expected, asked = live.look()
     assert "diagnosis_configs" in asked
@@ -179,7 +182,7 @@ def test_a_step_that_was_computed_again_counts_as_it_is_now(live: Live, step: in
         return pc.and_(pc.equal(table["step"], step), pc.equal(table["sample_id"], first))
 
     live.bring(change=lambda table: steps(0, 59)(table.filter(pc.invert(late(table)))))
-    live.look()
+    live.judge()
     live.bring(change=lambda table: table.filter(late(table)))
     document, expected, asked = live.look()
     assert same(document, expected, rel=1e-7)
@@ -193,8 +196,7 @@ def test_the_run_that_was_looked_at_longest_ago_is_read_whole_once_more(
     for run in (RUN, "v1-fixed"):
         live.bring(run, change=steps(0, 19))
     for run, whole in ((RUN, True), (RUN, False), ("v1-fixed", True), (RUN, True)):
-        _, _, asked = live.look(run)
-        assert ("diagnosis_weights" in asked) is whole, run
+        assert ("diagnosis_weights" in live.judge(run)[1]) is whole, run
 
 
 def test_rows_of_a_column_with_other_values_go_on() -> None:
