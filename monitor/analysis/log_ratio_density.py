@@ -103,8 +103,8 @@ class Density:
         return np.where(tokens_C1 > 0, low_CQ + np.clip(share, 0, 1) * (high_CQ - low_CQ), np.nan)
 
 
-def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, *, most: int = COLUMNS) -> Columns:
-    """Return at most `most` columns for a range of steps. A column covers at least one step, and more steps if they
+def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int) -> Columns:
+    """Return at most `COLUMNS` columns for a range of steps. A column covers at least one step, and more steps if they
     have few tokens.
 
     Args:
@@ -112,7 +112,6 @@ def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, 
         tokens: number of tokens of each step, NaN if unknown.
         first: first step to show.
         last: last step to show.
-        most: maximum number of columns.
 
     >>> columns_of(np.arange(0, 1000, 10), np.full(100, 1e5), 0, 999)
     Columns(first=0, last=999, width=10)
@@ -123,20 +122,19 @@ def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, 
     inside, span = steps[chosen], last - first + 1
     apart = int(np.median(np.diff(inside))) if len(inside) > 1 else 1
     tokens_shown = np.nansum(tokens[chosen])
-    wanted = int(np.clip(tokens_shown // _ENOUGH, min(_FEWEST, most), most))
+    wanted = int(np.clip(tokens_shown // _ENOUGH, _FEWEST, COLUMNS))
     return Columns(first, last, max(1, apart, -(-span // wanted)))
 
 
-def read(source: Source, run: str, pair: str, columns: Columns, *, merged: int | None = None) -> Density:
-    """Return the density of a pair's log-ratios. `merged`: number of bins per row, or None to choose it by tokens per
-    column.
+def read(source: Source, run: str, pair: str, columns: Columns) -> Density:
+    """Return the density of a pair's log-ratios. Columns with few tokens have coarse rows.
 
     Raises:
         QueryError: the store refused, see `Reader.read`.
     """
     span = {"run": run, "first": columns.first, "last": columns.last, "width": columns.width}
     by_column = queries.app_mismatch_columns(source, **span)
-    bins_per_row = merged or (FINE if _usual_tokens(by_column) >= _FEW else COARSE)
+    bins_per_row = FINE if _usual_tokens(by_column) >= _FEW else COARSE
     cells = queries.app_mismatch_density(source, pair=pair, merge=bins_per_row, **span)
     valid = cells.filter(cells["bin"].is_valid())
     broken = cells.filter(cells["bin"].is_null())

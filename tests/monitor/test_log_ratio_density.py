@@ -29,8 +29,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
-def read(store: Store, width: int, pair: str = "backend") -> density.Density:
-    return density.read(store, "v1-initial", pair, Columns(0, 39, width), merged=density.FINE)
+def read(store: Store, width: int) -> density.Density:
+    return density.read(store, "v1-initial", "backend", Columns(0, 39, width))
 
 
 def test_every_token_stands_in_the_grid_once_and_wide_columns_are_the_sums_of_narrow_ones(recorded: Store) -> None:
@@ -73,8 +73,9 @@ def test_what_was_not_profiled_is_no_empty_density_and_broken_tokens_are_beside_
     assert grid.tokens_CB.sum() + 1 == grid.expected_C.sum()
 
 
-def test_few_tokens_get_wide_rows(recorded: Store) -> None:
-    chosen = density.read(recorded, "v1-initial", "backend", Columns(0, 39, 1))  # some 700 tokens a step
+def test_few_tokens_get_wide_rows(recorded: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = read(recorded, 1)  # some 700 tokens a step
+    monkeypatch.setattr(density, "_FEW", 0)
     fine = read(recorded, 1)
     assert (chosen.merged, fine.merged) == (density.COARSE, density.FINE)
     assert (chosen.tokens_CB.sum(axis=1) == fine.tokens_CB.sum(axis=1)).all()
@@ -87,7 +88,6 @@ def test_columns_are_no_narrower_than_steps_are_apart() -> None:
     steps = np.arange(0, 5000, 25)
     tokens = np.full(200, 1e6)
     assert density.columns_of(steps, tokens, 0, 4999).width == 25
-    assert density.columns_of(steps, tokens, 0, 4999, most=10).size == 10
     assert density.columns_of(steps, tokens, 75, 75) == Columns(75, 75, 1)
 
 
