@@ -17,25 +17,16 @@ class Source(Protocol):
     # What stored statements are read from: a `Reader`, a `Store`, or what hands them on.
     def read(self, name: str, /, **params: Any) -> Any: ...
 
-class AcceptancesPolicy(TypedDict):
-    run: Any  # VARCHAR
-    cause: Any  # VARCHAR
-    because: Any  # VARCHAR
-    up_to: Any  # DOUBLE
-
-def acceptances_policy(source: Source, /) -> Rows[AcceptancesPolicy]: ...
-
 class AcceptancesRead(TypedDict):
     run: Any  # VARCHAR
+    match: Any  # VARCHAR
     cause: Any  # VARCHAR
     because: Any  # VARCHAR
     up_to: Any  # DOUBLE
-    was: Any  # DOUBLE
     author: Any  # VARCHAR
-    source: Any  # VARCHAR
     accepted_at: Any  # TIMESTAMP WITH TIME ZONE
 
-def acceptances_read(source: Source, /, *, run: Any) -> Rows[AcceptancesRead]: ...
+def acceptances_read(source: Source, /, *, runs: Any) -> Rows[AcceptancesRead]: ...
 
 class AlertAcknowledged(TypedDict):
     episode: Any  # VARCHAR

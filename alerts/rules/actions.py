@@ -1,4 +1,4 @@
-"""Users' actions on alerts: acknowledge and silence, through the running service or directly on the store.
+"""Users' actions on alerts: acknowledge, silence and accept, through the running service or directly on the store.
 
 Every action takes and returns a JSON object. Actions are idempotent.
 """
@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts import audit
+from logprobe.alerts.rules import acceptance
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.service import actions
@@ -26,7 +27,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def of(store: Store, clock: Callable[[], datetime] | None = None) -> dict[str, Action]:
     """Return the actions on an open store, for the service's endpoint. `clock`: time source, or None for
     the store's."""
-    return actions.offered(ACTIONS, store, clock)
+    return actions.offered({**ACTIONS, **acceptance.ACTIONS}, store, clock)
 
 
 def span(text: str) -> timedelta:

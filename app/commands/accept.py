@@ -1,7 +1,7 @@
 """`logprobe alerts accept RUN CAUSE`: accept a finding, or withdraw the acceptance.
 
-`logprobe show RUN` lists acceptances. The JSON form: ``{"run", "cause", "up_to"}``. ``up_to`` is null after a
-withdrawal.
+RUN may be a pattern with a *. `logprobe show RUN` lists acceptances. The JSON form: ``{"run", "cause", "up_to"}``.
+``up_to`` is null after a withdrawal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run(arguments: Arguments) -> int:
     elif not arguments.reason:
         raise ConfigurationError('--reason is required, e.g. --reason "bf16 by choice"')
     else:
-        terms = {"because": arguments.reason, "up_to": arguments.up_to, "source": "command"}
+        terms = {"because": arguments.reason, "up_to": arguments.up_to}
         up_to = perform(ACTIONS, home, ACCEPT, {**request, **terms})["up_to"]
         said = f"{arguments.cause} is accepted up to a K3 of {number(up_to)}; above that it counts again"
     sys.stderr.write(f"{harmless(said)}\n")

@@ -27,7 +27,6 @@ if __name__ == "__main__":
     without_pandas()  # 0.4 s of the start, and 29 MB as long as it runs, for nothing
 
 from logprobe.alerts.controller.job import controller_part
-from logprobe.alerts.rules.acceptance import acceptance_part
 from logprobe.alerts.rules.watch import alerts_part
 from logprobe.alerts.sending.actions import delivery_part
 from logprobe.app.processes.supervisor import DAMAGED
@@ -116,7 +115,6 @@ def service_of(arguments: argparse.Namespace) -> Service:
 def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
     """Return the parts besides ingest and metrics. A part may rely on the output of earlier ones."""
     return [
-        acceptance_part,
         alerts_part(page=page),
         controller_part,
         delivery_part,

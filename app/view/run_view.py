@@ -16,7 +16,7 @@ The JSON form is public API, one document. Unknown values are null:
      "state", "reason", "last_step", "steps", "sequences", "tokens", "last_record_at", "alerts": those that fire, …
          and what was lost or waits, see `logprobe.app.view.records.RecordsDocument`,
      "lacks": [{"level": "problem|note|ok", "text", "remedy"}],
-     "accepted": [{"cause", "because", "up_to", "was", "by", "at", "source"}], also of causes that are not found now,
+     "accepted": [{"cause", "because", "up_to", "by", "at"}], also of causes that are not found now,
      "incident": {"id", "opened_at", "since_step", "cause", "closed_at", "facts", "happened", "changes",
                   "last_good_step", "checkpoint", "checkpoint_folder"} | null: the last one}
 

@@ -34,7 +34,7 @@ from logprobe.app.view import records as recorded
 from logprobe.app.view.account import BEFORE, Account
 from logprobe.app.view.run_view import RunView
 from logprobe.monitor.judging.document import DiagnosisDocument
-from logprobe.monitor.judging.judgement import GROWS, MARGIN, Acceptance
+from logprobe.monitor.judging.judgement import GROWS, Acceptance
 from logprobe.monitor.judging.level import compared
 from logprobe.monitor.judging.named import in_words
 
@@ -137,11 +137,8 @@ def of_diagnosis(diagnosis: DiagnosisDocument) -> Iterator[Section]:
 
 
 def _accepted(acceptance: Acceptance) -> tuple[str, str]:
-    was = acceptance.was
-    limit = acceptance.up_to if acceptance.up_to is not None else None if was is None else MARGIN * was
-    up_to = f"{MARGIN:g} times K3 of its first steps" if limit is None else f"K3 {number(limit)}"
     by = "" if acceptance.by is None else f" ({acceptance.by})"
-    return "accepted", f"{acceptance.cause} up to {up_to}: {acceptance.because}{by}"
+    return "accepted", f"{acceptance.cause} up to K3 {number(acceptance.up_to)}: {acceptance.because}{by}"
 
 
 def _diagnosed(diagnosis: DiagnosisDocument, standing: Standing) -> Iterator[tuple[str, object]]:

@@ -22,7 +22,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from logprobe.alerts.controller.policy import Policy
-from logprobe.alerts.rules.acceptance import Accepted
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.sending.channels.settings import AppriseSettings, SlackSettings, WebhookSettings
 from logprobe.app.processes.service import Server
@@ -45,7 +44,6 @@ from logprobe.monitor.store.raw_files import RAW_SCHEMAS
 
 # The models of each section of `logprobe.yaml`.
 SETTINGS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
-    "accepted": (Accepted,),
     "alerts": (Threshold,),
     "channels": (SlackSettings, WebhookSettings, AppriseSettings),
     "correction": (Policy,),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from logprobe.monitor import queries
 from logprobe.monitor.judging.document import DiagnosisDocument
@@ -12,28 +11,18 @@ from logprobe.monitor.queries import Source
 
 
 def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
-    """Return the causes of `run` that users or the policy of the data directory have accepted. Raises `QueryError`."""
-    return accepted_by_run(source, run).get(run, ())
+    """Return the causes of `run` that users have accepted. Raises `QueryError`."""
+    return accepted_by_run(source, [run]).get(run, ())
 
 
-def accepted_by_run(source: Source, run: str | None = None) -> dict[str, tuple[Acceptance, ...]]:
-    """Return the acceptances of all runs, or of `run`, by run. Raises `QueryError`."""
-    found: dict[str, list[Acceptance]] = {}
-    for row in queries.acceptances_read(source, run=run).to_pylist():
-        found.setdefault(row["run"], []).append(_acceptance(row))
-    return {run: tuple(some) for run, some in found.items()}
-
-
-def _acceptance(row: Mapping[str, Any]) -> Acceptance:
-    return Acceptance(
-        cause=row["cause"],
-        because=row["because"],
-        up_to=row["up_to"],
-        by=row["author"],
-        at=row["accepted_at"].isoformat(),
-        source=row["source"],
-        was=row["was"],
-    )
+def accepted_by_run(source: Source, runs: Sequence[str]) -> dict[str, tuple[Acceptance, ...]]:
+    """Return the acceptances of `runs` that have any, by run. Raises `QueryError`."""
+    found: dict[str, tuple[Acceptance, ...]] = {}
+    for row in queries.acceptances_read(source, runs=list(runs)).to_pylist():
+        at = row["accepted_at"].isoformat()
+        acceptance = Acceptance(row["cause"], row["because"], row["up_to"], by=row["author"], at=at)
+        found[row["run"]] = (*found.get(row["run"], ()), acceptance)
+    return found
 
 
 def explained(document: DiagnosisDocument, cause: str) -> float | None:

@@ -13,7 +13,6 @@ Verdict = Literal["healthy", "watch", "unknown", "growing", "critical", "calibra
 Advice = Literal["enable", "do_not_enable", "not_needed"]
 Urgency = Literal["act", "watch", "informational"]
 LevelStatus = Literal["as expected", "above", "far above", "unknown set-up", "not measured"]
-AcceptedBy = Literal["command", "policy", "page"]
 
 # Order in which layers are ruled out: a fault in one makes judgements about the later ones uncertain.
 LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
@@ -57,11 +56,9 @@ class AcceptanceDocument(TypedDict):
     """Acceptance of the enclosing finding's cause, see `judgement.Acceptance`."""
 
     because: str
-    up_to: float | None
-    was: float | None
+    up_to: float
     by: str | None
     at: str | None
-    source: AcceptedBy
 
 
 class FindingDocument(TypedDict):

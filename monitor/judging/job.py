@@ -87,7 +87,7 @@ class DiagnosisStage:
 
     def _look(self, rows: Sequence[Row]) -> Iterator[tuple[Frame, DiagnosisDocument]]:
         """Judge live runs together from cached frames, and others one by one from the store."""
-        accepted = accepted_by_run(self._store)
+        accepted = accepted_by_run(self._store, [row["run"] for row in rows])
         looks = [
             Look(row["run"], row["revision"], accepted.get(row["run"], ()), whole=row["awaited"])
             for row in rows

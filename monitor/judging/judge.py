@@ -582,11 +582,9 @@ def _weighed(finding: Finding, frame: Frame, level: Level, accepted: Sequence[Ac
     acceptance = next((a for a in accepted if a.cause == finding.cause), None)
     if acceptance is None:
         return finding
-    now, first = frame.now.k3, frame.first.k3
     share = 1.0 if finding.share is None else finding.share
-    limit = acceptance.limit(share * first if first > 0 else None)
-    if limit is not None and share * now > limit:
-        return replace(finding, evidence={**finding.evidence, "accepted_up_to": limit})
+    if share * frame.now.k3 > acceptance.up_to:
+        return replace(finding, evidence={**finding.evidence, "accepted_up_to": acceptance.up_to})
     vetoes = finding.vetoes and finding.layer == "semantic"
     return replace(finding, accepted=acceptance, urgency="informational", vetoes=vetoes)
 

@@ -12,7 +12,6 @@ from typing import Final, Literal
 
 from logprobe.monitor.judging.document import (
     AcceptanceDocument,
-    AcceptedBy,
     Advice,
     GrowthDocument,
     LagDocument,
@@ -26,7 +25,6 @@ from logprobe.monitor.judging.signatures import SIGNATURES, Signature
 
 GROWS: Final[tuple[Verdict, ...]] = ("growing", "critical")
 REMEMBERED_RUNS: Final = 3  # known-good runs of a setup, from which on they say what is normal for it
-MARGIN: Final = 2.0  # times what a cause explained when it was accepted, where no limit was given
 
 
 def digits(value: float) -> float:
@@ -117,45 +115,20 @@ class Acceptance:
     Attributes:
         cause: identifier, see `logprobe.monitor.judging.signatures`.
         because: reason in the user's words.
-        up_to: K3 that the cause may explain (absolute), or None for `MARGIN` times the K3 at acceptance.
+        up_to: K3 that the cause may explain (absolute).
         by: user who accepted it, or None if unknown.
         at: time of acceptance, ISO 8601 in UTC, or None if unknown.
-        source: origin of the acceptance.
-        was: K3 that the cause explained at acceptance, or None if unknown, as in a policy for future runs.
     """
 
     cause: str
     because: str
-    up_to: float | None = None
+    up_to: float
     by: str | None = None
     at: str | None = None
-    source: AcceptedBy = "command"
-    was: float | None = None
-
-    def limit(self, first: float | None = None) -> float | None:
-        """Return the K3 up to which the cause is accepted, or None for no limit.
-
-        Args:
-            first: K3 that the cause explained in the run's first steps, used if neither a limit nor `was` is known.
-
-        >>> Acceptance("low_precision", "bf16 by choice", was=1e-3).limit()
-        0.002
-        """
-        if self.up_to is not None:
-            return self.up_to
-        reference = self.was if self.was is not None else first
-        return None if reference is None else MARGIN * reference
 
     def document(self) -> AcceptanceDocument:
         """Return the JSON-ready form."""
-        return {
-            "because": self.because,
-            "up_to": self.up_to,
-            "was": self.was,
-            "by": self.by,
-            "at": self.at,
-            "source": self.source,
-        }
+        return {"because": self.because, "up_to": self.up_to, "by": self.by, "at": self.at}
 
 
 class Confidence(IntEnum):

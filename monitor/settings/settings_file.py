@@ -14,7 +14,7 @@ from logprobe.monitor.settings import limits, located
 from logprobe.monitor.settings.located import Entries, Table
 
 FILE: Final = "logprobe.yaml"
-SECTIONS: Final = ("accepted", "alerts", "channels", "correction", "loggers", "server", "tokenizers")
+SECTIONS: Final = ("alerts", "channels", "correction", "loggers", "server", "tokenizers")
 
 T = TypeVar("T")
 Section: TypeAlias = Table | Entries

@@ -23,7 +23,8 @@ FROM diagnoses
 FULL JOIN (
     SELECT run, max(changed_at) AS changed_at
     FROM (
-        SELECT run, greatest(accepted_at, coalesce(withdrawn_at, accepted_at)) AS changed_at FROM acceptances
+        SELECT d.run, greatest(accepted_at, coalesce(withdrawn_at, accepted_at)) AS changed_at
+        FROM acceptances AS a JOIN diagnoses AS d ON a.run = d.run OR (contains(a.run, '*') AND d.run GLOB a.run)
         UNION ALL SELECT run, finished_at FROM experiments
     )
     GROUP BY run

@@ -34,7 +34,7 @@ from logprobe.monitor.store.store import Store
 
 RUNS = 3
 TICK = ("pull", "ingest")
-LOOK = ("health", "profiles", "diagnosis", "acceptances", "alerts", "controller", "delivery", "tell")
+LOOK = ("health", "profiles", "diagnosis", "alerts", "controller", "delivery", "tell")
 MINUTE = ("retention", "mirror", "deletions")
 CODES = {"full": errno.ENOSPC, "read-only": errno.EROFS}  # others: EIO
 REFUSED = {

@@ -15,7 +15,6 @@ from segments import RUN, records, trained
 
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Policy
-from logprobe.alerts.rules.acceptance import follow
 from logprobe.alerts.rules.watch import Watch
 from logprobe.alerts.sending.delivery import Dispatcher
 from logprobe.collectors.errors import StoreError
@@ -124,7 +123,7 @@ def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked
     dispatcher = Dispatcher(store, list, clock=lambda: datetime.now(UTC), random=Random(1), stopping=threading.Event())
     jobs = [
         pipeline.profile, pipeline.diagnose,
-        watch.run_once, controller.run_once, dispatcher.run_once, lambda: follow(store, (), datetime.now(UTC)),
+        watch.run_once, controller.run_once, dispatcher.run_once,
     ]  # fmt: skip
     spool = SpoolWriter(home, RUN, "w")
     for step in range(3):

@@ -49,9 +49,9 @@ def act(store: Store, run: str) -> None:
     for silence in ("one", "two"):
         do(("alert_silence", {"id": f"{run}-{silence}", "run": "*", "rule": "*", "author": "a", "reason": "r", "created_at": NOW, "expires_at": until}))  # fmt: skip
     do(("alert_unsilence", {"id": f"{run}-one", "now": NOW.isoformat()}))
-    facts = {"cause": "c", "because": "b", "up_to": 3e-3, "was": math.nan, "author": "a", "source": "command"}
+    facts = {"cause": "c", "because": "b", "up_to": 3e-3, "author": "a"}
     do(("acceptances_write", {"run": run, "now": NOW} | facts))
-    do(("acceptances_withdraw", {"run": run, "cause": "c", "author": "b", "policy": False, "now": NOW}), ("acceptances_write", {"run": run, "now": NOW} | facts | {"up_to": None}))  # fmt: skip
+    do(("acceptances_withdraw", {"run": run, "cause": "c", "author": "b", "now": NOW}), ("acceptances_write", {"run": run, "now": NOW} | facts | {"up_to": math.nan}))  # fmt: skip
     do(("incident_open", {"id": f"{run}#1", "run": run, "number": 1, "now": NOW, "step": 7, "since": None}))  # fmt: skip
     for key in keys:
         do(("outbox_enqueue", {"key": key, "run": run, "rule": "rule", "episode": episode, "state": "firing", "severity": "critical", "step": 7, "time": NOW, "document": "{}", "incident": None}))  # fmt: skip

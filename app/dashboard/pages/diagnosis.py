@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import streamlit as st
 
-from logprobe.alerts.rules.acceptance import ACCEPT, WITHDRAW
+from logprobe.alerts.rules.acceptance import ACCEPT, MARGIN, WITHDRAW
 from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.acting import BY, Field
 from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
@@ -27,7 +27,6 @@ from logprobe.monitor.judging import culprit
 from logprobe.monitor.judging.accepted import explained
 from logprobe.monitor.judging.culprit import Picture
 from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.judging.judgement import MARGIN
 from logprobe.monitor.judging.parity import compare
 from logprobe.monitor.judging.proven import latest
 
@@ -126,7 +125,7 @@ def _acceptances(run: Run) -> Sequence[Mapping[str, Any]]:
     """
     version = (data.version_of(run), st.session_state.get("accepted"))
     place = ("acceptances", run.name)
-    return data.kept(place, version, lambda: queries.acceptances_read(data.reader(), run=run.name).to_pylist())
+    return data.kept(place, version, lambda: queries.acceptances_read(data.reader(), runs=[run.name]).to_pylist())
 
 
 def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument) -> None:
@@ -141,7 +140,7 @@ def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument) -> 
     limit = Field("up_to", "up to a K3 of", "" if suggested is None else f"{suggested:.2g}", required=suggested is None)
 
     def do(given: Mapping[str, str]) -> str:
-        request = {"run": run.name, "cause": cause, "author": given["by"], "source": "page"}
+        request = {"run": run.name, "cause": cause, "author": given["by"]}
         done = acting.ask(ACCEPT, {**request, "because": given["because"], "up_to": given["up_to"]})
         st.session_state["accepted"] = (cause, given["because"])
         return f"{cause} is accepted up to a K3 of {number(done['up_to'])}, from the next diagnosis on."
@@ -166,24 +165,22 @@ def _accepting(run: Run, document: DiagnosisDocument) -> None:
     cause = entry["cause"]
 
     def do(given: Mapping[str, str]) -> str:
-        acting.ask(WITHDRAW, {"run": run.name, "cause": cause, "author": given["by"]})
+        acting.ask(WITHDRAW, {"run": entry["match"], "cause": cause, "author": given["by"]})
         st.session_state["accepted"] = (cause, None)
         return f"{cause} is no longer accepted, from the next diagnosis on."
 
-    why_not = "it is accepted in logprobe.yaml" if entry["source"] == "policy" else ""
-    words = f"`{cause}` alerts and vetoes a correction again."
-    acting.act(f"Withdraw {cause.replace('_', ' ')}", words, do, key=f"withdraw {cause}", why_not=why_not)
+    words = f"`{cause}` alerts and vetoes a correction again, in {entry['match']}."
+    acting.act(f"Withdraw {cause.replace('_', ' ')}", words, do, key=f"withdraw {cause}")
 
 
 def _acceptance(entry: Mapping[str, Any], finding: FindingDocument | None, document: DiagnosisDocument) -> Line:
     back = finding is not None and finding["accepted"] is None
-    limit = entry["up_to"] if entry["up_to"] is not None or entry["was"] is None else MARGIN * entry["was"]
     cells = [
         entry["cause"].replace("_", " ") + (": beyond what was accepted" if back else ""),
         "not found" if finding is None else number(explained(document, entry["cause"])),
-        f"{MARGIN:g} × its first steps" if limit is None else number(limit),
+        number(entry["up_to"]),
         entry["because"],
-        f"{entry['author'] or '–'}, {entry['accepted_at']:%Y-%m-%d %H:%M} UTC",
+        f"{entry['author']}, {entry['accepted_at']:%Y-%m-%d %H:%M} UTC",
     ]
     return Line(cells, "warning" if back else "")
 

@@ -62,7 +62,7 @@ CREATE TABLE notifications (
 CREATE TABLE deliveries (
     key             VARCHAR NOT NULL,     -- notifications.key
     channel         VARCHAR NOT NULL,     -- its name in channels.yaml
-    status          VARCHAR NOT NULL DEFAULT 'waiting',  -- waiting | sent | dead | dropped (by a person)
+    status          VARCHAR NOT NULL DEFAULT 'waiting',  -- waiting | sent | dead (given up)
     attempts        INTEGER NOT NULL DEFAULT 0,
     next_at         TIMESTAMPTZ NOT NULL, -- not to be tried before
     uncertain_since TIMESTAMPTZ,          -- an attempt began then of which it is not known whether the message arrived

@@ -25,13 +25,11 @@ CREATE TABLE diagnoses (
 
 -- Findings that people live with: a row for each time that somebody accepted one, in force until it is withdrawn. Never deleted.
 CREATE TABLE acceptances (
-    run          VARCHAR NOT NULL,
+    run          VARCHAR NOT NULL,        -- a name, or a pattern of names with a *
     cause        VARCHAR NOT NULL,
     because      VARCHAR NOT NULL,
-    up_to        DOUBLE,                  -- K3 that the cause may explain; null: a multiple of `was`
-    was          DOUBLE,                  -- K3 that it explained when it was accepted; null: not known then
-    author       VARCHAR,
-    source       VARCHAR NOT NULL,        -- command | page | policy
+    up_to        DOUBLE NOT NULL,         -- K3 that the cause may explain
+    author       VARCHAR NOT NULL,
     accepted_at  TIMESTAMPTZ NOT NULL,
     withdrawn_at TIMESTAMPTZ,             -- null: in force
     withdrawn_by VARCHAR

@@ -1,11 +1,9 @@
-"""Findings that people live with: accepted by command or policy, stored, audited, visible, and back when they grow."""
+"""Findings that users accept: in a run or in runs of a pattern, stored, audited, visible, and withdrawn."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import threading
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,17 @@ import pytest
 from processes import JUDGED, logprobe
 from recorded_home import take_in
 
-from logprobe.alerts.rules import acceptance as actions
-from logprobe.alerts.rules.acceptance import ACCEPT, acceptance_part, follow
+from logprobe.alerts.rules.acceptance import ACCEPT, WITHDRAW
+from logprobe.alerts.rules.actions import of as offered
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.accepted import accepted, accepted_by_run
 from logprobe.monitor.judging.job import PACES, DiagnosisStage
 from logprobe.monitor.service.turns import Turns
-from logprobe.monitor.settings import settings_file
 from logprobe.monitor.store.store import Store
 
 RUN = "prod-7"
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ENGINE = {"model": "m", "dtype": "bfloat16"}
 
 
@@ -79,7 +75,7 @@ def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
     shown = logprobe("show", RUN, "--home", home, code=JUDGED).stdout
     assert "low_precision up to K3 0.003: bf16 by choice (ann)" in shown
     (entry,) = listed(home)
-    assert (entry["cause"], entry["up_to"], entry["by"], entry["source"]) == ("low_precision", 3e-3, "ann", "command")
+    assert (entry["cause"], entry["up_to"], entry["by"]) == ("low_precision", 3e-3, "ann")
     with Store.open(Home(home)) as store:
         stage = DiagnosisStage(store)
         assert [row["run"] for row in stage.rows()] == [RUN]
@@ -97,6 +93,7 @@ MISTAKES = [
     ((RUN, "misaligned_tokens", "--reason", "b"), "--up-to 3e-3"),
     (("nowhere", "low_precision", "--reason", "b", "--up-to", "1"), "no run 'nowhere'"),
     ((RUN, "low_precision", "--withdraw"), "is not accepted"),
+    ((RUN, "low_precision", "--reason", "b", "--up-to", "inf"), "is not a K3 in nats"),
 ]
 
 
@@ -109,62 +106,26 @@ def test_whoever_accepts_does_not_wait_for_the_next_turn(home: Path) -> None:
         job = Turns(stage, paces=PACES, processor=lambda: float(next(seconds)))
         assert job.run_once()["runs"] == 1  # and now it rests
         request = {"run": RUN, "cause": "staleness", "because": "b", "up_to": 1e-3, "author": "ann"}
-        acceptance_part(store, threading.Event()).actions[ACCEPT].run(request)
+        offered(store)[ACCEPT].run(request)
         assert job.run_once()["runs"] == 1
         assert job.run_once()["runs"] == 0
 
 
-def test_the_file_accepts_for_patterns_of_runs_is_read_again_and_a_mistake_changes_nothing(home: Path) -> None:
+def test_a_pattern_accepts_in_runs_of_such_names_also_later_ones(home: Path) -> None:
     record(home, RUN)
     record(home, "ablation-1")
-    file, entry = (
-        home / settings_file.FILE,
-        "accepted:\n  - {match: 'prod-*', cause: low_precision, because: b, up_to: %s}\n",
-    )
     with Store.open(Home(home)) as store:
-        part = acceptance_part(store, threading.Event())
-        (job,) = part.jobs
-        assert job.run_now() == {"accepted": 0, "withdrawn": 0}
-        file.write_text(entry % "3e-3")
-        assert job.run_now() == {"accepted": 1, "withdrawn": 0}
-        assert job.run_now() == {"accepted": 0, "withdrawn": 0}
-        (acceptance,) = accepted(store, RUN)
-        assert (acceptance.cause, acceptance.up_to, acceptance.source) == ("low_precision", 3e-3, "policy")
-        assert accepted(store, "ablation-1") == ()
-        file.write_text(entry % "many")
-        assert "logprobe.yaml:2" in job.run_now()["problem"]
-        assert accepted(store, RUN)[0].up_to == 3e-3
-    assert "logprobe.yaml; change it there" in command(home, RUN, "low_precision", "--withdraw", code=1)
-    command(home, RUN, "low_precision", "--reason", "less", "--up-to", "5e-4")
-    with Store.open(Home(home)) as store:
-        assert accepted(store, RUN)[0].up_to == 5e-4  # a person's word counts before the policy's
-        file.unlink()
-        follow(store, (), NOW)
-        assert [each.because for each in accepted(store, RUN)] == ["less"]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("accept: []", ":1: unknown key 'accept'"),
-        (
-            "accepted:\n  - {match: x, cause: low_precison, because: b}",
-            ":2: accepted.0.cause: unknown cause 'low_precison'; did you mean",
-        ),
-        ("accepted:\n  - {match: x, cause: staleness}", ":2: accepted.0.because: Field required"),
-        (
-            "accepted:\n  - {match: x, cause: staleness, because: b, upto: 1}",
-            ":2: accepted.0.upto: unknown key; did you mean 'up_to'",
-        ),
-        (
-            "accepted:\n  - {match: x, cause: staleness, because: b, up_to: -1}",
-            ":2: accepted.0.up_to: `up_to`: -1 is not a K3",
-        ),
-        ("accepted:\n  - {match: x, cause: staleness, because: b, up_to: .inf}", "is not a K3"),
-    ],
-)
-def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, says: str) -> None:
-    (tmp_path / settings_file.FILE).write_text(text)
-    with pytest.raises(ConfigurationError) as caught:
-        actions.load(tmp_path)
-    assert says in str(caught.value)
+        act, stage = offered(store), DiagnosisStage(store)
+        request = {"run": "prod-*", "cause": "low_precision", "because": "bf16", "author": "ann"}
+        with pytest.raises(ConfigurationError, match="--up-to 3e-3"):
+            act[ACCEPT].run(request)
+        act[ACCEPT].run({**request, "up_to": "3e-3"})
+        assert [(row["run"], row["awaited"]) for row in stage.rows()] == [(RUN, True)]
+        later = accepted_by_run(store, [RUN, "ablation-1", "prod-8"])
+        assert {run: [each.up_to for each in found] for run, found in later.items()} == {RUN: [3e-3], "prod-8": [3e-3]}
+        with pytest.raises(ConfigurationError, match=r"in all runs 'prod-\*'; withdraw it there"):
+            act[WITHDRAW].run({**request, "run": RUN})
+        act[ACCEPT].run({**request, "run": RUN, "up_to": 5e-4})
+        assert [each.up_to for each in accepted(store, RUN)] == [5e-4]  # what was said last counts
+        act[WITHDRAW].run(request)
+        assert accepted_by_run(store, [RUN, "prod-8"]).keys() == {RUN}
