@@ -10,6 +10,7 @@ A file names a world (or a family of the zoo), its parameters, and what must fol
 - `named`: causes that are named, whatever they ask for;
 - `never`: causes that are not named (possible is allowed);
 - `k3`: null if it must not be stated;
+- `share`: smallest and largest share of today's K3 allowed for the first finding;
 - `lag`: smallest and largest limit allowed, by key of the document (null: it must be unknown); null if there must be none;
 - `fix`: words of the remedy of the first finding.
 """
@@ -49,6 +50,7 @@ KEYS = {
         "named",
         "never",
         "k3",
+        "share",
         "lag",
         "fix",
     )
@@ -120,6 +122,10 @@ def differences(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
         wrong["never"] = named & set(expect["never"])
     if "k3" in expect and judgement.level.k3 != expect["k3"]:
         wrong["k3"] = judgement.level.k3
+    if "share" in expect and not (first is not None and _between(first.share, *expect["share"])):
+        wrong["share"] = None if first is None else first.share
+    if not adds_up(judgement):
+        wrong["shares"] = "named ones and the rest do not add up to 1"
     wrong |= _of_lag(judgement, expect)
     if "fix" in expect and (first is None or expect["fix"] not in bounded(first.signature.remedy, first.evidence)):
         wrong["fix"] = None if first is None else dict(first.evidence)
@@ -127,6 +133,16 @@ def differences(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:
         wrong["all"] = [(f.cause, f.confidence.name, f.urgency, f.share, dict(f.evidence)) for f in judgement.findings]
         wrong["as judged"] = (judgement.verdict, judgement.layer, judgement.advice, judgement.reason, judgement.level)
     return wrong
+
+
+def _between(share: float | None, low: float, high: float) -> bool:
+    return share is not None and low <= share <= high
+
+
+def adds_up(judgement: Judgement) -> bool:
+    """Return whether the shares of named findings and of the unexplained rest are all of K3, where they are known."""
+    shares = [finding.share for finding in judgement.findings if finding.named and finding.share is not None]
+    return judgement.unexplained is None or sum(shares) + judgement.unexplained == pytest.approx(1.0)
 
 
 def _of_lag(judgement: Judgement, expect: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from judging.second.world import Drawn, Run
+from judging.test_cases import adds_up
 
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Confidence, Judgement
@@ -70,6 +71,8 @@ def differences(judged: Judgement, expect: dict[str, Any], drawn: Drawn) -> dict
         wrong["since"] = judged.since
     if "k3" in expect and judged.level.k3 != expect["k3"]:
         wrong["k3"] = judged.level.k3
+    if not adds_up(judged):
+        wrong["shares"] = judged.unexplained
     return wrong
 
 
