@@ -97,8 +97,6 @@ class AlertPulse(TypedDict):
     training_since: Any  # TIMESTAMP WITH TIME ZONE
     rollout_segments: Any  # BIGINT
     writers: Any  # STRUCT("name" VARCHAR, component VARCHAR, first_seen TIMESTAMP WITH TIME ZONE, last_seen TIMESTAMP WITH TIME ZONE, closed BOOLEAN, failed VARCHAR, trains BOOLEAN)[]
-    doubled: Any  # BIGINT
-    doubled_since: Any  # BIGINT
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
 
 def alert_pulse(source: Source, /, *, runs: Any) -> Rows[AlertPulse]: ...
@@ -481,21 +479,6 @@ class CliCollectors(TypedDict):
     self_test: Any  # VARCHAR
 
 def cli_collectors(source: Source, /, *, run: Any) -> Rows[CliCollectors]: ...
-
-class CliDoubled(TypedDict):
-    run: Any  # VARCHAR
-    sequences: Any  # BIGINT
-    tokens: Any  # BIGINT
-    rollouts: Any  # BIGINT
-    first_step: Any  # BIGINT
-    last_step: Any  # BIGINT
-    segments: Any  # BIGINT
-    example: Any  # VARCHAR
-    segment_id: Any  # VARCHAR
-    first_in: Any  # VARCHAR
-    found_at: Any  # TIMESTAMP WITH TIME ZONE
-
-def cli_doubled(source: Source, /, *, run: Any) -> Rows[CliDoubled]: ...
 
 class CliEnds(TypedDict):
     run: Any  # VARCHAR

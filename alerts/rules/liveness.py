@@ -4,7 +4,6 @@
 |---|---|---|
 | a recorded process failed | critical | it ended with an error, and no later step arrived |
 | no new step | critical | for six times the median step time, and at least ten minutes |
-| stored twice | critical | the store holds sequences more than once, so totals are too large |
 | ended silently | warning | before the first step; neither records nor heartbeats come, and no collector closed |
 | a collector stopped | warning | it sent no heartbeat for five minutes while others did |
 | no engine records | warning | three steps of a live run rely on them, and none came for two minutes |
@@ -44,8 +43,6 @@ class Pulse:
         rollouts: true if a record of an engine ever arrived.
         writers: collectors of the run.
         training_since: arrival of the first record of a training step, or None before it.
-        doubled: number of surplus sequences of trainer and engine in the store.
-        doubled_since: first step with surplus sequences, or None without any of the trainer.
         spooled_at: time of the newest record waiting in the spool, or None if none has waited long.
     """
 
@@ -57,8 +54,6 @@ class Pulse:
     rollouts: bool
     writers: Sequence[Writer]
     training_since: datetime | None = None
-    doubled: int = 0
-    doubled_since: int | None = None
     spooled_at: datetime | None = None
 
     def liveness(self, now: datetime) -> Liveness:
@@ -78,15 +73,11 @@ def look(pulse: Pulse, now: datetime) -> Seen:
         elif words := test(pulse, now):
             found.append((level, words))
     if found:
-        return Seen(found[0][0], "; ".join(words for _, words in found), since_step=_since(pulse, found))
+        return Seen(found[0][0], "; ".join(words for _, words in found))
     life = pulse.liveness(now)
     if unknown is not None or life.state is State.NO_DATA:
         return Seen(None, unknown or life.reason)
     return Seen(0, life.reason)
-
-
-def _since(pulse: Pulse, found: Sequence[tuple[int, str]]) -> int | None:
-    return pulse.doubled_since if len(found) == 1 and pulse.doubled else None
 
 
 def _failed(pulse: Pulse, _: datetime) -> str:
@@ -118,16 +109,6 @@ def _no_new_step(pulse: Pulse, now: datetime) -> str:
     )
     alive = "no collector sends heartbeats either" if state is State.STALE else "its collectors still send heartbeats"
     return f"no new step since step {pulse.last_step}, for {span_words(silence)}{usual}; {alive}"
-
-
-def _doubled(pulse: Pulse, _: datetime) -> str:
-    if not pulse.doubled:
-        return ""
-    since = "" if pulse.doubled_since is None else f", from step {pulse.doubled_since} on"
-    return (
-        f"{pulse.doubled:,} sequences are in the store twice and count twice{since}; record into another run name, and "
-        "report it as a bug in logprobe"
-    )
 
 
 def _ended_silently(pulse: Pulse, now: datetime) -> str:
@@ -185,7 +166,6 @@ def _names(writers: Sequence[Writer]) -> str:
 _TESTS: Final[tuple[tuple[int, timedelta | None, Callable[[Pulse, datetime], str]], ...]] = (
     (CRITICAL, None, _failed),
     (CRITICAL, SILENCE, _no_new_step),
-    (CRITICAL, None, _doubled),
     (WARNING, SILENCE, _ended_silently),
     (WARNING, COLLECTOR_SILENCE, _collector_stopped),
     (WARNING, SILENCE, _no_engine_records),

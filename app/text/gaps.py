@@ -263,23 +263,6 @@ def _these_steps(steps: int, first: int, last: int) -> str:
     return f"step {first} was" if steps == 1 else f"{steps:,} steps ({first} to {last}) were"
 
 
-DOUBLED_REMEDY: Final = (
-    "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in "
-    "logprobe"
-)
-
-
-def doubled(row: queries.CliDoubled) -> str:
-    """Describe sequences that are stored more than once, from a row of `cli_doubled`."""
-    sides = {"sequences": row["sequences"], "rollouts": row["rollouts"]}
-    counts = " and ".join(f"{count:,} {noun}" for noun, count in sides.items() if count)
-    first, last = row["first_step"], row["last_step"]
-    steps = "" if first is None else f" of step {first}" if first == last else f" of steps {first} to {last}"
-    tokens = f" ({row['tokens']:,} tokens)" if row["sequences"] else ""
-    example = f"first {row['example']} in {row['segment_id']}, which is in {row['first_in']} as well"
-    return f"{counts}{steps}{tokens} are in the store twice and count twice; {example}"
-
-
 def sent(row: queries.CliSent) -> str | None:
     """Compare the reported with the stored records, from a row of `cli_sent`. Return None without a report."""
     if not row["collectors"]:

@@ -65,7 +65,6 @@ class RecordsDocument(TypedDict):
     step_seconds: float | None
     measured: queries.CliGaps | None
     sent: queries.CliSent
-    doubled: queries.CliDoubled | None
     attempts: queries.CliAttempts | None
     bit_equality: Mapping[str, object]
     alerts: list[Firing]
@@ -108,7 +107,6 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "step_seconds": facts.step_seconds,
         "measured": next(iter(queries.cli_gaps(reader, run=run).to_pylist()), None),
         "sent": queries.cli_sent(reader, run=run).to_pylist()[0],
-        "doubled": next(iter(queries.cli_doubled(reader, run=run).to_pylist()), None),
         "attempts": next(iter(queries.cli_attempts(reader, run=run).to_pylist()), None),
         "bit_equality": asdict(bit_equality.explained(reader, run, equal)),
         "alerts": _firing(alerts),
@@ -191,8 +189,6 @@ def _lacks(document: RecordsDocument) -> Iterator[Lack]:
         yield from (Lack("note", *gap) for gap in gaps.gaps_of(measured_now))
         said = (gaps.raw_sampled(measured_now), gaps.joined_by_tokens(measured_now))
         yield from (Lack("ok", words, "") for words in said if words)
-    if document["doubled"] is not None:
-        yield Lack("problem", gaps.doubled(document["doubled"]), gaps.DOUBLED_REMEDY)
     if document["attempts"] is not None:
         if words := gaps.attempts(document["attempts"]):
             yield Lack("problem", words, gaps.ATTEMPTS_REMEDY)

@@ -216,7 +216,6 @@ class Memory:
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
         self.placed: dict[str, list[tuple[Step, range]]] = {}  # record kind → training records that `add` took in last
-        self.sampled: list[tuple[Run, range]] = []  # rollout records that it took in
         self.runs: dict[str, Run] = {}
         self.training_lists = Lists()
         self.rollout_lists = Lists()
@@ -230,7 +229,7 @@ class Memory:
     def add(self, arrived: Mapping[str, Arrived]) -> set[StepKey]:
         """Add usable rows by record kind and return the steps with news."""
         dirty: set[StepKey] = set()
-        self.placed, self.sampled = {}, []
+        self.placed = {}
         for kind, take_in in (
             ("weights", self._weights),
             ("rollout", self._rollout),
@@ -308,7 +307,6 @@ class Memory:
             run = self.run(name)
             some = {row - rows.start: decided[row] for row in _numbers(rows) if row in decided}
             numbers = take_sampled(run, {key: column[rows] for key, column in columns.items()}, spans[rows], some)
-            self.sampled.append((run, numbers))
             self.resolve(run, numbers)
             dirty |= {(name, number) for number in index(run, numbers)}
             if run.past is not None:

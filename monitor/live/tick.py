@@ -11,7 +11,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.monitor.live.attempts import Older, older
-from logprobe.monitor.live.doubled import Copy, copies
 from logprobe.monitor.live.frozen import without_frozen
 from logprobe.monitor.live.memory import Memory, Run, Step, StepKey
 from logprobe.monitor.live.newest import Newest
@@ -52,7 +51,6 @@ class Outcome:
     steps: Sequence[Step]
     runs: Sequence[Run]
     computed: Sequence[Computed]
-    doubled: Sequence[Copy] = ()  # records that were there before
     late: Mapping[StepKey, int] = field(default_factory=dict)  # records of frozen steps that came too late
     thawed: Sequence[StepKey] = ()  # frozen steps that a later attempt trains again
 
@@ -111,7 +109,7 @@ class Live:
         wanted = sorted(steps)
         names = sorted({name for name, _ in wanted})
         meet(self.memory, names)
-        self.memory.placed, self.memory.sampled = {}, []
+        self.memory.placed = {}
         for name, number in wanted:
             if (run := self.memory.runs.get(name)) is not None and run.past is not None:
                 run.recall.add(number)
@@ -134,7 +132,7 @@ class Live:
                 break
         some = sorted(changed, key=_key)
         computed = [_computed(some[first : first + STEPS_PER_BATCH]) for first in range(0, len(some), STEPS_PER_BATCH)]
-        return Outcome(arrived, self.memory.placed, some, runs, computed, copies(self.memory))
+        return Outcome(arrived, self.memory.placed, some, runs, computed)
 
 
 def _oldest(sizes: Mapping[Run, int], most: int) -> Iterator[Run]:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.schema import SPAN
-from logprobe.monitor.live import doubled
 from logprobe.monitor.live.memory import Step
 from logprobe.monitor.live.records import ALIGNMENTS, BY_PARTS, HAS, HOW, SOURCES
 from logprobe.monitor.live.rows import NONE
@@ -105,8 +104,6 @@ def write(to: Transaction, outcome: Outcome, now: datetime) -> list[pa.Table]:
     _name_weights(to, outcome)
     _links(to, outcome.steps)
     _parts(to, outcome)
-    if outcome.doubled:
-        to.execute("append", doubled.table(outcome.doubled, now), table="doubled")
     return [write_computed(to, computed, now) for computed in outcome.computed]
 
 

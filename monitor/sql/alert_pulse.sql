@@ -1,5 +1,5 @@
 -- heartbeats of $runs (a list), for the liveness test. Grain: run. Inputs: step_summaries, segments, health_records,
--- doubled, spooled. Times are of arrival where a clock of another machine could mislead.
+-- spooled. Times are of arrival where a clock of another machine could mislead.
 -- `writers`: the run's collectors. `spooled_at`: when the newest record was written that waits in the spool. `relies_on_engine`: trained steps whose sequences came without r as the trainer received it.
 WITH asked AS (
     SELECT unnest($runs::VARCHAR[]) AS run
@@ -32,15 +32,12 @@ WITH asked AS (
     SELECT run, max(step) AS last_step, median(seconds) AS step_seconds FROM paced GROUP BY run
 ), unreceived AS (
     SELECT run, count(*) AS relies_on_engine FROM step_summaries SEMI JOIN asked USING (run) WHERE missing > 0 GROUP BY run
-), twice AS (
-    SELECT run, sum(sequences)::BIGINT AS doubled, min(first_step) AS doubled_since FROM doubled SEMI JOIN asked USING (run) GROUP BY run
 )
 SELECT run, last_step, last_step_at, last_record_at, step_seconds, coalesce(relies_on_engine, 0) AS relies_on_engine, training_since,
-       coalesce(rollout_segments, 0) AS rollout_segments, writers, coalesce(doubled, 0) AS doubled, doubled_since,
+       coalesce(rollout_segments, 0) AS rollout_segments, writers,
        spooled.newest_at AS spooled_at
 FROM asked
 LEFT JOIN collectors USING (run)
 LEFT JOIN pace USING (run)
 LEFT JOIN unreceived USING (run)
-LEFT JOIN twice USING (run)
 LEFT JOIN spooled USING (run)

@@ -17,15 +17,6 @@ SELECT writer, component, coalesce(closed, false) AS closed, last_sign, last_seg
 FROM arrivals FULL JOIN signs USING (writer)
 ORDER BY writer
 
--- cli_doubled: Sequences of a run that are in the store more than once. Grain: one row, or none. Inputs: doubled.
--- Parameters: $run. `tokens`: masked ones included.
-SELECT run, coalesce(sum(sequences) FILTER (kind <> 'rollout'), 0)::BIGINT AS sequences,
-       coalesce(sum(tokens) FILTER (kind <> 'rollout'), 0)::BIGINT AS tokens,
-       coalesce(sum(sequences) FILTER (kind = 'rollout'), 0)::BIGINT AS rollouts,
-       min(first_step) AS first_step, max(last_step) AS last_step, count(*) AS segments, min_by(example, found_at) AS example,
-       min_by(segment_id, found_at) AS segment_id, min_by(first_in, found_at) AS first_in, min(found_at) AS found_at
-FROM doubled WHERE run = $run GROUP BY run
-
 -- cli_ends: Collectors that ended without closing, and what that may have cost. Grain: run and writer. Inputs: health_records, segments,
 -- training_sequences, spooled. Parameters: $run (null: all), $now, $silent (seconds without a heartbeat, and without a record in the
 -- spool, after which a writer has ended).

@@ -11,15 +11,18 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from processes import record
 from segments import RUN, records, sampled
+from training_calls import call
 
 from logprobe.app.cli import main
 from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder
-from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
+from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter, read_segment, spool_dir
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.service.pipeline import backlog, note_spooled
@@ -137,3 +140,42 @@ def test_a_rank_that_is_killed(home: Path, capsys: pytest.CaptureFixture[str], m
     assert words in ended
     assert words in status
     assert status.count("without closing") == 1
+
+
+def copied(where: SegmentPath) -> None:
+    """As a writer that did not know better would have written it again."""
+    SpoolWriter(where.path.parents[3], "toy", where.writer, after=0).write("training", read_segment(where).table)
+
+
+def cut(where: SegmentPath) -> None:
+    where.path.write_bytes(where.path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            None,
+            "54 sequence records of engine and trainer together, as reported by 2 collectors; all stored, each once",
+        ),
+        (copied, "12 more than that are stored"),
+        (cut, "12 of them are not stored: quarantined, lost, or still in the spool"),
+    ],
+    ids=["all", "copied", "cut"],
+)
+def test_what_is_stored_is_compared_with_what_the_collectors_sent(
+    home: Path, capsys: pytest.CaptureFixture[str], change: Any, words: str
+) -> None:
+    record(home)
+    for path in spool_dir(home).rglob("*.training.*.arrow") if change else ():
+        change(SegmentPath.parse(path))
+    with Recorder(
+        home, "toy", raw_fraction=0.5, worst_sequences=0
+    ) as recorder:  # statistics and the engine's count, too
+        assert recorder.training(**call(9))
+        assert recorder.rollout(sample_ids=["x", "y"], token_ids=[[1], [2]], logprobs=[[-1.0], [-2.0]])
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+    assert main(["show", "toy", "--home", str(home)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  sent")]
+    assert words in line

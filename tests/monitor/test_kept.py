@@ -68,7 +68,7 @@ def test_it_is_asked_again_once_something_was_written_and_with_other_parameters(
 def test_what_is_rolled_back_and_what_is_no_news_are_no_harm(store: Store, asked: list[str]) -> None:
     queries.quarantine_list(store.kept, run=None)
     with store.transaction(news=False) as cursor:
-        cursor.execute("DELETE FROM doubled")
+        cursor.execute("DELETE FROM spooled")
     assert queries.quarantine_list(store.kept, run=None).num_rows == 0
     assert asked == ["quarantine_list"]
     with pytest.raises(StoreError), store.transaction() as cursor:  # noqa: PT012
@@ -81,7 +81,7 @@ def test_what_is_known_of_records_is_not_asked_again_for_what_was_made_of_them(s
     for write in ({"records": False}, {"news": False}, {}):
         queries.runs_now(store.kept_records)
         with store.transaction(**write) as cursor:
-            cursor.execute("DELETE FROM doubled")
+            cursor.execute("DELETE FROM spooled")
     assert asked == ["runs_now"]
     queries.runs_now(store.kept_records)
     assert asked == ["runs_now"] * 2

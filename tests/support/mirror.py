@@ -36,7 +36,6 @@ TABLES: Mapping[str, str] = {
         )
     },
     "step_summaries": "SELECT * EXCLUDE (computed_at, revision) FROM step_summaries",
-    "doubled": "SELECT run, kind = 'rollout' AS sampled, sum(sequences) AS sequences FROM doubled GROUP BY ALL",
 }
 
 

@@ -86,8 +86,7 @@ CASES = [
     (pulse(relies=99, rollouts=False, training=119), 0, ""),  # so may those of short steps
     (pulse(relies=99, rollouts=True), 0, ""),
     (pulse(relies=0, rollouts=False), 0, ""),  # the trainer passes r itself
-    (pulse(doubled=8, doubled_since=3), CRITICAL, "8 sequences are in the store twice and count twice, from step 3"),
-    (pulse(doubled=8, relies=3, rollouts=False), CRITICAL, "twice"),  # the worst comes first
+    (pulse(601, relies=3, rollouts=False), CRITICAL, "no new step"),  # the worst comes first
     (replace(pulse(), last_step_at=ago(-60)), 0, ""),  # a clock that runs ahead
 ]
 
@@ -100,8 +99,8 @@ def test_liveness(signs: Pulse, level: int | None, said: str) -> None:
 
 
 def test_all_that_is_found_is_said() -> None:
-    seen = look(pulse(doubled=8, relies=3, rollouts=False), NOW)
-    assert seen.words.index("twice") < seen.words.index("not measured")
+    seen = look(pulse(601, relies=3, rollouts=False), NOW)
+    assert seen.words.index("no new step") < seen.words.index("not measured")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,6 @@ def test_all_that_is_found_is_said() -> None:
         (pulse(1, writers=[writer(1), writer(3000, name="v")]), None),
         (pulse(relies=3, rollouts=False), None),
         (pulse(3000, writers=[writer(3000, failed="died")]), CRITICAL),  # that is known
-        (pulse(doubled=1), CRITICAL),
     ],
 )
 def test_what_waits_in_the_spool_may_be_what_is_missing(signs: Pulse, level: int | None) -> None:
