@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -20,15 +20,10 @@ LOGGER: Final = logging.getLogger("logprobe.alerts")
 class Reloaded(Generic[T]):
     """Latest valid content of a settings section. Safe from any thread."""
 
-    def __init__(
-        self, home: Path, section: str, read: Callable[[], T], others: Callable[[], Iterable[Path]] = tuple
-    ) -> None:
-        """Read the content. Raise the errors of `read`, since no earlier content exists. `others`: further files that
-        `read` reads.
-        """
+    def __init__(self, home: Path, section: str, read: Callable[[], T]) -> None:
+        """Read the content. Raise the errors of `read`, since no earlier content exists."""
         self._section = section
-        self._files = [home / settings_file.FILE]
-        self._others = others
+        self._file = home / settings_file.FILE
         self._read = read
         self._lock = threading.Lock()
         self._mark = self._look()  # before reading: what changes in between is read again
@@ -36,9 +31,7 @@ class Reloaded(Generic[T]):
         self.problem: str | None = None
 
     def current(self) -> T:
-        """Return the latest valid content, at the cost of one `stat` per file. Report an invalid file only in
-        `problem`.
-        """
+        """Return the latest valid content, at the cost of one `stat`. Report an invalid file only in `problem`."""
         with self._lock:
             mark = self._look()
             if mark != self._mark:
@@ -51,11 +44,11 @@ class Reloaded(Generic[T]):
         return {} if self.problem is None else {"problem": self.problem}
 
     def _look(self) -> object:
-        """Return a value that changes whenever one of the files is written, replaced, added or removed."""
+        """Return a value that changes whenever the file is written, replaced, added or removed."""
         try:
-            return [(file, stamp_of(file)) for file in (*self._files, *self._others())]
+            return stamp_of(self._file)
         except LogprobeError:
-            return None  # reading them will say why
+            return None  # reading it will say why
 
     def _take_over(self) -> None:
         try:
