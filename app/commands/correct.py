@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from logprobe.alerts.controller.job import perform
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.surface.arguments import Arguments, home_path, login, refuse_usage
 from logprobe.app.text import tables
 from logprobe.app.view.correction import CorrectionState, Foreseen, foresee, foreseen, state_of
@@ -35,7 +36,7 @@ def run(arguments: Arguments) -> int:
         return _switch(home, arguments)
     preview = foresee(home, arguments.name, arguments.preset)
     with open_reader(home) as reader:
-        state = state_of(reader, home, arguments.name)
+        state = state_of(reader, home, arguments.name, Standing.read(reader, arguments.name))
     document = {"run": arguments.name, "state": state, "preview": preview}
     tables.show(document, lambda: _text(state, preview), as_json=arguments.json)
     return int(arguments.preset is not None and preview["refusal"] is not None)

@@ -5,13 +5,13 @@ The banner, the Diagnosis page, `logprobe show` and the incident report share th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.refusals import STOPPED
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
+from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.judging.document import (
     CorrectionDocument,
     DiagnosisDocument,
@@ -44,8 +44,8 @@ def advice_words(document: DiagnosisDocument, standing: Standing = OFF) -> str:
 def in_force(document: DiagnosisDocument, standing: Standing = OFF) -> CorrectionDocument:
     """Return the advice of a diagnosis, ``{"advice", "why"}``, or the reason why the controller does not follow it."""
     correction = document["correction"]
-    held = correction["advice"] == "enable" and not standing.on and standing.objection not in {None, STOPPED}
-    return {"advice": "do_not_enable", "why": standing.waiting or ""} if held else correction
+    held = correction["advice"] == "enable" and not standing.on and standing.control.objection not in {None, STOPPED}
+    return {"advice": "do_not_enable", "why": standing.control.waiting or ""} if held else correction
 
 
 def _off(document: DiagnosisDocument, standing: Standing) -> str:
@@ -53,38 +53,39 @@ def _off(document: DiagnosisDocument, standing: Standing) -> str:
     if correction["advice"] == "not_needed":
         return ""
     advice = f"{ADVICE[correction['advice']]}: {correction['why']}"
-    if correction["advice"] == "enable" and standing.stopped:
+    if correction["advice"] == "enable" and standing.control.stopped:
         return f"{advice}; the kill switch is set, so none applies until it is released"
     if document["correction"]["advice"] == "enable" and standing.ended is not None:
-        return f"off: the one from step {standing.from_step:,} was {standing.ended}"
+        return f"off: the one from step {standing.control.from_step:,} was {standing.ended}"
     return advice
 
 
 def _on(standing: Standing) -> str:
-    first = standing.from_step if standing.applied_from is None else standing.applied_from
+    control = standing.control
+    first = control.from_step if control.applied_from is None else control.applied_from
     since = "an unknown step" if first is None else f"step {first:,}"
     if not standing.applied:
-        return f"switched on from {since} ({method(standing.config)}), not acknowledged by the trainer yet"
-    return f"on since {since} ({method(standing.config)})"
+        return f"switched on from {since} ({method(control.config)}), not acknowledged by the trainer yet"
+    return f"on since {since} ({method(control.config)})"
 
 
 def _outcome(standing: Standing) -> str:
     """Return the effect of a correction, with the step of the judgement."""
-    outcome = standing.effect
-    return f"as of step {standing.judged_at:,}: {outcome['words']}" if outcome else effect.WORDS["too_early"]
+    told = standing.effect
+    return effect.WORDS["too_early"] if told is None else f"as of step {told['step']:,}: {told['words']}"
 
 
-def method(config: Mapping[str, Any] | None) -> str:
+def method(config: CorrectionConfig | None) -> str:
     """Return a correction's name in the field.
 
-    >>> method({"is_level": "token", "is_mode": "mask"}), method({"is_level": None, "rs_level": "sequence"})
+    >>> method(CorrectionConfig(is_level="token", is_mode="mask")), method(CorrectionConfig(rs_level="sequence"))
     ('MIS', 'rejection sampling')
     """
     if config is None:
         return "unknown correction"
-    if config.get("is_level") is None:
-        return "rejection sampling" if config.get("rs_level") is not None else "masks only"
-    return {"mask": "MIS", "truncate": "TIS"}.get(str(config.get("is_mode")), "clipped importance weights")
+    if config.is_level is None:
+        return "rejection sampling" if config.rs_level is not None else "masks only"
+    return {"mask": "MIS", "truncate": "TIS"}.get(config.is_mode, "clipped importance weights")
 
 
 def settings(finding: FindingDocument, standing: Standing = OFF) -> list[SettingDocument]:

@@ -119,12 +119,20 @@ class Account:
         }
 
 
-def read(source: Source, run: str, *, diagnosis: DiagnosisDocument | None = None, opened: Row | None = None) -> Account:
+def read(
+    source: Source,
+    run: str,
+    standing: Standing,
+    *,
+    diagnosis: DiagnosisDocument | None = None,
+    opened: Row | None = None,
+) -> Account:
     """Read the account of a run. Raises `QueryError`.
 
     Args:
         source: store or its service.
         run: name of the run.
+        standing: standing of its correction.
         diagnosis: present diagnosis of the run, or None to read it.
         opened: row of `incident_show` for an incident, which stores a separate diagnosis.
     """
@@ -134,10 +142,10 @@ def read(source: Source, run: str, *, diagnosis: DiagnosisDocument | None = None
     account = Account(
         document=document,
         history=history(place, [K3]),
-        standing=Standing.read(source, run),
+        standing=standing,
         current=queries.alert_list(source, run=run).to_pylist(),
         alerts=queries.alert_history(source, run=run).to_pylist(),
-        actions=queries.controller_actions(source, run=run).to_pylist(),
+        actions=standing.actions,
         deeds=[row for row in queries.alert_audit(source, run=run, count=_DEEDS).to_pylist() if _about(place, row)],
         events=queries.app_events(source, run=run).to_pylist(),
         opened=opened,

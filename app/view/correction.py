@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final, TypedDict
 
@@ -12,15 +11,14 @@ from logprobe.alerts.controller.effect import WORDS, Figure
 from logprobe.alerts.controller.gather import gather, judged, trained_steps
 from logprobe.alerts.controller.policy import POLICY, InForce, load, stated
 from logprobe.alerts.controller.refusals import refusal
-from logprobe.alerts.controller.situation import Control, Phase
-from logprobe.alerts.controller.standing import judgement
+from logprobe.alerts.controller.situation import Phase
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.surface.arguments import require_run
 from logprobe.app.text.diagnosis import evidence_name
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader, Reader, open_reader
 
@@ -96,9 +94,7 @@ def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
     with open_reader(home) as reader:
         steps = trained_steps(reader)
         require_run(run, list(steps))
-        rows = queries.controller_read(reader, runs=[run]).to_pylist()
-        stored = Control.parse(json.loads(rows[0]["control"])) if rows else Control()
-        control = replace(stored, phase=Phase.IDLE, impossible=())  # as if it were off
+        control = replace(Standing.read(reader, run).control, phase=Phase.IDLE, impossible=())  # as if it were off
         stopped = DirectiveFile(home.path, run).stop_path.exists()
         situation = gather(reader, run, steps[run], control, policy, stopped=stopped, previewing=True)
     against = refusal(situation, control, policy)
@@ -135,26 +131,23 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.2%}"
 
 
-def state_of(reader: Reader, home: Home, run: str) -> CorrectionState:
-    """Return the state of the correction of a run. Raises the `QueryError` of the reader."""
-    rows = queries.controller_read(reader, runs=[run]).to_pylist()
-    actions = queries.controller_actions(reader, run=run).to_pylist()
-    control = json.loads(rows[0]["control"]) if rows else {}
-    policy = _policy(home, reader, run)
-    effect, figures = _effect(reader, run, control, policy["effect_steps"], actions)
+def state_of(reader: Reader, home: Home, run: str, standing: Standing) -> CorrectionState:
+    """Return the state of the correction of a run with its policy. Raises the `QueryError` of the reader."""
+    control, policy = standing.control, _policy(home, reader, run)
+    effect, figures = _effect(reader, run, standing, policy["effect_steps"])
     return {
         "run": run,
-        "mode": control.get("mode") or policy["mode"],
-        "phase": control.get("phase", "idle"),
-        "waiting": control.get("waiting"),
+        "mode": control.mode or policy["mode"],
+        "phase": control.phase,
+        "waiting": control.waiting,
         "stopped": DirectiveFile(home.path, run).stop_path.exists(),
-        "from_step": control.get("from_step"),
-        "config": control.get("config") or policy["config"],
+        "from_step": control.from_step,
+        "config": policy["config"] if control.config is None else control.config.to_dict(),
         "effect_steps": policy["effect_steps"],
         "problem": policy["problem"],
         "effect": effect,
         "figures": figures,
-        "actions": [{**action, "details": json.loads(action["details"])} for action in actions],
+        "actions": list(standing.actions),
     }
 
 
@@ -168,26 +161,23 @@ def _policy(home: Home, reader: Reader, run: str) -> InForce:
     return {**stated(load(home.path)(run)), "problem": None}
 
 
-def _effect(
-    reader: Reader, run: str, control: Mapping[str, Any], window: int, actions: Sequence[Mapping[str, Any]]
-) -> tuple[EffectWords | None, list[Figure]]:
+def _effect(reader: Reader, run: str, standing: Standing, window: int) -> tuple[EffectWords | None, list[Figure]]:
     """Return the effect of the newest correction, or None without a correction. Before a judgement, return its numbers
     alone.
     """
-    if control.get("from_step") is None:
+    if standing.control.from_step is None:
         return None, []
-    verdict = judgement(actions, control["from_step"])
-    stored = {} if verdict is None else json.loads(verdict["details"])
-    if verdict is not None and "figures" in stored:
-        return {"judgement": stored["judgement"], "words": verdict["words"], "step": verdict["step"]}, stored["figures"]
-    so_far = judged(reader, run, Control.parse(control), window)
-    if verdict is not None:  # told by another version, with numbers of its own: the figures are what the steps say now
-        return {"judgement": "unknown", "words": verdict["words"], "step": verdict["step"]}, so_far["figures"]
+    told = standing.effect
+    if told is not None and "figures" in (stored := told["details"]):
+        return {"judgement": stored["judgement"], "words": told["words"], "step": told["step"]}, stored["figures"]
+    so_far = judged(reader, run, standing.control, window)
+    if told is not None:  # by another version, with numbers of its own: the figures are what the steps say now
+        return {"judgement": "unknown", "words": told["words"], "step": told["step"]}, so_far["figures"]
     message = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"
     return {"judgement": "too_early", "words": message, "step": None}, so_far["figures"]
 
 
-def standing(state: CorrectionState) -> list[tuple[str, str]]:
+def in_short(state: CorrectionState) -> list[tuple[str, str]]:
     """Return mode, phase, first step and configuration as names and texts."""
     stopped = "; the kill switch is set, so no correction applies" if state["stopped"] else ""
     first = "" if state["from_step"] is None else f", from step {state['from_step']:,}"
@@ -200,7 +190,7 @@ def standing(state: CorrectionState) -> list[tuple[str, str]]:
 
 def words(state: CorrectionState) -> Iterator[tuple[str, str]]:
     """Yield state and effect of the correction as names and texts."""
-    yield from standing(state)
+    yield from in_short(state)
     yield "waiting", state["waiting"] or ""
     yield "policy", state["problem"] or ""
     yield "effect", effect_words(state)

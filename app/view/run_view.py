@@ -115,17 +115,17 @@ def read(
     diagnosis, kept = (
         diagnosis_of(reader, run) if whole else (diagnose(reader, run, steps=steps, accepted=agreed), False)
     )
-    opened = accounts.newest(reader, run)
+    opened, standing = accounts.newest(reader, run), Standing.read(reader, run)
     told = opened is not None or account
     return RunView(
         diagnosis=diagnosis,
         kept=kept,
         judgement=(records["judgement"] if kept else _judged(records["judgement"], diagnosis)) if whole else None,
-        standing=Standing.read(reader, run),
-        correction=corrections.state_of(reader, Home(home), run),
+        standing=standing,
+        correction=corrections.state_of(reader, Home(home), run, standing),
         records=records,
         accepted=agreed,
-        account=accounts.read(reader, run, diagnosis=diagnosis, opened=opened) if told else None,
+        account=accounts.read(reader, run, standing, diagnosis=diagnosis, opened=opened) if told else None,
     )
 
 

@@ -105,7 +105,7 @@ def of_view(view: RunView) -> Iterator[Section]:
     yield _alerts(view.records)
     if view.account is not None and view.account.opened is not None:
         yield from _told(view.account, f"incident {view.account.opened['id']}")
-    if view.standing.from_step is not None or view.correction["stopped"]:
+    if view.standing.control.from_step is not None or view.correction["stopped"]:
         yield Section("correction", [Facts(list(corrections.words(view.correction)))])
     yield from not_measured(view.diagnosis)
     yield from of_records(view.records)

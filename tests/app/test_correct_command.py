@@ -10,6 +10,7 @@ import pytest
 from processes import logprobe
 from recorded_home import ingest_control, ingest_recorded, take_in
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.app.view.correction import Foreseen, foreseen, state_of
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import correct
@@ -108,6 +109,6 @@ def test_an_effect_that_another_version_judged_keeps_its_words_and_is_unknown(ho
     ingest_recorded(home, "late-growth-mis", before_step=3)
     ingest_control(home, "late-growth-mis")
     with open_reader(home) as reader:
-        state = state_of(reader, Home(home), "late-growth-mis")
+        state = state_of(reader, Home(home), "late-growth-mis", Standing.read(reader, "late-growth-mis"))
     assert state["effect"] == {"judgement": "unknown", "words": state["effect"]["words"], "step": 574}
     assert "K3 no longer grows" in state["effect"]["words"]

@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from diagnoses import diagnosis, finding
 
+from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import advised, remedy
+from logprobe.collectors.correction import CorrectionConfig
 
-MIS = {"is_level": "token", "is_mode": "mask"}
+MIS = CorrectionConfig(is_level="token", is_mode="mask")
 LAG = finding("staleness", layer="objective", fix="Bound the lag, and correct.")
 FAULT = finding("raw_logprobs", layer="semantic", confidence=1.0, vetoes=True)
 
 
-HELPED = {"judgement": "helped", "words": "helped: the reward is above where it was"}
+def act(name: str, step: int, words: str) -> dict[str, Any]:
+    """Return a line of the audit."""
+    return {"name": name, "step": step, "words": words, "details": {}}
 
 
-def on(found: dict[str, Any] | None = None, phase: str = "applied", **parts: Any) -> Standing:
-    return Standing(phase, 531, MIS, effect=found, judged_at=581, **parts)
+def off(phase: str = "idle", **parts: Any) -> Standing:
+    return Standing(Control(phase=Phase(phase), **parts))
+
+
+def on(*told: dict[str, Any], phase: str = "applied", **parts: Any) -> Standing:
+    return Standing(Control(phase=Phase(phase), from_step=531, config=MIS, **parts), told)
+
+
+HELPED = act("effect", 581, "helped: the reward is above where it was")
+ENDED = act("rolled_back", 590, "rolled back: it masked")
 
 
 HELD = {"waiting": "it would mask 44% of the tokens", "objection": "masks_too_much"}
 CASES: list[tuple[str, list[dict[str, Any]], Standing, str]] = [
-    ("enable", [], Standing(), "{advice}: because"),
-    ("enable", [], Standing("suggested"), "{advice}: because"),
-    ("enable", [], Standing(waiting="mode suggest: a person has to"), "{advice}: because"),  # nothing speaks against it
-    ("enable", [], Standing(**HELD), "do not switch one on: it would mask 44% of the tokens"),
-    ("not_needed", [], Standing(**HELD), ""),
-    ("do_not_enable", [], Standing(**HELD), "{advice}: because"),
+    ("enable", [], off(), "{advice}: because"),
+    ("enable", [], off("suggested"), "{advice}: because"),
+    ("enable", [], off(waiting="mode suggest: a person has to"), "{advice}: because"),  # nothing speaks against it
+    ("enable", [], off(**HELD), "do not switch one on: it would mask 44% of the tokens"),
+    ("not_needed", [], off(**HELD), ""),
+    ("do_not_enable", [], off(**HELD), "{advice}: because"),
     ("enable", [], on(phase="issued", **HELD), "switched on from step 531 (MIS), not acknowledged by the trainer yet"),
-    ("not_needed", [], Standing(), ""),
-    ("do_not_enable", [], Standing(), "{advice}: because"),
+    ("not_needed", [], off(), ""),
+    ("do_not_enable", [], off(), "{advice}: because"),
     ("enable", [], on(phase="issued"), "switched on from step 531 (MIS), not acknowledged by the trainer yet"),
     ("enable", [], on(), "on since step 531 (MIS); too early to judge"),
     ("enable", [], on(applied_from=540), "on since step 540 (MIS); too early to judge"),
@@ -42,7 +52,7 @@ CASES: list[tuple[str, list[dict[str, Any]], Standing, str]] = [
     ("do_not_enable", [], on(HELPED), "on since step 531 (MIS); as of step 581: helped: the reward is above where it was"),  # not ruled out: no ground to take it off
     ("do_not_enable", [FAULT], on(HELPED), "on since step 531 (MIS), but it hides a fault: because"),
     ("enable", [], on(stopped=True), "{advice}: because; the kill switch is set, so none applies until it is released"),
-    ("enable", [], on(phase="withdrawn", ended="rolled back: it masked"), "off: the one from step 531 was rolled back: it masked"),
+    ("enable", [], on(ENDED, phase="withdrawn"), "off: the one from step 531 was rolled back: it masked"),
     ("enable", [], on(phase="withdrawn"), "{advice}: because"),
 ]  # fmt: skip
 
@@ -61,37 +71,20 @@ def test_a_remedy_does_not_ask_for_the_correction_that_is_on() -> None:
     assert remedy(LAG, on()) == (
         "Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps)."
     )
-    assert remedy(LAG, Standing("withdrawn", ended="rolled back")) == remedy(LAG, on())
+    assert remedy(LAG, on(ENDED, phase="withdrawn")) == remedy(LAG, on())
     other = {"cause": "raw_logprobs", "fix": "Set the mode."}
     assert remedy(other, on()) == "Set the mode."
 
 
-class Recorded:
-    """What the controller wrote of a run."""
-
-    def __init__(self, control: dict[str, Any], *judged: tuple[int, str]) -> None:
-        actions = [
-            {"name": "effect", "step": step, "words": "", "details": json.dumps({"judgement": word})}
-            for step, word in judged
-        ]
-        self.rows = {"controller_read": [{"control": json.dumps(control)}], "controller_actions": actions}
-
-    def read(self, name: str, /, **_asked: Any) -> pa.Table:
-        return pa.Table.from_pylist(self.rows[name])
-
-
 @pytest.mark.parametrize(("first", "seen"), [(100, "helped"), (300, "helped"), (500, None)])
 def test_an_effect_belongs_to_the_correction_that_is_on(first: int, seen: str | None) -> None:
-    control = {"phase": "applied", "from_step": first, "config": MIS, "stopped": False}
-    standing = Standing.read(Recorded(control, (200, "harmed"), (400, "helped")), "r")
-    assert (standing.effect or {}).get("judgement") == seen
-    assert (standing.on, standing.applied, standing.judged_at is None) == (True, True, seen is None)
+    told = [act("effect", step, word) for step, word in ((200, "harmed"), (400, "helped"))]
+    standing = Standing(Control(phase=Phase.APPLIED, from_step=first, config=MIS), told)
+    assert (standing.effect or {}).get("words") == seen
+    assert (standing.on, standing.applied) == (True, True)
 
 
 @pytest.mark.parametrize(("phase", "words"), [("withdrawn", "rolled back: it masked"), ("issued", None)])
 def test_how_a_correction_ended_is_said_until_the_next_one(phase: str, words: str | None) -> None:
-    control = {"phase": phase, "from_step": 100, "config": MIS, "stopped": False}
-    found = Recorded(control, (150, "harmed"))
-    ended = {"name": "rolled_back", "step": 160, "words": "rolled back: it masked", "details": "{}"}
-    found.rows["controller_actions"].append(ended)
-    assert Standing.read(found, "run").ended == words
+    told = [act("effect", 150, "harmed"), act("rolled_back", 160, "rolled back: it masked")]
+    assert Standing(Control(phase=Phase(phase), from_step=100, config=MIS), told).ended == words

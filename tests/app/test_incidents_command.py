@@ -14,6 +14,7 @@ import pytest
 from alert_homes import K3, at, put
 from diagnoses import diagnosis
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.alerts.rules.periods import HEALTHY_STEPS
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.rules.watch import Watch
@@ -87,7 +88,7 @@ def page_of(incident: Account) -> str:
 def found(home: Path) -> Account:
     with Store.open(Home(home)) as store:
         (row,) = queries.incident_show(store, incident="a#1").to_pylist()
-        return read(store, "a", opened=row)
+        return read(store, "a", Standing.read(store, "a"), opened=row)
 
 
 def test_it_is_critical_since_the_onset_of_the_alert_and_says_what_to_do(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+from logprobe.alerts.controller.standing import Standing
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, FIELDS, SILENCE, UNSILENCE
 from logprobe.alerts.rules.notices import steps_around
 from logprobe.alerts.rules.thresholds import of_home
@@ -295,7 +296,7 @@ def incident_line(incident: Row) -> Line:
 def _incident(look: Look, opened: Row) -> None:
     run = (look.runs or {}).get(opened["run"])
     version = (opened["closed_at"], opened["diagnosed_at"], run and data.version_of(run))
-    incident = data.kept(("incident", opened["id"]), version, lambda: read(data.reader(), opened["run"], opened=opened))
+    incident = data.kept(("incident", opened["id"]), version, lambda: _read(opened))
     ui.verdict(incident_verdict(incident))
     links = [
         ("All incidents", "alerts", {"list": "incidents"}),
@@ -303,6 +304,11 @@ def _incident(look: Look, opened: Row) -> None:
     ]
     ui.links([ui.link(name, page, query) for name, page, query in links])
     tell(of_account(incident))
+
+
+def _read(opened: Row) -> Account:
+    run, reader = opened["run"], data.reader()
+    return read(reader, run, Standing.read(reader, run), opened=opened)
 
 
 def incident_verdict(incident: Account) -> Verdict:

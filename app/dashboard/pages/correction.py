@@ -10,13 +10,14 @@ import pyarrow as pa
 import streamlit as st
 
 from logprobe.alerts.controller.job import ACTION
+from logprobe.alerts.controller.standing import Standing
 from logprobe.alerts.rules.notices import steps_around
 from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
-from logprobe.app.view.correction import CorrectionState, changed, effect_words, foresee, foreseen, standing, state_of
+from logprobe.app.view.correction import CorrectionState, changed, effect_words, foresee, foreseen, in_short, state_of
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.ragged import floats
@@ -42,7 +43,7 @@ def draw(run: Run) -> None:
     with st.container():  # however many there are: what is typed below keeps its place
         for said, tone in notices(document):
             ui.write(said, tone)
-    ui.facts(standing(document))
+    ui.facts(in_short(document))
     _switches(run.name, document)
     _preview(run.name)
     with ui.guarded("trend"):
@@ -53,7 +54,7 @@ def draw(run: Run) -> None:
 
 
 def _read(run: str) -> CorrectionState:
-    return state_of(data.reader(), Home(data.home()), run)
+    return state_of(data.reader(), Home(data.home()), run, Standing.read(data.reader(), run))
 
 
 def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -471,13 +471,10 @@ def test_advice_and_controller_agree(mode: Mode, look: tuple[Any, ...]) -> None:
         before, policy = Control(phase=phase, stopped=seen.stopped), ARMED.model_copy(update={"mode": mode})
         reads = bool(decide.wanted_trials(before, seen, policy))
         control, _ = decide.advance(before, seen if reads else replace(seen, trials=()), policy)
-        standing = Standing(
-            phase=control.phase, stopped=control.stopped, objection=control.objection, waiting=control.waiting
-        )
         correction = {"advice": advice or "do_not_enable", "why": "not measured"}
         document = dict(diagnosis(verdict, findings=findings, correction=correction))
-        urges, case = advised(document, standing).startswith("switch one on"), (phase, shares, more)
-        assert urges is (in_force(document, standing)["advice"] == "enable" and not control.on), case
+        urges, case = advised(document, Standing(control)).startswith("switch one on"), (phase, shares, more)
+        assert urges is (in_force(document, Standing(control))["advice"] == "enable" and not control.on), case
         assert advice == "enable" or not control.on, case
         if urges and not control.on and not control.stopped and verdict in {"growing", "critical"}:
             # What a user is told to do, an armed controller would do

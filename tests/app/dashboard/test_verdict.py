@@ -11,11 +11,13 @@ import pytest
 from diagnoses import diagnosis as diagnosis_document
 from diagnoses import finding
 
+from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.verdict import LatestDiagnosis, verdict_of
 from logprobe.app.text.diagnosis import extent
 from logprobe.app.text.judgement import VERDICTS
 from logprobe.app.view.story import Item, findings
+from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.judgement import Firing, Judgement
 from logprobe.monitor.judging.document import Verdict
 from logprobe.monitor.judging.growth import Tracker
@@ -167,8 +169,9 @@ def test_the_banner_never_contradicts_itself(
 
 
 def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> None:
-    effect = {"judgement": "harmed", "words": "harmed: the reward is below where it was"}
-    on = Standing("applied", 351, {"is_level": "token", "is_mode": "mask"}, effect=effect, judged_at=398)
+    effect = {"name": "effect", "step": 398, "words": "harmed: the reward is below where it was"}
+    config = CorrectionConfig(is_level="token", is_mode="mask")
+    on = Standing(Control(phase=Phase.APPLIED, from_step=351, config=config), [effect])
     view = judged("critical", findings=[LAG, SHAPE], correction=ENABLE)
     assert view.diagnosis is not None
     view = replace(view, diagnosis=replace(view.diagnosis, standing=on))
