@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
-from logprobe.app.dashboard.data import METRICS, Grown, happened, judged, moved
+from logprobe.app.dashboard.data import METRICS, Grown, events
 from logprobe.app.dashboard.figures import plain
 from logprobe.app.dashboard.panels import OVERVIEW
 from logprobe.app.dashboard.steps import onset_of, steps_chart
@@ -70,13 +70,10 @@ def _figure(reader: Reader, home: str | PathLike[str], name: str, *, dark: bool)
     frame = Grown(name, METRICS, lambda: reader).at(run.revision)
     found = read_latest_diagnosis(reader, name)
     said = sentence(verdict_of(run.judgement, found, frame["step"].to_list()))
-    marks = (
-        *happened(queries.app_events(reader, run=name)),
-        *moved(queries.app_learning_rates(reader, run=name)),
-        *judged(queries.app_marks(reader, run=name)),
-    )
     baseline, onset = None if found is None else found.document["growth"]["baseline"], onset_of(found)
-    chart = steps_chart(name, frame, OVERVIEW, theme, marks=marks, baseline=baseline, since=onset, exact=True)
+    chart = steps_chart(
+        name, frame, OVERVIEW, theme, marks=events(reader, name), baseline=baseline, since=onset, exact=True
+    )
     layout = chart.figure["layout"]
     for row, heading in zip(chart.rows, layout["annotations"], strict=False):  # which line is which, without a pointer
         for line in row["lines"]:

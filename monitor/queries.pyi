@@ -235,22 +235,6 @@ class AppMismatchProfiled(TypedDict):
 
 def app_mismatch_profiled(source: Source, /, *, run: Any) -> Rows[AppMismatchProfiled]: ...
 
-class AppMismatchTags(TypedDict):
-    name: Any  # VARCHAR
-    sequences: Any  # BIGINT
-
-def app_mismatch_tags(source: Source, /, *, first: Any, last: Any, most: Any, run: Any) -> Rows[AppMismatchTags]: ...
-
-class AppMismatchWindow(TypedDict):
-    first: Any  # BIGINT
-    last: Any  # BIGINT
-    steps: Any  # BIGINT
-    sequences: Any  # BIGINT
-
-def app_mismatch_window(
-    source: Source, /, *, first: Any, last: Any, most: Any, run: Any
-) -> Rows[AppMismatchWindow]: ...
-
 class AppPoints(TypedDict):
     step: Any  # BIGINT
     metric: Any  # VARCHAR

@@ -20,7 +20,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from logprobe.app.dashboard.figures import Mark
 from logprobe.app.dashboard.panels import OVERVIEW, metrics_of
@@ -31,18 +30,19 @@ from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
 from logprobe.monitor import queries
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import Reader, connect
 
 T = TypeVar("T")
 
 _FRESH_SECONDS: Final = 1.0  # sessions asking within it share one read
-_RATES_SECONDS: Final = 30  # reading learning rates reads every scalar of every step
+_EVENTS_PACE: Final = 30  # times what the read took: learning rates are looked for in every scalar of every step
 _KEPT: Final = 256  # values; the one asked for longest ago is forgotten first
 _FRAMES: Final = 6  # of whole runs, about 1 MB per 1,000 steps each
 _LOADS: Final = 4  # of sequences, some 10 MB each
 _REST: Final = 5.0  # seconds between two computations of a value that costs much
 METRICS: Final = metrics_of(OVERVIEW)
-_NO_STEPS: Final = pl.DataFrame(schema={"step": pl.Int64, "tokens": pl.Float64, "time": pl.Float64})
+_NO_STEPS: Final = pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(("tokens", "sequences", "time"), pl.Float64)})
 
 
 def home() -> Path:
@@ -201,8 +201,8 @@ def version_of(run: Run) -> tuple[str, int, str | None]:
 def frame_of(run: Run, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
     """Return one row per step, ascending, with a column per metric that has a value.
 
-    Further columns are `step`, `tokens` (under the mask) and `time` (seconds since the epoch). A metric is null if it
-    is unknown or not finite.
+    Further columns are `step`, `tokens` (under the mask), `sequences` and `time` (seconds since the epoch). A metric is
+    null if it is unknown or not finite.
 
     Only changed steps are read again. Raises `ServiceUnavailableError` before the first successful read, and
     `QueryError` as `Reader.read` does.
@@ -245,7 +245,8 @@ class Grown:
         if steps.is_empty():
             return
         seconds = pl.col("time").cast(pl.Datetime("us", "UTC")).dt.epoch("us") / 1e6
-        rows = steps.select(pl.col("step").cast(pl.Int64), pl.col("tokens").cast(pl.Float64), seconds.alias("time"))
+        counts = pl.col("tokens", "sequences").cast(pl.Float64)
+        rows = steps.select(pl.col("step").cast(pl.Int64), counts, seconds.alias("time"))
         finite = pl.when(pl.col("value").is_finite()).then(pl.col("value"))
         wide = points.with_columns(pl.col("step").cast(pl.Int64), finite.alias("value")).pivot(
             on="metric", index="step", values="value", aggregate_function="last"
@@ -294,51 +295,28 @@ def diagnosis_of(run: Run) -> LatestDiagnosis | None:
 
 def events_of(run: Run) -> tuple[Mark, ...]:
     """Return the events by step: weights, settings, restarts, learning rates, alerts and corrections."""
-    name = run.name
-    events = kept(("events", name), run.revision, lambda: happened(queries.app_events(reader(), run=name)))
-    rates = kept(
-        ("rates", name),
-        run.revision,
-        lambda: moved(queries.app_learning_rates(reader(), run=name)),
-        pace=_RATES_SECONDS,
-    )
-    return (*events, *rates, *kept(("marks", name), run.news, lambda: judged(queries.app_marks(reader(), run=name))))
+    return kept(("events", run.name), version_of(run), lambda: events(reader(), run.name), pace=_EVENTS_PACE)
 
 
-def happened(rows: pa.Table) -> tuple[Mark, ...]:
-    """Return rows of `app_events` as marks, in the order of the rows."""
-    return tuple(Mark(row["kind"], row["step"], _event(row)) for row in rows.to_pylist() if row["step"] is not None)
+def events(source: Source, run: str) -> tuple[Mark, ...]:
+    """Read the events of a run. Raises the errors of `Reader.read`."""
+    happened = queries.app_events(source, run=run).to_pylist()
+    rates = queries.app_learning_rates(source, run=run).to_pylist()
+    told = queries.app_marks(source, run=run).to_pylist()
+    rows: list[Mapping[str, Any]] = [*happened, *({"kind": "learning_rate", **row} for row in rates), *told]
+    return tuple(Mark(row["kind"], row["step"], _event(row)) for row in rows if row["step"] is not None)
 
 
 def _event(row: Mapping[str, Any]) -> str:
-    if row["kind"] != "weights":
-        if row["label"] == "attempt":
-            return "trained again from here on: the newest attempt counts"
-        return f"{row['label']} {'started again' if row['kind'] == 'restart' else 'changed'}"
-    parts = [f"weights {row['label']}" if row["label"] is not None else "weights, version unknown"]
-    parts += [] if row["pause_mode"] is None else [f"pause: {row['pause_mode']}"]
-    parts += ["prefix cache kept"] if row["cache_cleared"] is False else []
-    return ", ".join(parts)
-
-
-def moved(rows: pa.Table) -> tuple[Mark, ...]:
-    """Return rows of `app_learning_rates` as marks, in the order of the rows."""
-    return tuple(
-        Mark(
-            "learning_rate",
-            row["step"],
-            f"{row['label']} {number(row['before'])} → {number(row['after'])}"
-            + (f", until step {row['until']:,}" if row["until"] > row["step"] else ""),
-        )
-        for row in rows.to_pylist()
-        if row["step"] is not None
-    )
-
-
-def judged(rows: pa.Table) -> tuple[Mark, ...]:
-    """Return rows of `app_marks` as marks: alerts that began to fire, and changes of the correction."""
-    return tuple(
-        Mark(row["kind"], row["step"], " ".join(str(part) for part in (row["kind"], row["label"]) if part))
-        for row in rows.to_pylist()
-        if row["step"] is not None
-    )
+    kind, label = row["kind"], row["label"]
+    if kind == "weights":
+        parts = [f"weights {label}" if label is not None else "weights, version unknown"]
+        parts += [] if row["pause_mode"] is None else [f"pause: {row['pause_mode']}"]
+        return ", ".join([*parts, *(["prefix cache kept"] if row["cache_cleared"] is False else [])])
+    if kind == "learning_rate":
+        until = f", until step {row['until']:,}" if row["until"] > row["step"] else ""
+        return f"{label} {number(row['before'])} → {number(row['after'])}{until}"
+    if label == "attempt":
+        return "trained again from here on: the newest attempt counts"
+    said = {"config": f"{label} changed", "restart": f"{label} started again"}
+    return said.get(kind, f"{kind} {label}")

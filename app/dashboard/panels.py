@@ -110,6 +110,14 @@ def panel_of(declared: PairMetric | StepMetric, height: int = 76) -> Panel:
     return Panel((Line(declared.key, "neutral", "step"),), declared.label, scale="auto", height=height)
 
 
+# What the measurement of a pair needs.
+NEEDED: Final = {
+    "backend": "rollout and trainer log-probs of the same tokens",
+    "update": "current_logprobs",
+    "total": "current_logprobs and rollout log-probs",
+    "reference": "trainer log-probs and reference_logprobs",
+    "teacher": "trainer log-probs and teacher_logprobs",
+}
 _RECORDED: Final = {"weights": "times of weight updates (weights.mark)"}
 COVERAGE: Final = tuple(f"{pair}.coverage" for pair in SIDES)
 
@@ -125,10 +133,4 @@ def why_missing(key: str) -> str:
     if needs:
         return f"needs {', '.join(_RECORDED.get(name, name) for name in needs)}"
     pair = key.partition(".")[0]
-    return {
-        "backend": "needs rollout and trainer log-probs of the same tokens",
-        "update": "needs current_logprobs",
-        "total": "needs current_logprobs and rollout log-probs",
-        "reference": "needs trainer log-probs and reference_logprobs",
-        "teacher": "needs trainer log-probs and teacher_logprobs",
-    }.get(pair, "not recorded")
+    return f"needs {NEEDED[pair]}" if pair in NEEDED else "not recorded"

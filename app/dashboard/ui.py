@@ -197,14 +197,11 @@ def plot(key: str, chart: Chart, zoomed: Callable[[tuple[float, float] | None], 
 
 
 _IN_VIEW: Final = "steps in view"
-_FIELD: Final = "field of steps in view"
 
 
 def show_steps(asked: str) -> None:
     """Set the steps in view on all pages, as text such as ``300:500``, or "" for all."""
-    # Not the field's own state: a page that asks for news while this run is under way brings what the field had before.
     st.session_state[_IN_VIEW] = asked
-    st.session_state[_FIELD] = st.session_state.get(_FIELD, 0) + 1
 
 
 def _in_view() -> str:
@@ -219,29 +216,13 @@ def window(numbers: Sequence[int] | pl.Series) -> tuple[int, int] | None:
 
 
 def zoom() -> None:
-    """Offer an input for the steps in view, with a button for all steps. The URL stores the steps."""
-    asked, key = _in_view(), _field()
+    """Write the steps in view into the URL, and draw a button for all steps."""
+    asked = _in_view()
     if asked and st.query_params.get("steps") != asked:
         st.query_params["steps"] = asked
     elif not asked and "steps" in st.query_params:
         del st.query_params["steps"]
-    st.session_state.setdefault(key, asked)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.text_input(
-            "steps in view", key=key, on_change=_typed, args=(key,), placeholder="steps: all, or 300:500", max_chars=40,
-            label_visibility="collapsed", width=170,
-        )  # fmt: skip
-        if asked:
-            st.button("reset zoom", type="tertiary", on_click=show_steps, args=("",))
-
-
-def _field() -> str:
-    return f"steps in view {st.session_state.get(_FIELD, 0)}"
-
-
-def _typed(key: str) -> None:
-    if key == _field():  # a beat may still bring the field before it, which is empty
-        st.session_state[_IN_VIEW] = st.session_state[key].strip()
+    st.button("reset zoom", type="tertiary", disabled=not asked, on_click=show_steps, args=("",))
 
 
 def steps_chart(

@@ -25,26 +25,3 @@ ORDER BY ALL
 -- app_mismatch_profiled: How far the profiles of $run are. Grain: one row. It is another one whenever a step was profiled or frozen. Inputs: step_summaries.
 SELECT count(*) AS steps, max(step) AS last_step, max(profiled) AS revision, sum(profiled_tokens)::BIGINT AS tokens
 FROM step_summaries WHERE run = $run AND (profiled IS NOT NULL OR frozen_at IS NOT NULL)
-
--- app_mismatch_tags: Names of the tags of training sequences of the steps $first to $last of $run, at most $most of them, the most frequent first.
--- Grain: name. Inputs: training_sequences.
-SELECT name, count(*) AS sequences
-FROM (
-    SELECT unnest(map_keys(tags)) AS name
-    FROM training_sequences WHERE run = $run AND step BETWEEN $first AND $last
-)
-GROUP BY name
-ORDER BY sequences DESC, name
-LIMIT $most
-
--- app_mismatch_window: The newest of the steps $first to $last of $run that have at most $most sequences together; one step at least. Grain: one row.
--- Frozen steps, of which no sequences are kept, do not count; where there are no others it is the last step, with no sequences.
--- Inputs: step_summaries.
-WITH counted AS (
-    SELECT step, sequences, sum(sequences) OVER (ORDER BY step DESC) AS together
-    FROM step_summaries
-    WHERE run = $run AND step BETWEEN $first AND $last AND frozen_at IS NULL
-)
-SELECT coalesce(min(step), $last) AS first, coalesce(max(step), $last) AS last, count(*) AS steps,
-       coalesce(sum(sequences), 0)::BIGINT AS sequences
-FROM counted WHERE together <= $most OR together = sequences

@@ -11,7 +11,7 @@ import pytest
 from recorded_home import ingest_recorded
 
 from logprobe.app.cli import main
-from logprobe.app.dashboard.data import happened
+from logprobe.app.dashboard.data import events
 from logprobe.app.text.gaps import gaps_of
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import open_reader
@@ -59,7 +59,7 @@ def test_an_attempt_that_says_where_it_begins_counts_alone(home: Path, capsys: p
     main(["doctor", "--home", str(home)])
     assert "✗ run:" not in capsys.readouterr().out
     with open_reader(home) as reader:
-        (event,) = [event for event in happened(reader.read("app_events", run="run")) if "attempt" in event.words]
+        (event,) = [event for event in events(reader, "run") if "attempt" in event.words]
     assert (event.kind, event.at) == ("restart", 3)
 
 

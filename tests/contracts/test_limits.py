@@ -64,7 +64,6 @@ SAID = {
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
     "monitor/sql/alert.sql alert_audit $count": "tests/contracts/test_limits.py::test_what_people_did",
     "monitor/sql/app_data.sql app_data_quarantine $limit": "tests/app/dashboard/test_words.py::test_a_file_set_aside",
-    "monitor/sql/app_mismatch.sql app_mismatch_tags $most": "tests/app/dashboard/test_words.py::test_slices_and_tags_beyond",
 }  # fmt: skip
 OTHERS = {
     "monitor/sql/bits.sql bits_differing $count": "counted",  # of these the first token is named, with how many others differ

@@ -19,7 +19,7 @@ from logprobe.app.dashboard import data, ui
 from logprobe.app.dashboard.data import column, measured
 from logprobe.app.dashboard.figures import Chart, Curve, Row, rows_chart
 from logprobe.app.dashboard.pages import weights
-from logprobe.app.dashboard.panels import PAIR_WORDS, panel_of
+from logprobe.app.dashboard.panels import NEEDED, PAIR_WORDS, panel_of, why_missing
 from logprobe.app.dashboard.reading import mismatch as reading
 from logprobe.app.dashboard.reading.mismatch import LAG, MOST_TAGS, Seen, Sliced
 from logprobe.app.dashboard.steps import change, pairs_of, unit_beside_label
@@ -27,7 +27,6 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import spread
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
-from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.monitor.analysis.log_ratio_density import Density
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG, rank
 from logprobe.monitor.metrics.catalog import CATALOG
@@ -45,13 +44,6 @@ _GROUPS: Final = {
 }
 _WORSE: Final = {"higher": "higher", "lower": "lower", "away from 0": "≠ 0", "away from 1": "≠ 1", "neither": "–"}
 _BROKEN: Final = {"nonfinite_tokens": "non-finite tokens", "impossible_tokens": "impossible tokens"}
-_HOW: Final = {
-    "rollout_logprobs": "log-probs of the engine",
-    "trainer_logprobs": "log-probs recomputed by the trainer before the update",
-    "current_logprobs": "the trainer's log-probs at the update",
-    "reference_logprobs": "log-probs of the reference policy",
-    "teacher_logprobs": "log-probs of the teacher of an on-policy distillation",
-}
 _PROFILES: Final = {
     "position": ("Position in the sequence", "decile of its tokens under the mask"),
     "turn": ("Position in its turn", "tokens since the turn began"),
@@ -121,16 +113,7 @@ def draw(run: Run) -> None:
 
 def why_unmeasured(frame: pl.DataFrame, pair: str) -> str:
     """Return the missing input of a pair without log-probs on both sides, or "" if it has them."""
-    there = [name for name in SIDES if measured(frame, f"{name}.k3_kl")]
-    if pair in there:
-        return ""
-    recorded = {side for name in there for side in SIDES[name]}
-    return _needs([side for side in SIDES[pair] if side not in recorded])
-
-
-def _needs(names: Sequence[str]) -> str:
-    named = [f"{name} ({_HOW[name]})" if name in _HOW else name.replace("_", " ") for name in names]
-    return f"not measured: record {', '.join(named)}" if named else ""
+    return "" if measured(frame, f"{pair}.k3_kl") else f"not measured: needs {NEEDED[pair]}"
 
 
 # --- Metrics ---
@@ -211,11 +194,11 @@ def _metric_row(frame: pl.DataFrame, metric: Declared, pair: str, seen: Seen, ab
     }
     about = {"worse": _WORSE[metric.worse], "what it is": f"{metric.words} {metric.formula}"}
     if not len(inside):
-        why = (
-            f"no value at {seen.words}"
-            if np.isfinite(values).any()
-            else (absent if group != "step" else "") or _needs(metric.needs) or "undefined for what was recorded"
+        why = (absent if group != "step" else "") or (
+            why_missing(key_of(metric, pair) or metric.key) if metric.needs else "undefined for what was recorded"
         )
+        if np.isfinite(values).any():
+            why = f"no value at {seen.words}"
         return {**row, "value": None, "against usual": why, "trend": [], **about}
     newest = inside[-1]
     before = values[:newest][np.isfinite(values[:newest])]
@@ -379,10 +362,10 @@ def _slices(at: At) -> None:
         "Slices",
         "groups of sequences; worse than the rest: K3 at least 1.5 times that of all others, and four standard errors apart",
     )
-    tags = reading.tags(at.run, at.seen)
+    tags = reading.tags(at.run, at.frame, at.seen)
     offered = [*DIMENSIONS, *(f"{TAG}{name}" for name in tags[:MOST_TAGS] if name not in DIMENSIONS)]
     by = ui.selection("by", offered, LAG, width=240)
-    sliced, old = reading.sliced(at.run, at.pair, by, at.seen)
+    sliced, old = reading.sliced(at.run, at.frame, at.pair, by, at.seen)
     notes = slice_notes(sliced, at.seen, by, tags)
     st.caption(ui.unmarked(" · ".join(filter(None, [at.absent, *notes]))))
     _older(old)

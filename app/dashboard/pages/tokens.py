@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from logprobe.app.dashboard import browser, data, ui
 from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
-from logprobe.app.dashboard.panels import PAIR_WORDS
+from logprobe.app.dashboard.panels import NEEDED, PAIR_WORDS
 from logprobe.app.dashboard.reading.token_text import (
+    RULES,
     alignment,
     kept_words,
-    needed,
-    rules,
     sides_words,
     spans,
     states,
@@ -70,7 +69,8 @@ _SIDES: Final = (
 
 def draw(run: Run) -> None:
     """Draw the page."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    chosen = st.container(horizontal=True, vertical_alignment="center", gap="small")
+    with chosen:
         pair = cast("Pair", ui.choice("pair", pairs_of(data.frame_of(run)), "pair"))
         steps = data.kept(
             ("steps", run.name, pair), data.version_of(run), lambda: read_steps(data.reader(), run.name, pair)
@@ -80,13 +80,14 @@ def draw(run: Run) -> None:
     if number_of is None:
         st.caption("This run has no steps yet.")
         return
-    _bars(run, steps, number_of, pair)
     sample = _sample(run, number_of)
     step = data.kept(
         ("step", run.name, number_of, pair, sample),
         data.version_of(run),
         lambda: read_step(data.reader(), run.name, number_of, pair, sample),
     )
+    chosen.caption(ui.unmarked(step_words(steps, step)))
+    _bars(run, steps, number_of, pair)
     left, right = st.columns([2, 3], gap="medium")
     with left:
         step = _sequences(run, step)
@@ -129,18 +130,15 @@ def _chosen_step(run: Run, steps: StepList) -> int | None:
         width=150,
         label_visibility="collapsed",
     )
-    nearest = int(steps.step[np.abs(steps.step - int(suggested if wanted is None else wanted)).argmin()])
-    words = sides_words(
-        data.kept(("sides", run.name, nearest), data.version_of(run), lambda: _sides(run.name, nearest))
-    )
-    at = int(np.flatnonzero(steps.step == nearest)[0])
-    broken = f" · {steps.broken[at]:,.0f} broken tokens" if steps.broken[at] > 0 else ""
-    st.caption(ui.unmarked(f"step {nearest:,} · K3 {number(float(steps.k3[at]))}{broken} · {words}"))
-    return nearest
+    return int(steps.step[np.abs(steps.step - int(suggested if wanted is None else wanted)).argmin()])
 
 
-def _sides(run: str, step: int) -> Sequence[Mapping[str, Any]]:
-    return read_step(data.reader(), run, step, "backend").sides
+def step_words(steps: StepList, step: StepTokens) -> str:
+    """Return the numbers of the chosen step in a line."""
+    at = int(np.flatnonzero(steps.step == step.step)[0])
+    broken = f"{steps.broken[at]:,.0f} broken tokens" if steps.broken[at] > 0 else ""
+    parts = [f"step {step.step:,}", f"K3 {number(float(steps.k3[at]))}", broken, sides_words(step.sides)]
+    return " · ".join(filter(None, parts))
 
 
 def _bars(run: Run, steps: StepList, chosen: int, pair: str) -> None:
@@ -256,7 +254,7 @@ def notes(step: StepTokens, strip: Strip | None) -> list[str]:
         if not any(side.get("frozen_at") for side in step.sides):
             said.append("No sequences were recorded in this step.")
     elif all(sequence["share"] is None and sequence["broken"] is None for sequence in step.sequences):
-        said.append(f"The pair {step.pair} was not measured in this step; {needed(step.pair)}.")
+        said.append(f"The pair {step.pair} was not measured in this step: record {NEEDED[step.pair]}.")
     if step.chosen is not None and strip is None:
         kept = step.chosen["raw_kept"]
         said.append(
@@ -293,6 +291,7 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[tuple[str
         ("group", _name(sequence["group_id"] or "")),
         *((_name(name), _name(value or "")) for name, value in sequence["tags"] or ()),
         ("records", alignment(sequence)),
+        *((each.name, str(each.config)) for each in (() if strip is None else strip.corrections)),
     ]
     return [(name, value) for name, value in items if value]
 
@@ -384,7 +383,7 @@ def corrections(stated: Stated | None, tokens: Tokens) -> list[Corrected]:
         )
         made.append(Corrected("the correction of this step", stated.config, done, note))
     done = effect(preset("mis"), tokens)
-    return [*made, Corrected("MIS (preset mis: 0.5 to 2)", preset("mis"), done, "" if done else unknown)]
+    return [*made, Corrected("MIS (preset mis)", preset("mis"), done, "" if done else unknown)]
 
 
 def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
@@ -570,7 +569,7 @@ def _treated(corrected: Corrected, at: int) -> str:
     weight, rule = float(corrected.effect.weight_N[at]), int(corrected.effect.rule_N[at])
     if np.isnan(weight):
         return "–"
-    words = rules(corrected.config)[rule]
+    words = RULES[Rule(rule)]
     if rule in DROPPED:
         return words
     return (

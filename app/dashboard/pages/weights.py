@@ -14,11 +14,10 @@ import numpy as np
 import polars as pl
 
 from logprobe.app.dashboard import data, ui
-from logprobe.app.dashboard.data import column
 from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.panels import Line as Series
 from logprobe.app.dashboard.panels import Panel
-from logprobe.app.dashboard.reading.mismatch import PACE, Seen
+from logprobe.app.dashboard.reading.mismatch import PACE, Seen, newest
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
@@ -74,19 +73,10 @@ def draw(run: Run) -> None:
     frame = data.frame_of(run, tuple(line.metric for panel in PANELS for line in panel.lines))
     window = ui.window(frame["step"])
     seen = Seen(int(frame["step"][0]), int(frame["step"][-1])) if window is None else Seen(*window, whole=False)
-    at = At(run, frame, seen, newest(frame, seen))
+    at = At(run, frame, seen, newest(frame, seen, "tokens", TOKENS))
     for name, part in (("updates", _updates), ("lag", _lag), ("event study", _study)):
         with ui.guarded(name):
             part(at)
-
-
-def newest(frame: pl.DataFrame, seen: Seen) -> Seen:
-    """Return the newest of the steps in view, up to about `TOKENS` tokens, and at least one."""
-    inside = frame.filter(pl.col("step").is_between(seen.first, seen.last))
-    steps = inside["step"].to_numpy()
-    known = np.cumsum(np.nan_to_num(column(inside, "tokens"))[::-1])[::-1]
-    chosen = steps[(known <= TOKENS) | (steps == steps[-1])]
-    return Seen(int(chosen[0]), int(chosen[-1]), whole=seen.whole and len(chosen) == len(frame))
 
 
 # --- Updates ---

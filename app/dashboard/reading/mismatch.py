@@ -5,10 +5,12 @@ Each read is bounded and rate-limited in a live run. A stale value is returned w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -53,7 +55,7 @@ class Sliced:
 
     Attributes:
         steps: steps covered, the newest in view within the limit.
-        sequences: number of sequences in them.
+        sequences: number of sequences in them that are kept.
         table: result of `slices.split`, with every metric of the pair and of the step.
         gaps: result of `slices.against_rest`.
         trend: K3 of the pair, one row per slice and step.
@@ -68,12 +70,23 @@ class Sliced:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The newest sequences in view, at most `MOST_SEQUENCES`, of whole steps. `version`: version of run and view."""
+    """The newest sequences in view, at most `MOST_SEQUENCES`, of whole steps. `version`: version of run and view.
+    `tags`: names of their tags.
+    """
 
     version: Hashable
     steps: Seen
-    count: int
     sequences: slices.Sequences
+    tags: Sequence[str]
+
+
+def newest(frame: pl.DataFrame, seen: Seen, count: str, most: int) -> Seen:
+    """Return the newest of the steps in view that have at most `most` of the column `count` together, at least one."""
+    inside = frame.filter(pl.col("step").is_between(seen.first, seen.last))
+    steps = inside["step"].to_numpy()
+    known = np.cumsum(np.nan_to_num(data.column(inside, count))[::-1])[::-1]
+    chosen = steps[(known <= most) | (steps == steps[-1])]
+    return Seen(int(chosen[0]), int(chosen[-1]), whole=seen.whole and len(chosen) == len(frame))
 
 
 def density(run: Run, frame: pl.DataFrame, pair: str, seen: Seen) -> tuple[Hashable, Density, int | None]:
@@ -117,14 +130,14 @@ def profiles_of(run: Run, pair: str, seen: Seen) -> tuple[Seen, Mapping[str, pa.
     return shown, tables, None if of == version else shown.last
 
 
-def sliced(run: Run, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int | None]:
+def sliced(run: Run, frame: pl.DataFrame, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int | None]:
     """Return slices by a dimension, and their last step if newer steps exist."""
-    loaded = _loaded(run, seen)
+    loaded = _loaded(run, frame, seen)
 
     def split() -> Sliced:
         return Sliced(
             steps=loaded.steps,
-            sequences=loaded.count,
+            sequences=loaded.sequences.table.num_rows,
             table=slices.split(loaded.sequences, dimension, metrics=_keys(pair)),
             gaps=against_rest(loaded.sequences, dimension, pair),
             trend=slices.split(loaded.sequences, dimension, metrics=[f"{pair}.k3_kl"], per_step=True),
@@ -134,30 +147,17 @@ def sliced(run: Run, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int
     return made, loaded.steps.last if seen.whole and loaded.steps.last < seen.last else None
 
 
-def tags(run: Run, seen: Seen) -> Sequence[str]:
-    """Return the names of tags, the most frequent first. More than `MOST_TAGS` names indicate that others exist."""
-    bounds = {"run": run.name, "first": seen.first, "last": seen.last}
-    rows = data.kept(
-        ("tags", run.name, seen.key),
-        data.version_of(run),
-        lambda: queries.app_mismatch_tags(data.reader(), most=MOST_TAGS + 1, **bounds),
-        pace=PACE,
-    )
-    names: Sequence[str] = rows["name"].to_pylist()
-    return names
+def tags(run: Run, frame: pl.DataFrame, seen: Seen) -> Sequence[str]:
+    """Return the names of the tags of the sequences that can be sliced, the most frequent first."""
+    return _loaded(run, frame, seen).tags
 
 
-def _loaded(run: Run, seen: Seen) -> _Loaded:
+def _loaded(run: Run, frame: pl.DataFrame, seen: Seen) -> _Loaded:
     def load() -> _Loaded:
-        bounds = {"run": run.name, "first": seen.first, "last": seen.last}
-        (window,) = queries.app_mismatch_window(data.reader(), most=MOST_SEQUENCES, **bounds).to_pylist()
-        steps = Seen(window["first"], window["last"], whole=False)
-        return _Loaded(
-            (run.revision, seen),
-            steps,
-            window["sequences"],
-            slices.load(data.reader(), run.name, (steps.first, steps.last)),
-        )
+        steps = replace(newest(frame, seen, "sequences", MOST_SEQUENCES), whole=False)
+        sequences = slices.load(data.reader(), run.name, (steps.first, steps.last))
+        names = Counter(name for each in sequences.table["tags"].to_pylist() for name, _ in each or ())
+        return _Loaded((run.revision, seen), steps, sequences, [name for name, _ in names.most_common()])
 
     return data.loaded(("sequences", run.name, seen.key), (run.revision, seen), load, pace=PACE)
 

@@ -6,8 +6,6 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from logprobe.app.text.numbers import number
-from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.analysis.token_view import SIDES, STATES, Rule
 
 SOURCES: Final[Mapping[str, str]] = {
@@ -20,6 +18,19 @@ ALIGNMENTS: Final[Mapping[str, str]] = {
     "all": "all tokens match the engine's",
     "masked": "the tokens under the mask match the engine's",
     "prefix": "one side is longer; compared over the common prefix",
+}
+RULES: Final[Mapping[Rule, str]] = {
+    Rule.KEPT: "kept",
+    Rule.MASKED: "not trained on",
+    Rule.BROKEN: "dropped: broken log-prob",
+    Rule.BROKEN_SEQUENCE: "dropped with its sequence: one of its tokens is broken",
+    Rule.VETO: "dropped with its sequence: ρ of one token is below veto",
+    Rule.REJECTED_BELOW: "dropped: below rs_lower",
+    Rule.REJECTED_ABOVE: "dropped: above rs_upper",
+    Rule.MASKED_BELOW: "dropped: below is_lower",
+    Rule.MASKED_ABOVE: "dropped: above is_upper",
+    Rule.LIMITED_BELOW: "limited to is_lower",
+    Rule.LIMITED_ABOVE: "limited to is_upper",
 }
 _KINDS: Final = {
     "nonfinite": "is not finite",
@@ -95,43 +106,6 @@ def _version(version: str | None) -> str:
     return "unknown" if version is None else visible(version, spaces=False)
 
 
-def rules(config: CorrectionConfig) -> list[str]:
-    """Return words for each `Rule` under `config`, in numerical order."""
-    ratio = {"token": "ρ", "sequence": "ρ of the sequence", "geometric": "geometric ρ of the sequence"}
-    weighed = ratio[config.is_level or "token"]
-    measured = _measure(config)
-    words = {
-        Rule.KEPT: "kept",
-        Rule.MASKED: "not trained on",
-        Rule.BROKEN: "dropped: broken log-prob",
-        Rule.BROKEN_SEQUENCE: "dropped with its sequence: one of its tokens is broken",
-        Rule.VETO: f"dropped with its sequence: veto, ρ of one token is below {number(config.veto)}",
-        Rule.REJECTED_BELOW: f"dropped: {measured} is below {number(config.rs_lower)}",
-        Rule.REJECTED_ABOVE: f"dropped: {measured} is above {number(config.rs_upper)}",
-        Rule.MASKED_BELOW: f"dropped: {weighed} is below {number(config.is_lower)}",
-        Rule.MASKED_ABOVE: f"dropped: {weighed} is above {number(config.is_upper)}",
-        Rule.LIMITED_BELOW: f"clipped: {weighed} is below {number(config.is_lower)}",
-        Rule.LIMITED_ABOVE: f"{'clipped' if config.is_mode == 'clip' else 'truncated'}: {weighed} is above "
-        f"{number(config.is_upper)}",
-    }
-    return [words[rule] for rule in Rule]
-
-
-def _measure(config: CorrectionConfig) -> str:
-    measure = {"ratio": "ρ", "k2": "k2", "k3": "K3", "binary_kl": "binary KL", "prob_diff": "e^t − e^r"}[
-        config.rs_measure
-    ]
-    of = {
-        "token": measure,
-        "sequence": f"{measure} of the sequence",
-        "geometric": f"mean {measure} of the sequence",
-        "max": f"the most extreme {measure} of the sequence",
-    }
-    if config.rs_measure == "ratio" and config.rs_level == "geometric":
-        return "geometric ρ of the sequence"
-    return of[config.rs_level or "token"]
-
-
 def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
     """Describe the remaining part of a step's raw tokens, or return "" if all remain."""
     total, kept, reduced = (sum(side[name] for side in sides) for name in ("sequences", "kept", "reduced"))
@@ -159,14 +133,3 @@ def sides_words(sides: Sequence[Mapping[str, Any]]) -> str:
         by_source[name] = by_source.get(name, 0) + side["sequences"]
     parts = ", ".join(f"{count:,} {name}" if count < total else name for name, count in by_source.items())
     return f"{total:,} sequences, rollout log-probs: {parts}" if total else ""
-
-
-def needed(pair: str) -> str:
-    """Return the records that the measurement of a pair needs."""
-    return {
-        "backend": "record rollout and trainer log-probs of the same tokens",
-        "update": "record `current_logprobs`",
-        "total": "record `current_logprobs` and rollout log-probs",
-        "reference": "record `reference_logprobs`",
-        "teacher": "record `teacher_logprobs`",
-    }[pair]

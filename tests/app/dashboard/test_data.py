@@ -15,7 +15,7 @@ from recorded_home import take_in
 from synthetic_run import SyntheticRun
 
 from logprobe.app.dashboard import data
-from logprobe.app.dashboard.data import Grown, Kept, column, happened, measured, moved
+from logprobe.app.dashboard.data import Grown, Kept, column, events, measured
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -35,9 +35,8 @@ def test_learning_rates_and_restarts_are_events(home: Path) -> None:
         run.record(4)
     with Store.open(Home(home)) as store:
         take_in(store)
-        events = happened(store.read("app_events", run="restarts"))
-        events += moved(store.read("app_learning_rates", run="restarts"))
-    assert sorted((event.at, event.kind, event.words) for event in events) == [
+        found = events(store, "restarts")
+    assert sorted((event.at, event.kind, event.words) for event in found) == [
         (1, "learning_rate", "actor/lr 0 → 2.00e-4, until step 2"),  # warm-up is one event
         (5, "learning_rate", "actor/lr 2.00e-4 → 1.98e-4, until step 6"),
         (5, "restart", "trainer started again"),
@@ -66,7 +65,7 @@ def updates(store: Store, run: str, many: int) -> list[int]:
             "SELECT $run, TIMESTAMPTZ '2026-01-01' + range * INTERVAL 1 SECOND, range, range FROM range($many)",
             {"run": run, "many": many},
         )
-    return [int(event.at) for event in happened(store.read("app_events", run=run))]
+    return [int(event.at) for event in events(store, run)]
 
 
 # --- Frames ---

@@ -18,7 +18,7 @@ from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.pages import alerts, compare, correction, mismatch, runs, tokens, weights
 from logprobe.app.dashboard.pages import data as page
 from logprobe.app.dashboard.reading import query, token_text
-from logprobe.app.dashboard.reading.mismatch import MOST_TAGS, Seen, Sliced
+from logprobe.app.dashboard.reading.mismatch import MOST_TAGS, Seen, Sliced, newest
 from logprobe.app.dashboard.reading.tokens import StepList, StepTokens
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.dashboard.told import tell
@@ -26,10 +26,9 @@ from logprobe.app.dashboard.ui import link
 from logprobe.app.view import parity
 from logprobe.app.view.correction import changed
 from logprobe.app.view.story import Facts, Item, Points, Section, Table
-from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import QueryError
-from logprobe.monitor.analysis.token_view import STATES, Rule, Side, Tokens, effect, pair_tokens
+from logprobe.monitor.analysis.token_view import DROPPED, STATES, Rule, Side, Tokens, effect, pair_tokens
 from logprobe.monitor.analysis.weight_updates import Lane
 from logprobe.monitor.compare import History, compared
 from logprobe.monitor.judging.parity import Check, Parity, Setting
@@ -143,6 +142,14 @@ def test_slices_and_tags_beyond_the_limit_are_said() -> None:
     assert "record spans" in " ".join(mismatch.slice_notes(unnamed, Seen(5, 9), "weight_versions", tags[1:]))
 
 
+def test_the_newest_steps_in_view_are_as_many_as_the_limit_has_room_for_and_at_least_one() -> None:
+    frame = pl.DataFrame({"step": [0, 1, 2, 4], "sequences": [4.0, 4.0, None, 4.0]})
+    seen = Seen(0, 4)
+    assert [newest(frame, seen, "sequences", most).first for most in (3, 4, 7, 8, 12)] == [4, 2, 2, 1, 0]
+    assert [newest(frame, seen, "sequences", most).whole for most in (11, 12)] == [False, True]
+    assert newest(frame, Seen(0, 1, whole=False), "sequences", 8) == Seen(0, 1, whole=False)
+
+
 def test_profiles_are_in_order_without_the_bucket_of_broken_tokens() -> None:
     names = ("log_ratio_mean", "logprob_abs_diff_mean", "k3_kl")
     rows = [("2", 30, 0.2, 0.2, 0.02), ("1", 10, 0.1, 0.1, 0.01), ("broken", 5, None, None, None)]
@@ -166,7 +173,7 @@ def test_metrics_say_why_they_have_no_value_and_what_is_broken() -> None:
     assert mismatch.broken_of(frame, Seen(0, 2)) == [
         "backend: incomplete at 1 step in view, down to 98.76 % of the tokens; non-finite tokens: 7"
     ]
-    assert mismatch.why_unmeasured(frame, "update").startswith("not measured: record current_logprobs")
+    assert mismatch.why_unmeasured(frame, "update").startswith("not measured: needs current_logprobs")
     assert mismatch.why_unmeasured(frame, "backend") == ""
     assert {mismatch.key_of(metric, "backend") for metric in mismatch.CATALOG} - {None} <= set(KEYS)
 
@@ -315,7 +322,7 @@ def test_what_has_to_be_known_before_anything_is_believed() -> None:
         tokens.notes(step_of(asked="<i>x</i>"), strip())
     )
     unmeasured = {name: value for name, value in SEQUENCE.items() if name not in {"share", "broken", "k3_kl"}}
-    assert "record `current_logprobs`" in " ".join(
+    assert "record current_logprobs" in " ".join(
         tokens.notes(step_of(pair="update", sequences=[unmeasured], chosen=unmeasured), strip())
     )
     assert "cannot be recomputed" in " ".join(tokens.notes(step_of(says_correction=True), strip()))
@@ -354,12 +361,8 @@ def test_every_state_and_rule_has_words() -> None:
         described = token_text.states(pair)
         assert len(described) == len(STATES)
         assert {each["side"] for each in described} == {"", *sides}
-    every = CorrectionConfig(
-        is_level="geometric", is_mode="clip", is_lower=0.5, rs_level="sequence", rs_measure="k3", rs_upper=0.1, veto=1e-4,
-    )  # fmt: skip
-    named = token_text.rules(every)
-    assert named[Rule.LIMITED_BELOW] == "clipped: geometric ρ of the sequence is below 0.5"
-    assert named[Rule.REJECTED_ABOVE] == "dropped: K3 of the sequence is above 0.1"
+    assert set(token_text.RULES) == set(Rule)
+    assert [rule for rule, words in token_text.RULES.items() if words.startswith("dropped")] == list(DROPPED)
 
 
 # --- Data ---
