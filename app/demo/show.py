@@ -10,12 +10,10 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final
 
 import pyarrow.compute as pc
@@ -26,11 +24,10 @@ from logprobe.app.dashboard.reading import tokenizers
 from logprobe.app.processes.stack import Stack, free_port, require_extras
 from logprobe.app.processes.supervisor import end, module, stop_on_signals, tethered
 from logprobe.collectors.addresses import default_home
-from logprobe.collectors.errors import ConfigurationError, QueryError, ServiceUnavailableError
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import complain
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import connect
 from logprobe.monitor.recorded import RecordedRun, shifted
 from logprobe.monitor.settings import settings_file
 
@@ -44,9 +41,7 @@ TWIN: Final = "rescue-without"
 # A reference, a fault of the engine and its fix, which only a checkout has, and the twin.
 SHOWN: Final = ("v0-reference", "v1-initial", "v1-fixed", TWIN)
 _TOKENIZERS: Final = {"rescue*": _OWN / "rescue.json", "*": _CHECKOUT / "tokenizers" / "task.json"}  # by run
-_LAST: Final = 50  # steps whose reward is compared at the end
 _JOIN_SECONDS: Final = 10.0
-_LOOK_SECONDS: Final = 0.5
 
 
 def run(*, speed: float, port: int | None, home: str | None) -> None:
@@ -70,7 +65,6 @@ def run(*, speed: float, port: int | None, home: str | None) -> None:
         try:
             stack = Stack(place, access=Access(address=_ADDRESS), port=choose_port(port), shown=TRAINED)
             beside = f"{stack.url}/?run={TRAINED}&page=compare&baseline={TWIN}"
-            Thread(target=_conclude, args=(trainer, place, beside, stop), name="conclusion", daemon=True).start()
             stack.run(stop, lambda: complain(f"beside its twin without a correction: {beside}"))
         finally:
             end(trainer, _JOIN_SECONDS)
@@ -95,31 +89,6 @@ def _settle(home: Home) -> None:
     texts = {run: str(file) for run, file in _TOKENIZERS.items() if file.exists()}
     settings: dict[str, Any] = {tokenizers.SECTION: texts, SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}}
     (home.path / settings_file.FILE).write_text(json.dumps(settings), encoding="utf-8")
-
-
-def _conclude(trainer: subprocess.Popen[bytes], home: Home, beside: str, stop: threading.Event) -> None:
-    """Report the effect of the correction once training has ended."""
-    while trainer.poll() is None and not stop.wait(_LOOK_SECONDS):
-        pass
-    last = RecordedRun(_OWN / TWIN).steps[-1]
-    while not stop.wait(_LOOK_SECONDS):
-        kept, lost = (_reward(home, run, last=last) for run in (TRAINED, TWIN))
-        if kept is not None and lost is not None:
-            complain(
-                f"reward of the last {_LAST} steps: {kept:.2f} with the correction, {lost:.2f} without one: {beside}"
-            )
-            return
-
-
-def _reward(home: Home, run: str, *, last: int) -> float | None:
-    """Return the mean reward of the last steps of a run, or None until all its steps are computed."""
-    statement = "SELECT avg(reward) AS reward, max(step) AS step FROM sequences WHERE run = $run AND step > $after"
-    try:
-        with connect(home) as reader:
-            (row,) = reader.query(statement, {"run": run, "after": last - _LAST}).to_pylist()
-    except (ServiceUnavailableError, QueryError):
-        return None
-    return row["reward"] if row["step"] == last else None
 
 
 def choose_port(port: int | None) -> int:

@@ -118,8 +118,7 @@ def test_a_place_that_answers_late_is_shown_at_the_next_look(monkeypatch: pytest
     try:
         assert places.look().problems == ("slow has not answered yet",)
         answers.release()
-        _, first = places._looks["slow"]
-        first.result(60)
+        places._reads["slow"].result(60)
         assert places.look().problems == ()
         assert "slow" in places._known
     finally:

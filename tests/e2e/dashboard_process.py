@@ -123,10 +123,12 @@ class Watched:
         self.page.set_default_timeout(PATIENCE)
         self.complaints: list[str] = []
         self.requests: list[str] = []
+        self.sent = 0  # messages to the server over its websocket
         self._scheme, _, self._host = address.split("/")[:3]
         self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self._say(str(error)))
         self.page.on("request", self._request)
+        self.page.on("websocket", lambda stream: stream.on("framesent", self._frame))
 
     def _heard(self, message: ConsoleMessage) -> None:
         """Streamlit looks for its server below the path of a page first, and finds nothing there."""
@@ -136,6 +138,9 @@ class Watched:
 
     def _say(self, text: str) -> None:
         self.complaints.append(text)
+
+    def _frame(self, _: object) -> None:
+        self.sent += 1
 
     def _request(self, request: Request) -> None:
         self.requests.append(request.url)

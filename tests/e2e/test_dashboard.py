@@ -38,6 +38,7 @@ HEART = """const { setInterval: repeat } = window, now = performance.now.bind(pe
     if (every === 250) window.beat = () => { ahead = 11_000; look(); ahead = 0; };
     return repeat(look, every, ...more);
   };"""
+ZOOM_IN = """Plotly.relayout(document.querySelector(".lp-plot"), { "xaxis.range": [2.6, 9.4] })"""
 ZOOM_OUT = """document.querySelector(".lp-frame").dispatchEvent(new KeyboardEvent("keydown", { key: "0" }))"""
 
 
@@ -83,6 +84,15 @@ def watched(browser: Browser, address: str, **options: Any) -> Iterator[Watched]
         page.close()
 
 
+@pytest.fixture(scope="module")
+def overview(browser: Browser, live: tuple[Path, str]) -> Iterator[Watched]:
+    """The Overview of the run that goes on, opened once: each test leaves it as it found it."""
+    with watched(browser, live[1]) as seen:
+        seen.page.goto(f"{live[1]}/?run=synthetic-live")
+        wait_for_chart(seen.page, 20)
+        yield seen
+
+
 def wait_for_chart(page: Page, points: int = 1) -> dict[str, Any]:
     """Waits until the first line of the first row has so many points."""
     # In one go: between two looks the chart may be drawn again.
@@ -91,30 +101,27 @@ def wait_for_chart(page: Page, points: int = 1) -> dict[str, Any]:
     return state
 
 
-def test_charts_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path, str], artifacts: Path) -> None:
-    _, address = live
-    with watched(browser, address) as seen:
-        page = seen.page
-        page.goto(f"{address}/?run=synthetic-live")
-        before = wait_for_chart(page, 20)
-        page.evaluate("document.querySelector('.lp-plot').dataset.mounted = 'once'")
-        drag(page, ".lp-plot", 0.3, 0.6)
-        expect(page.get_by_role("button", name="reset zoom")).to_be_visible()
-        page.wait_for_function(f"() => ({STATE})().range[0] > {before['range'][0]}")
-        zoomed = page.evaluate(STATE)
-        first, last = map(int, parse_qs(urlsplit(page.url).query)["steps"][0].split(":"))
-        assert zoomed["range"] == [first - 0.5, last + 0.5]  # as the address has it, at once
-        newest = wait_for_chart(page, zoomed["points"] + 1)
-        assert newest["range"] == zoomed["range"]
-        assert newest["range"][1] < newest["last"]
-        assert page.locator(".lp-plot").get_attribute("data-mounted") == "once"  # redrawn, never rebuilt
-        page.reload()  # the link opens the same view
-        wait_for_chart(page)
-        assert page.evaluate(STATE)["range"] == newest["range"]
-        page.get_by_role("button", name="reset zoom").click()
-        page.wait_for_function(f"() => ({STATE})().range[1] > {newest['last']}")
-        seen.shot(artifacts, "overview-light")
-        assert sum("plotly-basic.min.js" in url for url in seen.requests) <= 2  # once a visit
+def test_charts_grow_and_keep_the_zoom(overview: Watched, artifacts: Path) -> None:
+    page = overview.page
+    before = wait_for_chart(page, 20)
+    page.evaluate("document.querySelector('.lp-plot').dataset.mounted = 'once'")
+    drag(page, ".lp-plot", 0.3, 0.6)
+    expect(page.get_by_role("button", name="reset zoom")).to_be_enabled()
+    page.wait_for_function(f"() => ({STATE})().range[0] > {before['range'][0]}")
+    zoomed = page.evaluate(STATE)
+    first, last = map(int, parse_qs(urlsplit(page.url).query)["steps"][0].split(":"))
+    assert zoomed["range"] == [first - 0.5, last + 0.5]  # as the address has it, at once
+    newest = wait_for_chart(page, zoomed["points"] + 1)
+    assert newest["range"] == zoomed["range"]
+    assert newest["range"][1] < newest["last"]
+    assert page.locator(".lp-plot").get_attribute("data-mounted") == "once"  # redrawn, never rebuilt
+    page.reload()  # the link opens the same view
+    wait_for_chart(page)
+    assert page.evaluate(STATE)["range"] == newest["range"]
+    page.get_by_role("button", name="reset zoom").click()
+    page.wait_for_function(f"() => ({STATE})().range[1] > {newest['last']}")
+    overview.shot(artifacts, "overview-light")
+    assert sum("plotly-basic.min.js" in url for url in overview.requests) <= 2  # once a visit
 
 
 def test_a_zoom_is_heard_in_the_moment_in_which_the_page_asks_for_news(
@@ -124,16 +131,16 @@ def test_a_zoom_is_heard_in_the_moment_in_which_the_page_asks_for_news(
     with watched(browser, address) as seen:
         page = seen.page
         page.add_init_script(HEART)
+        page.goto(f"{address}/?run={quote(MARKUP, safe='')}")  # an ended run: no news draws the page again
+        wait_for_chart(page, 12)
+        page.wait_for_function("() => window.beat")
         for both in (f"window.beat(); {ZOOM_OUT}", f"{ZOOM_OUT}; window.beat()"):
-            page.goto(
-                f"{address}/?run={quote(MARKUP, safe='')}&steps=3:9"
-            )  # an ended run: no news draws the page again
-            wait_for_chart(page, 12)
-            expect(page.get_by_role("button", name="reset zoom")).to_be_visible()
-            page.wait_for_function("() => window.beat")
+            page.evaluate(ZOOM_IN)
+            page.wait_for_function("() => location.search.includes('steps=3')")
+            expect(page.get_by_role("button", name="reset zoom")).to_be_enabled()
             page.evaluate(f"() => {{ {both} }}")
             page.wait_for_function("() => !location.search.includes('steps')")
-            expect(page.get_by_role("button", name="reset zoom")).to_have_count(0)
+            expect(page.get_by_role("button", name="reset zoom")).to_be_disabled()
 
 
 def test_a_row_of_the_runs_opens_one_whose_values_keys_read_and_links_of_messages_lead_on(
@@ -184,27 +191,24 @@ def test_what_is_typed_and_opened_survives_news(browser: Browser, live: tuple[Pa
 
 
 def test_a_service_that_is_killed_or_hangs_is_named_within_15_seconds(
-    browser: Browser, live: tuple[Path, str], artifacts: Path
+    overview: Watched, live: tuple[Path, str], artifacts: Path
 ) -> None:
-    path, address = live
-    with watched(browser, address) as seen:
-        page = seen.page
-        page.goto(f"{address}/?run=synthetic-live")
-        before = wait_for_chart(page, 20)["points"]
-        with killed_service(Home(path)):
-            expect(page.locator(".lp-bar")).to_contain_text("The monitor service is not responding", timeout=15_000)
-            assert page.evaluate(STATE)["points"] >= 20  # the last values stay
-            seen.shot(artifacts, "service-away")
-        expect(page.locator(".lp-bar")).not_to_contain_text("not responding")
-        wait_for_chart(page, before + 1)  # what was recorded meanwhile is there, too
-        with connect(path) as reader:
-            pid = reader.status()["pid"]
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            expect(page.locator(".lp-silent")).to_contain_text("No answer for 1", timeout=20_000)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        expect(page.locator(".lp-silent")).to_be_hidden()
+    path, page = live[0], overview.page
+    before = wait_for_chart(page, 20)["points"]
+    with killed_service(Home(path)):
+        expect(page.locator(".lp-bar")).to_contain_text("The monitor service is not responding", timeout=15_000)
+        assert page.evaluate(STATE)["points"] >= 20  # the last values stay
+        overview.shot(artifacts, "service-away")
+    expect(page.locator(".lp-bar")).not_to_contain_text("not responding")
+    wait_for_chart(page, before + 1)  # what was recorded meanwhile is there, too
+    with connect(path) as reader:
+        pid = reader.status()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        expect(page.locator(".lp-silent")).to_contain_text("No answer for 1", timeout=20_000)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    expect(page.locator(".lp-silent")).to_be_hidden()
 
 
 @contextmanager
@@ -225,30 +229,25 @@ def killed_service(home: Home) -> Iterator[None]:
         yield
 
 
-def test_dark_and_narrow(browser: Browser, live: tuple[Path, str], artifacts: Path) -> None:
-    _, address = live
-    with watched(browser, address, dark=True, width=1440) as seen:
-        seen.page.goto(f"{address}/?run=synthetic-live")
-        for width in (1440, 390):
-            seen.page.set_viewport_size({"width": width, "height": 844})
-            wait_for_chart(seen.page, 20)
-            seen.page.wait_for_function("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
-            seen.shot(artifacts, f"overview-{width}", whole=True)
+def test_a_hidden_page_asks_for_nothing(overview: Watched) -> None:
+    page = overview.page
+    wait_for_chart(page)
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
+    page.wait_for_timeout(1000)
+    before = overview.sent
+    page.wait_for_timeout(4000)  # twice as long as a visible page waits
+    assert overview.sent == before
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: false, configurable: true })")
+    wait_for_chart(page, page.evaluate(STATE)["points"] + 1)
+    assert overview.sent > before
 
 
-def test_a_hidden_page_asks_for_nothing(browser: Browser, live: tuple[Path, str]) -> None:
-    _, address = live
-    with watched(browser, address) as seen:
-        page = seen.page
-        page.add_init_script(
-            "window.sent = 0; const send = WebSocket.prototype.send; WebSocket.prototype.send = function (...all) { window.sent += 1; return send.apply(this, all); };"
-        )
-        page.goto(f"{address}/?run=synthetic-live")
-        wait_for_chart(page)
-        page.evaluate("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
-        page.wait_for_timeout(1000)
-        before = page.evaluate("window.sent")
-        page.wait_for_timeout(4000)  # twice as long as a visible page waits
-        assert page.evaluate("window.sent") == before
-        page.evaluate("Object.defineProperty(document, 'hidden', { value: false, configurable: true })")
-        page.wait_for_function("(before) => window.sent > before", arg=before)
+def test_dark_and_narrow(overview: Watched, artifacts: Path) -> None:
+    page = overview.page
+    page.emulate_media(color_scheme="dark")
+    page.reload()
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        wait_for_chart(page, 20)
+        page.wait_for_function("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+        overview.shot(artifacts, f"overview-{width}", whole=True)

@@ -15,6 +15,7 @@ from audited import Audit
 from engine_process import ENGINE_ENVIRONMENT
 
 from logprobe.monitor.proof.departing import UNLIKE
+from logprobe.monitor.proof.scorers import running
 
 pytestmark = pytest.mark.engine
 
@@ -145,6 +146,13 @@ def test_the_hook_sees_what_it_is_for(tmp_path):
     ]
 
 
+def test_scorers_are_offline_whatever_the_caller_allows(monkeypatch):
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.setenv(name, "0")
+        assert running._variables({})[name] == "1"
+
+
+@pytest.mark.long
 def test_a_checkpoint_that_lacks_files_is_not_looked_up_on_a_hub(tmp_path):
     """Neither its weights nor its tokenizer are there, and its configuration names a model of a hub."""
     model, audit = tmp_path / "model", Audit(tmp_path)

@@ -38,6 +38,16 @@ FILES: Final = 100  # of the quarantine, the newest
 _PACE: Final = 1.0
 _LOW: Final = 20  # rows that are shown without scrolling
 _QUICK: Final = 0.4  # seconds within which most queries end; longer ones are looked after by the page
+_RUNS: Final[dict[str, Any]] = {
+    "run": "run",
+    "lost_tokens": "lost tokens",
+    "lost_sequences": "lost sequences",
+    "quarantined": "quarantined files",
+    "sequences": "sequences",
+    "with_raw": "of these with raw tokens",
+    "raw_bytes": st.column_config.NumberColumn("raw bytes", format="bytes"),
+    "last_time": st.column_config.DatetimeColumn("last record", format="YYYY-MM-DD HH:mm", timezone="UTC"),
+}
 _OUTCOMES: Final = {
     "returned": "moved back to the spool",
     "dropped": "deleted",
@@ -49,7 +59,7 @@ _OUTCOMES: Final = {
 class Stored:
     """Content of the store: rows of the queries `app_data_runs` and `app_data_quarantine`."""
 
-    runs: Sequence[Row]
+    runs: pa.Table
     quarantine: Sequence[Row]
 
 
@@ -71,8 +81,8 @@ def draw(look: Look, run: Run | None) -> None:
         )
         ui.facts(ingest_facts(look.status, room))
         ui.title("Runs", "newest first; times are UTC")
-        if stored.runs:
-            _table("runs", runs_of(stored))
+        if stored.runs.num_rows:
+            _table("runs", stored.runs, column_order=list(_RUNS), column_config=_RUNS)
         else:
             st.caption("Nothing has been recorded here yet; see the Overview to get started.")
         if run is not None:
@@ -89,16 +99,13 @@ def draw(look: Look, run: Run | None) -> None:
 
 def _stored() -> Stored:
     return Stored(
-        runs=queries.app_data_runs(data.reader()).to_pylist(),
+        runs=queries.app_data_runs(data.reader()),
         quarantine=queries.app_data_quarantine(data.reader(), limit=FILES).to_pylist(),
     )
 
 
-def _table(name: str, rows: pl.DataFrame) -> None:
-    sizes = {
-        column: st.column_config.NumberColumn(column, format="bytes") for column in rows.columns if "bytes" in column
-    }
-    st.dataframe(rows, hide_index=True, placeholder="–", alt=name, key=f"table {name}", column_config=sizes)
+def _table(name: str, rows: pl.DataFrame | pa.Table, **more: Any) -> None:
+    st.dataframe(rows, hide_index=True, placeholder="–", alt=name, key=f"table {name}", **more)
 
 
 # --- The home ---
@@ -126,24 +133,6 @@ def waiting(backlog: Row | None) -> str:
         return f"nothing{unseen}"
     oldest = duration(backlog["oldest_seconds"] or 0.0)
     return f"{backlog['segments']:,} files, {data_size(backlog['bytes'])}, the oldest {oldest} old{unseen}"
-
-
-def runs_of(stored: Stored) -> pl.DataFrame:
-    """Return a row per run: lost and stored records, and the number of sequences with raw tokens."""
-    rows = [
-        {
-            "run": harmless(each["run"]),
-            "lost tokens": each["lost_tokens"],
-            "lost sequences": each["lost_sequences"],
-            "quarantined files": each["quarantined"],
-            "sequences": each["sequences"],
-            "of these with raw tokens": each["with_raw"],
-            "raw bytes": each["raw_bytes"],
-            "last record": when(each["last_time"]),
-        }
-        for each in stored.runs
-    ]
-    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def _jobs(status: Row) -> Mapping[str, Any]:

@@ -66,8 +66,10 @@ class OtherPlaces:
         self._read = read or read_place
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max(1, len(places)), thread_name_prefix="elsewhere")
-        self._looks: dict[str, tuple[float | None, Future[Known]]] = {}  # the last; when its outcome was first used
+        self._reads: dict[str, Future[None]] = {}  # the last
+        self._ended: dict[str, float] = {}
         self._known: dict[str, Known] = {}
+        self._problems = {where: f"{where} has not answered yet" for where in places}
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> OtherPlaces:
@@ -77,43 +79,37 @@ class OtherPlaces:
     def look(self) -> Elsewhere:
         """Return the last known state, after a short wait for places that were never read."""
         with self._lock:
-            looks = {where: self._look(where) for where in self._places}
-        wait([look for where, look in looks.items() if where not in self._known], timeout=_PATIENCE)
-        problems = []
-        for where, look in looks.items():
-            if not look.done():
-                problems += [] if where in self._known else [f"{where} has not answered yet"]
-                continue
-            try:
-                self._known[where] = look.result()
-            except LogprobeError as error:
-                problems.append(str(error).partition("\n")[0])
-        glances = {name_at(where, run): row for where, (_, rows) in self._known.items() for run, row in rows.items()}
-        return Elsewhere(self._runs(), tuple(problems), glances)
+            for where in self._places:
+                last = self._reads.get(where)
+                if last is None or (last.done() and time.monotonic() - self._ended[where] >= _FRESH_SECONDS):
+                    self._reads[where] = self._pool.submit(self._take_in, where)
+        wait([read for where, read in self._reads.items() if where not in self._known], timeout=_PATIENCE)
+        glances = {
+            name_at(where, run): row for where, (_, rows) in list(self._known.items()) for run, row in rows.items()
+        }
+        return Elsewhere(self._runs(), tuple(filter(None, self._problems.values())), glances)
 
     def place(self, name: str) -> Place | None:
         """Return the place of a run by its local name, or None if the run is not from another place."""
-        for where, (rows, _) in self._known.items():
+        for where, (rows, _) in list(self._known.items()):
             for run in rows["run"].to_pylist():
                 if name_at(where, run) == name:
                     return Place(name, run, _source(where))
         return None
 
-    def _look(self, where: str) -> Future[Known]:
-        """Return the last known state of a place. Even a late result is used at least once before the next read."""
-        used, look = self._looks.get(where, (None, None))
-        now = time.monotonic()
-        if look is None or (used is not None and now - used >= _FRESH_SECONDS):
-            used, look = None, self._pool.submit(self._read, where)
-        elif used is None and look.done():
-            used = now
-        self._looks[where] = (used, look)
-        return look
+    def _take_in(self, where: str) -> None:
+        try:
+            self._known[where] = self._read(where)
+            self._problems[where] = ""
+        except LogprobeError as error:
+            self._problems[where] = str(error).partition("\n")[0]
+        finally:
+            self._ended[where] = time.monotonic()
 
     def _runs(self) -> dict[str, Run]:
         return {
             name_at(where, run.name): replace(run, name=name_at(where, run.name))
-            for where, (rows, _) in self._known.items()
+            for where, (rows, _) in list(self._known.items())
             for run in runs_of(rows, datetime.now(UTC))
         }
 

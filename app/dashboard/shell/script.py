@@ -183,7 +183,6 @@ def _facts(look: Look, run: Run | None) -> Markup:
         parts += [] if run.last_step is None else [_fact("step", f"{run.last_step:,}")]
         if run.last_record is not None:
             parts.append(_fact("", duration((now - run.last_record).total_seconds()), " ago"))
-        parts += [_fact("", _compact(run.tokens), " tokens"), _fact("", _compact(run.sequences), " sequences")]
     lag = ingest_lag(look)
     if lag is not None and look.away_since is None:
         parts.append(_fact("ingest lag", lag))
@@ -196,11 +195,6 @@ def _fact(name: str, value: str, after: str = "") -> Markup:
 
 def _badge(kind: str, words: str, title: str = "") -> Markup:
     return element("span", words, class_=f"lp-badge lp-is-{kind} lp-tone-{kind}", title=title)
-
-
-def _compact(value: int) -> str:
-    size, name = next((each for each in ((1e9, " G"), (1e6, " M"), (1e4, " k")) if value >= each[0]), (1, ""))
-    return f"{value:,}" if size == 1 else f"{value / (1e3 if name == ' k' else size):.3g}{name}"
 
 
 def ingest_lag(look: Look) -> str | None:
