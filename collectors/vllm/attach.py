@@ -20,46 +20,21 @@ from logprobe.collectors.versions import home_and_run
 from logprobe.collectors.vllm import config
 from logprobe.collectors.vllm.capture import Capture
 from logprobe.collectors.vllm.effective import keep_arguments
-from logprobe.collectors.vllm.emitter import Emitter, Observed
+from logprobe.collectors.vllm.emitter import CLOSE_SECONDS, Emitter
 from logprobe.collectors.vllm.hooks import Hook, hook_direct_loads, hook_engine_cores, hook_scheduler, wrap
 from logprobe.collectors.vllm.ids import sample_prefix
+from logprobe.collectors.vllm.observed import Observed
 from logprobe.collectors.vllm.selftest import self_test
 from logprobe.collectors.vllm.step_routes import returns_routes
 from logprobe.collectors.vllm.weights import worker
 from logprobe.collectors.vllm.weights.adapter_loads import can_watch_adapters
 from logprobe.collectors.vllm.weights.exchange import Exchange, folder_of
-from logprobe.collectors.vllm.weights.loads import READ_WEIGHTS
 
 UNNAMED_RUN: Final = "(no run)"  # where an engine without a run name says that it is not recorded
-_CLOSE_SECONDS: Final = 3.0  # an engine that shuts down is held up by at most this
-_LIVE: Final[weakref.WeakSet[Attachment]] = weakref.WeakSet()
+_LIVE: Final[weakref.WeakSet[Emitter]] = weakref.WeakSet()
 _EXECUTORS: Final[weakref.WeakSet[Any]] = (
     weakref.WeakSet()
 )  # built in this process; an engine's exists before its scheduler
-
-
-class Attachment:
-    """Watched engine with its capture and its emitter."""
-
-    def __init__(self, recorder: Recorder, observed: Observed, exchange: Exchange) -> None:
-        self.recorder = recorder
-        self.observed = observed
-        self.health = Health()
-        self.emitter = Emitter(observed, recorder, self.health, exchange)
-        self.executor: Callable[[], Any] = lambda: None  # a weak reference, once it is known
-
-    def guard(self, where: str) -> Guard:
-        """Return the context of plugin code inside a call of vLLM. Its errors are counted and never raised."""
-        return Guard(self.health, where)
-
-    def close(self) -> None:
-        """Write the remaining data within a time limit. Further calls have no effect."""
-        executor, self.executor = self.executor(), lambda: None
-        if executor is not None:
-            with self.guard("vllm_plugin.last_reading"):
-                executor.collective_rpc(READ_WEIGHTS, timeout=_CLOSE_SECONDS)
-        self.emitter.close()
-        self.recorder.close(_CLOSE_SECONDS)
 
 
 def install() -> None:
@@ -91,9 +66,9 @@ def install() -> None:
 def flush(timeout: float) -> bool:
     """Write the finished requests of all engines in this process. Return whether all of them are durable."""
     done = True
-    for attachment in list(_LIVE):
-        attachment.emitter.drain()
-        done = attachment.recorder.flush(timeout) and done
+    for emitter in list(_LIVE):
+        emitter.drain()
+        done = emitter.recorder.flush(timeout) and done
     return done
 
 
@@ -144,63 +119,57 @@ def _report_unnamed() -> None:
     """Write a record into the data directory, since few users read the engine's log."""
     recorder = Recorder(os.environ["LOGPROBE_HOME"], UNNAMED_RUN, component="vllm_plugin")
     recorder.report("no_run", "this engine is not recorded: LOGPROBE_RUN is not set", severity="error")
-    recorder.close(_CLOSE_SECONDS)
+    recorder.close(CLOSE_SECONDS)
 
 
 def _attach(scheduler: Any) -> None:
-    replica = _replica(scheduler.vllm_config.parallel_config)
-    recorder = _recorder(replica)
+    recorder = _recorder(_replica(scheduler.vllm_config.parallel_config))
     problems: list[str] = []
     health = Health()
     with Guard(health, "vllm_plugin.attach"):
         problems += self_test(scheduler)
         if not problems:
-            _watch(scheduler, recorder, replica)
+            _watch(scheduler, recorder)
     problems += [problem.message for problem in health.due()]
     if problems:
         _report_unknown(recorder, problems)
 
 
-def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
+def _watch(scheduler: Any, recorder: Recorder) -> None:
     exchange = Exchange(folder_of(scheduler.vllm_config))
-    attachment = Attachment(recorder, _observe(scheduler, recorder, replica, exchange), exchange)
-    missing = hook_engine_cores() + _watch_loads(scheduler.vllm_config, attachment)
-    hook_scheduler(scheduler, attachment)  # last: from here on something is collected
-    _keep(attachment)
-    _report_attached(attachment, missing)
+    emitter = Emitter(_observe(scheduler, recorder, exchange), recorder, exchange)
+    missing = hook_engine_cores() + _watch_loads(scheduler.vllm_config, emitter)
+    hook_scheduler(scheduler, emitter)  # last: from here on something is collected
+    emitter.start()
+    _LIVE.add(emitter)
+    atexit.register(_close_if_alive, weakref.ref(emitter))  # after the recorder's own, so it runs before that
+    _report_attached(emitter, missing)
     if problem := unknown_options():
         recorder.report("unknown_option", problem, severity="warning")
 
 
-def _watch_loads(vllm_config: Any, attachment: Attachment) -> list[str]:
+def _watch_loads(vllm_config: Any, emitter: Emitter) -> list[str]:
     """Watch loads that bypass the engine core. Return the kinds of loads that cannot be observed."""
     executors = [executor for executor in _EXECUTORS if getattr(executor, "vllm_config", None) is vllm_config]
     for executor in executors:
-        with attachment.guard("vllm_plugin.loads"):
-            hook_direct_loads(executor, attachment)
-            attachment.executor = weakref.ref(executor)
+        with emitter.guard("vllm_plugin.loads"):
+            hook_direct_loads(executor, emitter)
+            emitter.executor = weakref.ref(executor)
             return [] if vllm_config.lora_config is None or can_watch_adapters() else ["loads of adapters"]
     return ["loads that pass by the engine core"]
 
 
-def _keep(attachment: Attachment) -> None:
-    attachment.emitter.start()
-    _LIVE.add(attachment)
-    atexit.register(_close_if_alive, weakref.ref(attachment))  # after the recorder's own, so it runs before that
+def _close_if_alive(reference: weakref.ref[Emitter]) -> None:
+    emitter = reference()
+    if emitter is not None:
+        emitter.close()
 
 
-def _close_if_alive(reference: weakref.ref[Attachment]) -> None:
-    attachment = reference()
-    if attachment is not None:
-        attachment.close()
-
-
-def _observe(scheduler: Any, recorder: Recorder, replica: str | None, exchange: Exchange) -> Observed:
+def _observe(scheduler: Any, recorder: Recorder, exchange: Exchange) -> Observed:
     inject = injects()
     document = config.engine_document(scheduler.vllm_config, injected=inject, effective=exchange.effective())
     return Observed(
         capture=Capture(inject=inject, routes=returns_routes(scheduler.vllm_config)),
-        replica=replica,
         prefix=sample_prefix(),
         engine_config_id=recorder.config(document, kind="engine_config"),
         caches_prefixes=document["summary"]["enable_prefix_caching"],
@@ -228,14 +197,14 @@ def _report_unknown(recorder: Recorder, problems: list[str]) -> None:
         severity="error",
         details={"ok": False, "problems": problems},
     )
-    recorder.close(_CLOSE_SECONDS)
+    recorder.close(CLOSE_SECONDS)
 
 
-def _report_attached(attachment: Attachment, missing: list[str]) -> None:
-    attachment.recorder.report(
+def _report_attached(emitter: Emitter, missing: list[str]) -> None:
+    emitter.recorder.report(
         "self_test",
         "recording this engine" + (f"; not observable in this vLLM version: {', '.join(missing)}" if missing else ""),
-        details={"ok": True, "not_observable": missing, "inject": attachment.observed.capture.inject},
+        details={"ok": True, "not_observable": missing, "inject": emitter.observed.capture.inject},
     )
 
 

@@ -12,30 +12,31 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors.clock import Clock, machine
+from logprobe.collectors.clock import machine
 from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.recorder.capture import StepTimes
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.routes import NO_ROUTE
-from logprobe.collectors.versions import Run, Timeline, spans_of
-from logprobe.collectors.vllm.adapters import Adapters
-from logprobe.collectors.vllm.capture import Capture, Sequence
+from logprobe.collectors.versions import Run, spans_of
+from logprobe.collectors.vllm.capture import Sequence
 from logprobe.collectors.vllm.config import sampling_document, sampling_settings
 from logprobe.collectors.vllm.ids import prompt_hash, sample_id, split_internal, trajectory
+from logprobe.collectors.vllm.observed import Observed, micros
 from logprobe.collectors.vllm.prompts import PromptSample, prompt_share
 from logprobe.collectors.vllm.unwritten import Unwritten
 from logprobe.collectors.vllm.weights.exchange import Exchange
-from logprobe.collectors.vllm.weights.fingerprints import Checksums, Fingerprints, Sight, micros
-from logprobe.collectors.vllm.weights.updates import Update, UpdateObserver
+from logprobe.collectors.vllm.weights.fingerprints import Fingerprints
+from logprobe.collectors.vllm.weights.loads import READ_WEIGHTS
+from logprobe.collectors.vllm.weights.updates import Update
 
 TICK_SECONDS: Final = 0.1
+CLOSE_SECONDS: Final = 3.0  # an engine that shuts down is held up by at most this
 _ON_DISK_SECONDS: Final = 1.5  # the recorder writes once a second
 _FLUSH_SECONDS: Final = 1.0  # this thread waits for the disk; the engine does not
 _BATCH: Final = 256  # sequences a `Recorder.rollout` call
@@ -48,44 +49,23 @@ _PROBLEMS: Final = {
 }
 
 
-@dataclass
-class Observed:
-    """Collected data about one engine, shared by its hooks and its emitter."""
-
-    capture: Capture
-    updates: UpdateObserver = field(default_factory=UpdateObserver)
-    timeline: Timeline = field(default_factory=Timeline)
-    clock: Clock = field(default_factory=Clock)
-    started: float = field(default_factory=time.monotonic)  # marks made before belong to an earlier engine
-    replica: str | None = None
-    prefix: str = ""  # of sample ids
-    engine_config_id: str | None = None
-    caches_prefixes: bool | None = None
-    checksums: deque[Checksums] = field(default_factory=deque)  # that the engine's user asked for
-
-    @property
-    def adapters(self) -> Adapters:
-        """LoRA adapters of the engine."""
-        return self.capture.adapters
-
-
 class Emitter:
-    """Writer of the records of one engine. Call `start` once, and `close` before the recorder's."""
+    """Writer of the records of one engine. Call `start` once, and `close` at the engine's end.
 
-    def __init__(self, observed: Observed, recorder: Recorder, health: Health, exchange: Exchange) -> None:
-        self._observed = observed
-        self._sight = Sight(observed.clock, observed.started)
-        self._fingerprints = Fingerprints(
-            exchange,
-            observed.timeline,
-            observed.adapters,
-            observed.clock,
-            self._sight,
-            caches=observed.caches_prefixes,
-        )
-        self._recorder = recorder
-        self._health = health
-        self._prompts = PromptSample(prompt_share(health))
+    Attributes:
+        observed: data of the engine's hooks.
+        recorder: recorder of the engine.
+        health: counts of problems in hooks and emitter, forwarded to the recorder.
+        executor: function that returns the engine's executor, or None if it is unknown or gone.
+    """
+
+    def __init__(self, observed: Observed, recorder: Recorder, exchange: Exchange) -> None:
+        self.observed = observed
+        self.recorder = recorder
+        self.health = Health()
+        self.executor: Callable[[], Any] = lambda: None
+        self._fingerprints = Fingerprints(exchange, observed, recorder)
+        self._prompts = PromptSample(prompt_share(self.health))
         self._unwritten = Unwritten()  # as it was last said
         self._handed: deque[tuple[float, list[Sequence]]] = deque()  # to the recorder, and when
         self._reported: dict[str, int] = {}
@@ -106,27 +86,38 @@ class Emitter:
         while os.getpid() == self._process and self._tick():
             pass
 
+    def guard(self, where: str) -> Guard:
+        """Return the context of plugin code inside a call of vLLM. Its errors are counted and never raised."""
+        return Guard(self.health, where)
+
     def close(self) -> None:
-        """Write the remaining data, including the unfinished update, and stop. Further calls have no effect."""
+        """Write the remaining data, including the unfinished update, and close the recorder within a time limit.
+
+        Further calls have no effect.
+        """
         if self._closing.is_set() or os.getpid() != self._process:
             return
         self._closing.set()
-        self._observed.updates.end(time.monotonic())
+        if (executor := self.executor()) is not None:
+            with self.guard("vllm_plugin.last_reading"):
+                executor.collective_rpc(READ_WEIGHTS, timeout=CLOSE_SECONDS)
+        self.observed.updates.end(time.monotonic())
         self.drain()
-        with Guard(self._health, "vllm_plugin.close", cost=False):
+        with Guard(self.health, "vllm_plugin.close", cost=False):
             self._write_updates()
             self._write_fingerprints(everything=True)
             self._fingerprints.end()
             self._report_cost()
             self._forward_health(everything=True)
+        self.recorder.close(CLOSE_SECONDS)
 
     def _report_cost(self) -> None:
         details = {
-            "hook_calls": self._health.calls,
-            "hook_seconds": round(self._health.caller_seconds, 6),
+            "hook_calls": self.health.calls,
+            "hook_seconds": round(self.health.caller_seconds, 6),
             **self._written,
         }
-        self._recorder.report("detached", "the engine ended", details=details)
+        self.recorder.report("detached", "the engine ended", details=details)
 
     def _run(self) -> None:
         while not self._closing.wait(TICK_SECONDS):
@@ -134,9 +125,9 @@ class Emitter:
 
     def _tick(self) -> bool:
         """Run one round and return whether more work may be left."""
-        with self._one_at_a_time, Guard(self._health, "vllm_plugin.emit", cost=False):
+        with self._one_at_a_time, Guard(self.health, "vllm_plugin.emit", cost=False):
             self._look_at_clock()
-            sequences = self._observed.capture.take_finished(_BATCH)
+            sequences = self.observed.capture.take_finished(_BATCH)
             self._read_adapters()  # of a step that is over the worker has said what it loaded
             self._write_updates()
             self._write_fingerprints()
@@ -149,18 +140,18 @@ class Emitter:
 
     def _make_durable(self, *, wrote: bool) -> None:
         """Report in advance the loss by a sudden end. An idle engine has nothing to lose."""
-        capture = self._observed.capture
+        capture = self.observed.capture
         running = [*list(capture.open.values()), *list(capture.finished)]
         left = Unwritten.of([*running, *self._on_their_way()])
         news = left.instead_of(self._unwritten)
         if news is not None:
             self._unwritten = news
             details = {"sequences": news.sequences, "tokens": news.tokens}
-            self._recorder.state("unwritten", "upper bound on losses if this process is killed now", details)
-        if (news is not None or wrote) and not running and self._recorder.flush(_FLUSH_SECONDS):
+            self.recorder.state("unwritten", "upper bound on losses if this process is killed now", details)
+        if (news is not None or wrote) and not running and self.recorder.flush(_FLUSH_SECONDS):
             self._handed.clear()
         elif news is not None:
-            self._recorder.flush(_FLUSH_SECONDS)
+            self.recorder.flush(_FLUSH_SECONDS)
 
     def _on_their_way(self) -> list[Sequence]:
         """Return the sequences that the recorder has and that may not yet be on disk."""
@@ -169,17 +160,17 @@ class Emitter:
         return [sequence for _, sequences in self._handed for sequence in sequences]
 
     def _read_adapters(self) -> None:
-        with Guard(self._health, "vllm_plugin.adapters", cost=False):
-            self._fingerprints.take_adapters(self._recorder, self._observed.replica)
+        with Guard(self.health, "vllm_plugin.adapters", cost=False):
+            self._fingerprints.take_adapters()
 
     def _look_at_clock(self) -> None:
         """Report a change of the wall clock.
 
         It has no effect on one machine. A mark of another machine cannot be placed across a jump.
         """
-        jump = self._observed.clock.jump()
+        jump = self.observed.clock.jump()
         if jump:
-            self._health.report(
+            self.health.report(
                 "clock_jump",
                 f"the wall clock was adjusted by {jump:+.1f} s; if marks are made on other machines, weight versions "
                 "are unknown until the next one",
@@ -188,24 +179,24 @@ class Emitter:
     def _write(self, sequences: list[Sequence]) -> None:
         rows: list[Mapping[str, Any]] = []
         for sequence in sequences:
-            with Guard(self._health, "vllm_plugin.describe", cost=False):  # one that is not understood costs no other
+            with Guard(self.health, "vllm_plugin.describe", cost=False):  # one that is not understood costs no other
                 rows.append(self._described(sequence))
         if rows:
             columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
-            columns["engine_config_id"] = self._observed.engine_config_id
+            columns["engine_config_id"] = self.observed.engine_config_id
             columns["steps"] = StepTimes(
                 columns.pop("times"),
                 columns.pop("decisions"),
                 machine(),
-                micros(self._observed.clock.offset),
-                None if self._observed.clock.jumped_at is None else micros(self._observed.clock.jumped_at),
-                micros(self._observed.started),
+                micros(self.observed.clock.offset),
+                self.observed.clock_set,
+                micros(self.observed.started),
             )
-            self._recorder.rollout(**columns)  # the replica is the recorder's own
+            self.recorder.rollout(**columns)
             self._handed.append((time.monotonic(), sequences))
         if len(rows) < len(sequences):
             lost = len(sequences) - len(rows)
-            self._health.report("sequences_lost", "sequences of unknown form were dropped", sequences=lost)
+            self.health.report("sequences_lost", "sequences of unknown form were dropped", sequences=lost)
         self._written["sequences"] += len(rows)
         self._written["tokens"] += sum(len(row["token_ids"]) for row in rows)
         self._report_missing(sequences)
@@ -215,10 +206,10 @@ class Emitter:
         adapter, times = sequence.adapter, sequence.times
         hashed = None if sequence.prompt is None else prompt_hash(sequence.prompt)
         if adapter is None:
-            runs = self._observed.timeline.runs(times)
+            runs = self.observed.timeline.runs(times)
         else:
-            runs = self._observed.adapters.runs(adapter, times)
-            self._fingerprints.write_adapter(adapter.lora_name, runs, self._recorder, self._observed.replica)
+            runs = self.observed.adapters.runs(adapter, times)
+            self._fingerprints.write_adapter(adapter.lora_name, runs)
         return {
             "sample_ids": self._sample_id(sequence),
             "request_ids": sequence.internal_id,
@@ -248,13 +239,13 @@ class Emitter:
 
     def _sample_id(self, sequence: Sequence) -> str:
         request_id, index = split_internal(sequence.internal_id, sequence.external_id)
-        name = sample_id(request_id, index, prefix=self._observed.prefix)
+        name = sample_id(request_id, index, prefix=self.observed.prefix)
         return f"{name}+{sequence.turn}" if sequence.turn else name  # later turns of a streaming session
 
     def _report_missing(self, sequences: list[Sequence]) -> None:
         silent = [sequence for sequence in sequences if sequence.missing]
         if silent:
-            self._health.report(
+            self.health.report(
                 "logprobs_missing",
                 "requests did not ask for log-probs, so the engine's log-probs are unknown; "
                 "sample with logprobs=0 or set LOGPROBE_RECORD=inject",
@@ -263,7 +254,7 @@ class Emitter:
             )
         foreign = [sequence for sequence in sequences if sequence.foreign]
         if foreign:
-            self._health.report(
+            self.health.report(
                 "foreign_columns",
                 "column 0 of the log-probs was not the sampled token; this vLLM version is not supported, its "
                 "log-probs are left out",
@@ -273,17 +264,17 @@ class Emitter:
             )
 
     def _report_counts(self) -> None:
-        for problem, count in list(self._observed.capture.counts.items()):
+        for problem, count in list(self.observed.capture.counts.items()):
             news = count - self._reported.get(problem, 0)
             if news:
                 self._reported[problem] = count
                 message = f"vLLM capture: {_PROBLEMS.get(problem, problem)}"
-                self._health.report(f"capture_{problem}", message, sequences=news)
+                self.health.report(f"capture_{problem}", message, sequences=news)
 
     def _forward_health(self, *, everything: bool = False) -> None:
         """Write the counts of the hooks as `health` records of this engine."""
-        for problem in self._health.due(everything=everything):
-            self._recorder.report(
+        for problem in self.health.due(everything=everything):
+            self.recorder.report(
                 problem.event,
                 problem.message,
                 severity=problem.severity,
@@ -293,33 +284,30 @@ class Emitter:
             )
 
     def _write_updates(self) -> None:
-        while self._observed.updates.closed:
-            update = self._observed.updates.closed.popleft()
+        while self.observed.updates.closed:
+            update = self.observed.updates.closed.popleft()
             self._write_update(update)
             if update.touched_weights or update.resumed_at is not None:
                 self._ask("load" if update.calls else "label" if update.labelled else "resume")
 
     def _ask(self, reason: str) -> None:
         """Request a fingerprint of the weights."""
-        with Guard(self._health, "vllm_plugin.fingerprints", cost=False):
+        with Guard(self.health, "vllm_plugin.fingerprints", cost=False):
             self._fingerprints.ask(reason)
 
     def _write_fingerprints(self, *, everything: bool = False) -> None:
-        with Guard(self._health, "vllm_plugin.fingerprints", cost=False):
-            while self._observed.checksums:
-                self._fingerprints.write_checksums(
-                    self._observed.checksums.popleft(), self._recorder, self._observed.replica
-                )
-            self._fingerprints.write(self._recorder, self._observed.replica, everything=everything)
+        with Guard(self.health, "vllm_plugin.fingerprints", cost=False):
+            while self.observed.checksums:
+                self._fingerprints.write_checksums(self.observed.checksums.popleft())
+            self._fingerprints.write(everything=everything)
 
     def _write_update(self, update: Update) -> None:
         """Write the observed update. For a pause or cache reset alone, marks decide whether it was an update."""
-        (known,) = self._observed.timeline.runs([update.closed_at])
-        wall = self._sight.wall
-        self._recorder.weights(
+        (known,) = self.observed.timeline.runs([update.closed_at])
+        wall = self.observed.wall
+        self.recorder.weights(
             known.version,
             source="engine",
-            replica=self._observed.replica,
             requested_at=wall(update.requested_at),
             started_at=wall(update.started_at),
             applied_at=wall(update.applied_at),
@@ -328,13 +316,13 @@ class Emitter:
             cache_cleared=self._cache_cleared(reset=update.cache_reset),
             tensors=update.tensors,
             machine=machine(),
-            seen=self._sight.seen(update.after, update.closed_at, known.at),
+            seen=self.observed.seen(update.after, update.closed_at, known.at),
             reason=", ".join(sorted(update.calls)) or None,
         )
 
     def _cache_cleared(self, *, reset: bool | None) -> bool | None:
         """Return whether cached prefixes of old weights were cleared, or None without a prefix cache."""
-        return bool(reset) if self._observed.caches_prefixes else None
+        return bool(reset) if self.observed.caches_prefixes else None
 
 
 def _logprobs(sequence: Sequence) -> Any:

@@ -12,33 +12,20 @@ import functools
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from logprobe.collectors.health import Guard
-from logprobe.collectors.vllm.emitter import Observed
+from logprobe.collectors.vllm.emitter import Emitter
 from logprobe.collectors.vllm.weights.loads import CHECKSUMS, may_change_weights
 from logprobe.collectors.vllm.weights.updates import count_tensors, method_name
 
 Hook = Callable[..., Any]
-_ATTRIBUTE: Final = "logprobe"  # of a scheduler that is watched: its `Watch`
-
-
-class Watch(Protocol):
-    """Watched engine from the view of the hooks."""
-
-    observed: Observed
-
-    def guard(self, where: str) -> Guard:
-        """Return the context of plugin code inside a call of vLLM. Its errors are counted and never raised."""
-
-    def close(self) -> None:
-        """Write the remaining data when the engine shuts down."""
+_ATTRIBUTE: Final = "logprobe"  # of a scheduler that is watched: its `Emitter`
 
 
 # --- The scheduler: what is sampled ---
 
 
-def hook_scheduler(scheduler: Any, watch: Watch) -> None:
+def hook_scheduler(scheduler: Any, watch: Emitter) -> None:
     """Collect the samples of this scheduler's engine."""
     for name, make in (
         ("schedule", _schedule),
@@ -53,7 +40,7 @@ def hook_scheduler(scheduler: Any, watch: Watch) -> None:
     setattr(scheduler, _ATTRIBUTE, watch)
 
 
-def _schedule(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
+def _schedule(original: Hook, _scheduler: Any, watch: Emitter) -> Hook:
     guard, capture, updates = watch.guard, watch.observed.capture, watch.observed.updates
 
     def schedule(*args: Any, **kwargs: Any) -> Any:
@@ -69,7 +56,7 @@ def _schedule(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
     return schedule
 
 
-def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
+def _update_from_output(original: Hook, _scheduler: Any, watch: Emitter) -> Hook:
     guard, capture = watch.guard, watch.observed.capture
 
     def update_from_output(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +74,7 @@ def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
     return update_from_output
 
 
-def _take_routes(watch: Watch, outputs: Any) -> None:
+def _take_routes(watch: Emitter, outputs: Any) -> None:
     """Take routes separately, so that an error in them does not affect log-probs."""
     with watch.guard("vllm_plugin.routes") as taking:
         watch.observed.capture.take_routes(outputs)
@@ -96,7 +83,7 @@ def _take_routes(watch: Watch, outputs: Any) -> None:
             watch.observed.capture.give_up_routes()
 
 
-def _add_request(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
+def _add_request(original: Hook, _scheduler: Any, watch: Emitter) -> Hook:
     guard, capture = watch.guard, watch.observed.capture
 
     def add_request(request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +96,7 @@ def _add_request(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
     return add_request
 
 
-def _finish_requests(original: Hook, scheduler: Any, watch: Watch) -> Hook:
+def _finish_requests(original: Hook, scheduler: Any, watch: Emitter) -> Hook:
     guard, capture = watch.guard, watch.observed.capture
 
     def finish_requests(request_ids: Any, *args: Any, **kwargs: Any) -> Any:
@@ -132,7 +119,7 @@ def _requests(scheduler: Any, request_ids: str | list[str] | None) -> list[Any]:
     return [request for request in requests if request is not None]
 
 
-def _reset_prefix_cache(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
+def _reset_prefix_cache(original: Hook, _scheduler: Any, watch: Emitter) -> Hook:
     def reset_prefix_cache(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         with watch.guard("vllm_plugin.reset_prefix_cache"):
@@ -157,7 +144,7 @@ def hook_engine_cores() -> list[str]:
     return sorted(set(_ENGINE_HOOKS) - hooked)
 
 
-def _watch(engine: Any) -> Watch | None:
+def _watch(engine: Any) -> Emitter | None:
     return getattr(getattr(engine, "scheduler", None), _ATTRIBUTE, None)
 
 
@@ -184,28 +171,28 @@ def _hook(name: str, look: Callable[..., object], *, first: bool = False) -> Cal
     return make
 
 
-def _arrives(_: Watch, result: Any, request: Any, *__: Any, **___: Any) -> None:
+def _arrives(_: Emitter, result: Any, request: Any, *__: Any, **___: Any) -> None:
     result[0].logprobe_external_id = getattr(request, "external_req_id", None)
 
 
-def _pauses(watch: Watch, _: Any, mode: str = "abort", *__: Any, **___: Any) -> None:
+def _pauses(watch: Emitter, _: Any, mode: str = "abort", *__: Any, **___: Any) -> None:
     watch.observed.updates.paused(time.monotonic(), str(mode))
 
 
-def _resumes(watch: Watch, *_: Any, **__: Any) -> None:
+def _resumes(watch: Emitter, *_: Any, **__: Any) -> None:
     watch.observed.updates.resumed(time.monotonic())
 
 
-def _sleeps(watch: Watch, _: Any, level: int = 1, *__: Any, **___: Any) -> None:
+def _sleeps(watch: Emitter, _: Any, level: int = 1, *__: Any, **___: Any) -> None:
     if level > 1:  # level 1 brings the same weights back
         loaded(watch, "sleep", time.monotonic())
 
 
-def _ends(watch: Watch, *_: Any, **__: Any) -> None:
+def _ends(watch: Emitter, *_: Any, **__: Any) -> None:
     watch.close()
 
 
-def _labelled(watch: Watch, _: Any, weight_version: str, *__: Any, **___: Any) -> None:
+def _labelled(watch: Emitter, _: Any, weight_version: str, *__: Any, **___: Any) -> None:
     now = time.monotonic()
     # "default" is what vLLM reports when it was not set.
     watch.observed.timeline.set(now, None if weight_version == "default" else str(weight_version))
@@ -232,7 +219,7 @@ def _collective_rpc(original: Hook) -> Hook:
     return collective_rpc
 
 
-def loaded(watch: Watch, method: Any, started: float, tensors: int | None = None) -> None:
+def loaded(watch: Emitter, method: Any, started: float, tensors: int | None = None) -> None:
     """Record that `method`, which may have changed the weights, ran from `started` until now.
 
     Only a label or a mark can identify the new weights.
@@ -246,7 +233,7 @@ def loaded(watch: Watch, method: Any, started: float, tensors: int | None = None
     watch.observed.updates.loaded(method_name(method), started, now, tensors)
 
 
-def hook_direct_loads(executor: Any, watch: Watch) -> None:
+def hook_direct_loads(executor: Any, watch: Emitter) -> None:
     """Detect calls that reach the workers or the model of this engine's process without passing its core.
 
     A colocated trainer holds the executor, the worker or the model itself. Workers in other processes are reached by
@@ -260,7 +247,7 @@ def hook_direct_loads(executor: Any, watch: Watch) -> None:
             _notice(model, ("load_weights", "load_state_dict"), watch)
 
 
-def _adapter_added(watch: Watch, args: tuple[Any, ...]) -> None:
+def _adapter_added(watch: Emitter, args: tuple[Any, ...]) -> None:
     with watch.guard("vllm_plugin.adapters"):
         watch.observed.adapters.added(args[0], time.monotonic())
 
@@ -270,13 +257,13 @@ def _draft_model(worker: Any) -> list[Any]:
     return [] if model is None else [model]
 
 
-def _notice(owner: Any, names: tuple[str, ...], watch: Watch) -> None:
+def _notice(owner: Any, names: tuple[str, ...], watch: Emitter) -> None:
     for name in names:
         if callable(getattr(owner, name, None)):
             setattr(owner, name, _noticed(getattr(owner, name), watch, name))
 
 
-def _noticed(original: Hook, watch: Watch, name: str) -> Hook:
+def _noticed(original: Hook, watch: Emitter, name: str) -> Hook:
     """Wrap `original`, a bound method. A harmless call costs one look-up, since `collective_rpc` runs at every step."""
     by_name = name == "collective_rpc"
 

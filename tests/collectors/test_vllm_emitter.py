@@ -16,9 +16,9 @@ from spool_contents import by_sample, health_events, rows
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.clock import Clock, machine
-from logprobe.collectors.health import Health
 from logprobe.collectors.vllm.capture import Capture, Sequence
-from logprobe.collectors.vllm.emitter import Emitter, Observed
+from logprobe.collectors.vllm.emitter import Emitter
+from logprobe.collectors.vllm.observed import Observed
 from logprobe.collectors.vllm.weights.exchange import Exchange
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.pipeline import Pipeline
@@ -31,17 +31,16 @@ HERE = machine()
 class Engine:
     """An engine's collected state, an emitter whose rounds the test calls for, and the marks of a trainer."""
 
-    def __init__(self, home: Path, run: str = "r", **observed: Any) -> None:
+    def __init__(self, home: Path, run: str = "r", *, replica: str | None = None, **observed: Any) -> None:
         self.home, self.run = home, run
-        self.health = Health()
         self.observed = Observed(
             Capture(), **{"clock": Clock(0.0), "started": START, "caches_prefixes": True, **observed}
         )
         self.observed.clock.jump = lambda: 0.0  # the test's times are of another world
-        self.recorder = Recorder(home, run, component="vllm_plugin", replica=observed.get("replica"))
+        self.recorder = Recorder(home, run, component="vllm_plugin", replica=replica)
         self.trainer = Recorder(home, run, component="weights")
-        exchange = Exchange(home / "readings" / run / "engine")
-        self.emitter = Emitter(self.observed, self.recorder, self.health, exchange)
+        self.exchange = Exchange(home / "readings" / run / "engine")
+        self.emitter = Emitter(self.observed, self.recorder, self.exchange)
 
     def step(self, now: float) -> None:
         self.observed.capture.scheduled(SimpleNamespace(), now)
@@ -220,6 +219,26 @@ def updates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[An
 @pytest.mark.parametrize("situation", UPDATES)
 def test_updates_of_weights(updates: dict[str, list[tuple[Any, ...]]], situation: str) -> None:
     assert updates[situation] == UPDATES[situation][1]
+
+
+@pytest.mark.parametrize(
+    ("happened", "asked"),
+    [
+        ([("loaded", "reload_weights", 101, 102, 20)], ["load"]),
+        ([("loaded", "reload_weights", 101, 102, 20), ("labelled", 102)], ["load"]),
+        ([("labelled", 102)], ["label"]),
+        ([("paused", 101, "keep"), ("resumed", 102)], ["resume"]),
+        ([("cache_reset", True)], []),
+    ],
+)
+def test_the_weights_are_read_after_all_that_may_have_changed_them(
+    engine: Engine, happened: list[tuple[Any, ...]], asked: list[str]
+) -> None:
+    for what, *given in happened:
+        play(engine, what, *given)
+    engine.step(103)
+    engine.write()
+    assert [line["reason"] for line in engine.exchange.asked.read_new()] == asked
 
 
 # --- Trouble ---

@@ -14,10 +14,10 @@ from segments import records
 from logprobe.collectors import Recorder
 from logprobe.collectors.clock import Clock, machine
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.collectors.versions import Timeline
-from logprobe.collectors.vllm.adapters import Adapters
+from logprobe.collectors.vllm.capture import Capture
+from logprobe.collectors.vllm.observed import Observed
 from logprobe.collectors.vllm.weights.exchange import Exchange
-from logprobe.collectors.vllm.weights.fingerprints import Fingerprints, Sight
+from logprobe.collectors.vllm.weights.fingerprints import Fingerprints
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
@@ -85,37 +85,35 @@ class Engine:
     def __init__(self, folder: Path, run: str) -> None:
         self.home, self.run = folder / "home", run
         self.exchange = Exchange(folder / "exchange" / run)
-        self.timeline = Timeline()
         self.now = time.monotonic() - 100
-        clock = Clock()
-        sight = Sight(clock, self.now - 10)
-        self.found = Fingerprints(self.exchange, self.timeline, Adapters(), clock, sight, caches=True)
+        self.observed = Observed(Capture(), started=self.now - 10, caches_prefixes=True)
         self.recorder = Recorder(self.home, run, component="vllm_plugin")
+        self.found = Fingerprints(self.exchange, self.observed, self.recorder)
 
     def read(self, at: float, value: int, reason: str = "check", of: str = machine() or "") -> None:
         began = self.now + at
         line = {"reason": reason, "began": began, "ended": began + 0.01, "wall": Clock().offset, "machine": of}
         self.exchange.answers_of(None).append({**line, "keys": ["w float32[64]"], "hashes": [value]})
         self.found._next_look = 0.0
-        self.found.write(self.recorder, None)
+        self.found.write()
 
     def mark(self, at: float, version: str) -> None:
         moment = self.now + at
         self.recorder.weights(version, applied_at=Clock().wall(moment), moment=moment, machine=machine())
 
     def label(self, at: float, version: str | None) -> None:
-        self.timeline.set(self.now + at, version)
+        self.observed.timeline.set(self.now + at, version)
 
     def sample(self, *at: float) -> None:
         times = [round((self.now + each) * 1e6) for each in at]
         decisions = [{"end": len(at), "at": None, "first": times[0], "last": times[-1]}]
         row = {"sample_id": "a", "token_ids": [1] * len(at), "step_times": times, "decisions": decisions}
-        about = self.found._sight.seen(0, 0, None)
+        about = self.observed.seen(0, 0, None)
         row |= {"machine": machine(), **{name: about[name] for name in ("clock_offset", "engine_started")}}
         SpoolWriter(self.home, self.run, "w").write("rollout", records("rollout", row))
 
     def end(self) -> None:
-        self.found.write(self.recorder, None, everything=True)
+        self.found.write(everything=True)
 
 
 def taken_in(*engines: Engine) -> Store:
@@ -179,7 +177,7 @@ def test_checksums_of_the_engine_are_readings_of_their_own(tmp_path: Path) -> No
     engine.read(1, 11)
     for at, digest, replica in ((2, "0a" * 32, "dp0"), (3, "0b" * 32, "dp1")):
         ranks = [{f"{replica}:pp0:pcp0:tp{rank}:w": digest} for rank in (0, 1)]
-        engine.found.write_checksums((engine.now + at, engine.now + at + 0.1, ranks), engine.recorder, replica)
+        engine.found.write_checksums((engine.now + at, engine.now + at + 0.1, ranks))
     with taken_in(engine) as store:
         rows = store.query(
             "SELECT worker, version, reason, tensor_hashes FROM fingerprints ORDER BY applied_at, worker"

@@ -20,8 +20,8 @@ import pytest
 from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.versions import spans_of
 from logprobe.collectors.vllm.capture import Capture
-from logprobe.collectors.vllm.emitter import Observed
 from logprobe.collectors.vllm.hooks import hook_engine_cores
+from logprobe.collectors.vllm.observed import Observed
 
 FOUR: Final = ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update")
 

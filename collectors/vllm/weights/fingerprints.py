@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
 
-from logprobe.collectors.clock import Clock, machine
+from logprobe.collectors.clock import machine
 from logprobe.collectors.fingerprint import Fingerprint
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.collectors.spool.schema import LARGEST
-from logprobe.collectors.versions import Run, Timeline
-from logprobe.collectors.vllm.adapters import Adapters, Load
+from logprobe.collectors.versions import Run
+from logprobe.collectors.vllm.adapters import Load
+from logprobe.collectors.vllm.observed import Checksums, Observed, micros
 from logprobe.collectors.vllm.weights.exchange import Answer, Exchange, Told
 
 _LOOK_SECONDS: Final = 0.5
 _SAY_AGAIN_SECONDS: Final = 60.0  # what has not changed; a mark may have named it otherwise
 _CLOCKS_DIFFER: Final = 1.0  # seconds, between machines
 _OF_REPLICA: Final = re.compile(r"^dp\d+:")
-
-
-Checksums = tuple[float, float, Sequence[Mapping[str, str]]]  # begin, end, and each worker's digests by tensor
 
 
 @dataclass(frozen=True)
@@ -44,50 +40,14 @@ class Reading:
     fingerprint: Fingerprint
 
 
-class Sight:
-    """Clocks of the engine, as stated in its records of weights."""
-
-    def __init__(self, clock: Clock, started: float) -> None:
-        self._clock = clock
-        self._started = started
-
-    def seen(self, began: float, ended: float, decided: float | None) -> dict[str, int | None]:
-        """Return the times of a reading and of the engine's last version decision, as `SEEN` in the schema."""
-        set_at = self._clock.jumped_at
-        return {
-            "began": micros(began),
-            "ended": micros(ended),
-            "decided": None if decided is None else micros(decided),
-            "clock_offset": micros(self._clock.offset),
-            "clock_set": None if set_at is None else micros(set_at),
-            "engine_started": micros(self._started),
-        }
-
-    def wall(self, moment: float | None) -> datetime | None:
-        """Convert a time of the monotonic clock to the wall clock."""
-        return None if moment is None else datetime.fromtimestamp(self._clock.wall(moment), UTC)
-
-
 class Fingerprints:
     """Readings of one engine, used only by its emitter's thread."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        timeline: Timeline,
-        adapters: Adapters,
-        clock: Clock,
-        sight: Sight,
-        *,
-        caches: bool | None = None,
-    ) -> None:
-        """Set up the readings. `caches`: true if the engine has a prefix cache, or None if unknown."""
+    def __init__(self, exchange: Exchange, observed: Observed, recorder: Recorder) -> None:
         self._exchange = exchange
-        self._timeline = timeline
-        self._adapters = adapters
-        self._clock = clock
-        self._sight = sight
-        self._cleared = False if caches else None  # reading the weights clears nothing
+        self._observed = observed
+        self._recorder = recorder
+        self._cleared = False if observed.caches_prefixes else None  # reading the weights clears nothing
         self._keys: dict[str | None, tuple[str, ...]] = {}
         self._last: dict[str | None, Reading] = {}
         self._said: dict[str | None, float] = {}  # worker → moment of its reading that was written last
@@ -98,19 +58,19 @@ class Fingerprints:
         """Request a reading of the weights. Raise `OSError`."""
         self._exchange.asked.append({"reason": reason})
 
-    def write(self, recorder: Recorder, replica: str | None, *, everything: bool = False) -> None:
+    def write(self, *, everything: bool = False) -> None:
         """Write the readings of workers that contain news. Raise `OSError`."""
         now = time.monotonic()
         if now < self._next_look and not everything:
             return
         self._next_look = now + _LOOK_SECONDS
         for worker, answer in self._exchange.new_answers():
-            self._take(worker, answer, recorder, replica)
+            self._take(worker, answer)
         for worker, last in self._last.items():
             if everything and self._said.get(worker) != last.began:  # the engine ends
-                self._write(last, None, recorder, replica)
+                self._write(last, None)
 
-    def take_adapters(self, recorder: Recorder, replica: str | None) -> None:
+    def take_adapters(self) -> None:
         """Record the adapters that workers have loaded. Raise `OSError`."""
         for line in self._exchange.new_adapters():
             began, _ = self._moments(line, line["began"], line["began"])
@@ -118,22 +78,21 @@ class Fingerprints:
             written = None if line["written"] is None else float(line["written"]) + self._shift(line)
             hashes, keys = line["hashes"], line["keys"] or ()
             content = None if hashes is None else Fingerprint(tuple(keys), np.array(hashes, np.uint32))
-            load = self._adapters.read(int(line["number"]), Load(moment, line["path"], content), written)
+            load = self._observed.adapters.read(int(line["number"]), Load(moment, line["path"], content), written)
             if load is not None:  # marks before it were about other content, but for those since its files were written
-                recorder.weights(
+                self._recorder.weights(
                     None,
                     source="worker",
-                    replica=replica,
-                    applied_at=self._sight.wall(moment),
+                    applied_at=self._observed.wall(moment),
                     adapter=line["name"],
                     moment=moment,
                     machine=machine(),
-                    seen=self._sight.seen(moment, moment, None),
+                    seen=self._observed.seen(moment, moment, None),
                     unless={"since": micros(load.since), "until": micros(moment)},
                     reason="load",
                 )
 
-    def write_adapter(self, name: str, runs: Iterable[Run], recorder: Recorder, replica: str | None) -> None:
+    def write_adapter(self, name: str, runs: Iterable[Run]) -> None:
         """Write the adapter content that sampled the tokens, if it is new or its last record is old."""
         for run in runs:
             if run.content is None:
@@ -141,19 +100,18 @@ class Fingerprints:
             content, said = self._used.get(name, (None, 0.0))
             if content is not run.content or said + _SAY_AGAIN_SECONDS <= run.last:
                 self._used[name] = run.content, run.last
-                recorder.weights(
+                self._recorder.weights(
                     None,
                     source="worker",
-                    replica=replica,
-                    applied_at=self._sight.wall(run.last),
+                    applied_at=self._observed.wall(run.last),
                     adapter=name,
                     machine=machine(),
-                    seen=self._sight.seen(run.last, run.last, run.at),
+                    seen=self._observed.seen(run.last, run.last, run.at),
                     fingerprint=run.content,
                     reason="use",
                 )
 
-    def write_checksums(self, told: Checksums, recorder: Recorder, replica: str | None) -> None:
+    def write_checksums(self, told: Checksums) -> None:
         """Write the engine's own checksums of whole tensors, comparable between its versions and replicas."""
         began, ended, workers = told
         for rank, digests in enumerate(workers):
@@ -162,13 +120,13 @@ class Fingerprints:
             hashes = np.array([int(digest[:8], 16) for digest in digests.values()], np.uint32)
             fingerprint = Fingerprint(tuple(f"{name} sha256" for name in names), hashes)
             name = "checksums" if len(workers) == 1 else f"checksums-{rank}"
-            self._write(Reading(name, "checksum", began, ended, fingerprint), None, recorder, replica)
+            self._write(Reading(name, "checksum", began, ended, fingerprint), None)
 
     def end(self) -> None:
         """Remove the engine's folder."""
         self._exchange.remove()
 
-    def _take(self, worker: str | None, answer: Answer, recorder: Recorder, replica: str | None) -> None:
+    def _take(self, worker: str | None, answer: Answer) -> None:
         if "keys" in answer:
             self._keys[worker] = tuple(answer["keys"])
         keys, hashes = self._keys.get(worker, ()), np.array(answer["hashes"], np.uint32)
@@ -182,20 +140,20 @@ class Fingerprints:
         if same and lately and reading.reason == "check":
             return
         if last is not None and not same and self._said.get(worker) != last.began:
-            self._write(last, None, recorder, replica)  # so long these weights stayed, whatever was marked meanwhile
-        self._write(reading, None if same else last, recorder, replica)
+            self._write(last, None)  # so long these weights stayed, whatever was marked meanwhile
+        self._write(reading, None if same else last)
 
-    def _write(self, reading: Reading, before: Reading | None, recorder: Recorder, replica: str | None) -> None:
+    def _write(self, reading: Reading, before: Reading | None) -> None:
         """Write a reading. `before`: the worker's last reading if its weights differed, else None."""
         self._said[reading.worker] = reading.began
-        (known,) = self._timeline.runs([reading.began])
+        (known,) = self._observed.timeline.runs([reading.began])
         version, decided = known.version, known.at
-        if not self._timeline.unbroken(np.nextafter(reading.began, np.inf), reading.ended):
+        if not self._observed.timeline.unbroken(np.nextafter(reading.began, np.inf), reading.ended):
             version, decided = None, reading.ended  # which is it? no mark can tell
         silently = (
             before is not None
             and before.fingerprint.keys == reading.fingerprint.keys
-            and self._timeline.unbroken(before.began, reading.ended)
+            and self._observed.timeline.unbroken(before.began, reading.ended)
         )
         unknown = {}
         if silently and before is not None:
@@ -203,13 +161,12 @@ class Fingerprints:
                 "moment": before.ended + 1e-6,
                 "unless": {"since": micros(before.began), "until": micros(reading.ended)},
             }
-        recorder.weights(
+        self._recorder.weights(
             version,
             source="worker",
-            replica=replica,
-            applied_at=self._sight.wall(reading.began),
+            applied_at=self._observed.wall(reading.began),
             machine=machine(),
-            seen=self._sight.seen(reading.began, reading.ended, decided),
+            seen=self._observed.seen(reading.began, reading.ended, decided),
             fingerprint=reading.fingerprint,
             worker=reading.worker,
             cache_cleared=self._cleared,
@@ -225,12 +182,7 @@ class Fingerprints:
 
     def _shift(self, told: Told) -> float:
         """Return the offset from a worker's monotonic clock to the engine's."""
-        return 0.0 if _is_ours(told) else told["wall"] - self._clock.offset
-
-
-def micros(seconds: float) -> int:
-    """Return whole microseconds. An infinite time becomes one after every mark."""
-    return round(min(seconds * 1e6, LARGEST))
+        return 0.0 if _is_ours(told) else told["wall"] - self._observed.clock.offset
 
 
 def _is_ours(told: Told) -> bool:
