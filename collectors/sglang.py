@@ -163,10 +163,10 @@ class _Watch:
         @functools.wraps(original)
         async def watched(host: Any, recv_obj: Any) -> Any:
             states: list[tuple[int, Any]] = []
-            with self._process.guard("sglang.batch"):  # SGLang forgets a request when it hands out the answer
+            with self._process.guard("batch"):  # SGLang forgets a request when it hands out the answer
                 states = _ending(host, recv_obj)
             result = await original(host, recv_obj)
-            with self._process.guard("sglang.batch"):
+            with self._process.guard("batch"):
                 self._record(states, recv_obj)
             return result
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Final, Literal
 
 from logprobe.collectors.integrations.imports import when_imported
-from logprobe.collectors.integrations.wrapping import WATCHED, Wrapper
+from logprobe.collectors.integrations.wrapping import WATCHED, Process
 
 SITE: Final = str(Path(__file__).with_name("site"))  # a folder that Python looks into when it starts
 _PACKAGE: Final = "logprobe.collectors.integrations"
@@ -103,19 +103,19 @@ def _action(place: str) -> Any:
 def trl(module: ModuleType) -> None:
     """Call `trl.watch(trainer)` at the first `trainer.train()`."""
     from logprobe.collectors.integrations import trl as adapter  # noqa: PLC0415 - only where TRL is
-    from logprobe.collectors.integrations.wrapping import Process  # noqa: PLC0415
 
     def begin(host: Any, *_: Any, **__: Any) -> None:
         if not hasattr(host, WATCHED):
             adapter.watch(host)
 
-    Wrapper(Process("trl"), "trl").before(getattr(module, _TRL[module.__name__]), "train", begin)
+    Process("trl").before(getattr(module, _TRL[module.__name__]), "train", begin)
 
 
 def skyrl(module: ModuleType) -> None:
     """Add a callback to every new trainer."""
     from logprobe.collectors.integrations import skyrl as adapter  # noqa: PLC0415 - only where SkyRL is
-    from logprobe.collectors.integrations.wrapping import Process  # noqa: PLC0415
 
-    wrapper = Wrapper(Process("skyrl"), "skyrl")
-    wrapper.after(module.RayPPOTrainer, "__init__", lambda _, host, *__, **___: host.add_callback(adapter.callback()))
+    def made(_: Any, host: Any, *__: Any, **___: Any) -> None:
+        host.add_callback(adapter.callback())
+
+    Process("skyrl").after(module.RayPPOTrainer, "__init__", made)

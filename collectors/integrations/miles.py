@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from logprobe.collectors.integrations.slime import Adapter, Place
-from logprobe.collectors.integrations.wrapping import Wrapper
 
 ACTORS: Final = ("miles.backends.megatron_utils.actor", "miles.backends.fsdp_utils.actor")
 _ADAPTER: Final = Adapter("miles")
@@ -31,7 +30,7 @@ def train(args: Any, *_: Any) -> None:  # noqa: ARG001 - as miles calls it
             continue
         _WRAPPED.add(name)
         if _ADAPTER.process.knows(module, {"log_rollout_data": ("rollout_id", "args", "rollout_data")}):
-            Wrapper(_ADAPTER.process, "miles").before(module, "log_rollout_data", _logged)
+            _ADAPTER.process.before(module, "log_rollout_data", _logged)
 
 
 def _logged(rollout_id: int, args: Any, rollout_data: Mapping[str, Any]) -> None:

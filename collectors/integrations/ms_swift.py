@@ -37,10 +37,9 @@ from logprobe.collectors.integrations.hf_trainer import (
 )
 from logprobe.collectors.integrations.wrapping import (
     Wrapper,
-    missing_keys,
     record_rollout,
-    report_missing,
     unknown_methods,
+    usable,
     version_of,
     watched,
 )
@@ -64,7 +63,7 @@ _DIVISORS: Final[dict[str, Divisor]] = {
 }  # fmt: skip
 # Fields of its batches, which may be None; without the first ones nothing can be recorded.
 _NEEDED: Final = ("completion_mask", "old_per_token_logps")
-_FIELDS: Final = (*_NEEDED, "rollout_per_token_logps", "ref_per_token_logps", "advantages")
+_SPARED: Final = ("rollout_per_token_logps", "ref_per_token_logps", "advantages")
 _SETTINGS: Final = (
     "temperature", "top_p", "top_k", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta",
     "num_iterations", "num_generations", "steps_per_generation", "gradient_accumulation_steps",
@@ -170,12 +169,8 @@ class _Watch:
         start = 0
         for batch in batches:
             grpo = batch["grpo_batch"]
-            missing = missing_keys(grpo, _FIELDS)
-            if missing:
-                unusable = not set(_NEEDED).isdisjoint(missing)
-                lost = len(samples) // len(batches) if unusable else 0
-                report_missing(self._recorder, "ms_swift", missing, step=self._step + 1, lost=lost)
-            if missing and unusable:
+            lost = len(samples) // len(batches)
+            if not usable(self._recorder, "ms_swift", grpo, _NEEDED, spared=_SPARED, step=self._step + 1, lost=lost):
                 continue
             end = start + len(grpo.completion_mask)
             part = None if rewards is None else rewards[start:end]

@@ -11,17 +11,15 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from types import ModuleType
 from typing import Any, Final
 
 from logprobe.collectors.integrations.frameworks import python_path
-from logprobe.collectors.integrations.wrapped import Watch
-from logprobe.collectors.integrations.wrapping import version_of
+from logprobe.collectors.integrations.wrapping import Process, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.weights import mark
 
-_WATCH: Final = Watch("pipelinerl")
+_PROCESS: Final = Process("pipelinerl", title=f"pipelinerl {version_of('pipelinerl')}")
 _CHUNK: Final = 256  # tokens whose logits are looked at together
 _NO_LABEL: Final = -100
 _IN_PIECES: Final = (
@@ -77,8 +75,8 @@ def _rank() -> int:
 
 def world(module: ModuleType) -> None:
     """Watch `pipelinerl.world` and add the hooks to ``PYTHONPATH``, which its launcher replaces for child processes."""
-    if _WATCH.process.knows(getattr(module, "WorldMap", None), {"__init__": ()}):
-        _WATCH.wrapper.before(module.WorldMap, "__init__", _keep_hooks)
+    if _PROCESS.knows(getattr(module, "WorldMap", None), {"__init__": ()}):
+        _PROCESS.before(module.WorldMap, "__init__", _keep_hooks)
 
 
 def _keep_hooks(*_: Any, **__: Any) -> None:
@@ -91,27 +89,26 @@ def _keep_hooks(*_: Any, **__: Any) -> None:
 def weights(module: ModuleType) -> None:
     """Watch `pipelinerl.finetune_loop` for weights sent to engines. Their version is the number of trained samples."""
     manager = getattr(module, "WeightUpdateManager", None)
-    if _WATCH.process.knows(manager, {"send_weight_update": ("version",)}):
-        _WATCH.wrapper.after(manager, "send_weight_update", _sent)
+    if _PROCESS.knows(manager, {"send_weight_update": ("version",)}):
+        _PROCESS.after(manager, "send_weight_update", _sent)
 
 
 def _sent(_: Any, __: Any, version: int) -> None:
     _NOW.sent = int(version)
-    recorder = _WATCH.process.begin()
+    recorder = _PROCESS.begin()
     if recorder is not None and _rank() == 0:
         mark(_NOW.sent, step=_NOW.step, recorder=recorder, home=recorder.home, run=recorder.run)
 
 
 def scalars(module: ModuleType) -> None:
     """Watch `pipelinerl.finetune.logging_` for means over all ranks, which the main process logs."""
-    if _WATCH.process.knows(module, {"log_metrics": ("completed_steps", "metrics")}):
-        _WATCH.wrapper.after(module, "log_metrics", _logged)
+    if _PROCESS.knows(module, {"log_metrics": ("completed_steps", "metrics")}):
+        _PROCESS.after(module, "log_metrics", _logged)
 
 
 def _logged(_: Any, __: Any, completed_steps: int, metrics: Mapping[str, Any]) -> None:
-    recorder = _WATCH.process.recorder
-    if recorder is not None and _rank() == 0:
-        recorder.step(int(completed_steps), {key: float(v) for key, v in metrics.items() if isinstance(v, Real)})
+    if _rank() == 0:
+        _PROCESS.scalars(completed_steps, metrics)
 
 
 # --- Micro-batches ---
@@ -120,9 +117,9 @@ def _logged(_: Any, __: Any, completed_steps: int, metrics: Mapping[str, Any]) -
 def loss(module: ModuleType) -> None:
     """Watch `pipelinerl.finetune.rl` for every micro-batch of the trainer."""
     parameters = ("model", "batch", "current_step", "config", "seq_parallel_group")
-    if _WATCH.process.knows(module, {"rl_step": parameters}):
-        _WATCH.wrapper.before(module, "rl_step", _begin)
-        _WATCH.wrapper.after(module, "rl_step", _end)
+    if _PROCESS.knows(module, {"rl_step": parameters}):
+        _PROCESS.before(module, "rl_step", _begin)
+        _PROCESS.after(module, "rl_step", _end)
 
 
 def _begin(model: Any, batch: Any, current_step: int, _: Any, config: Any, seq_parallel_group: Any = None) -> None:
@@ -142,13 +139,13 @@ def _forget() -> _Pass | None:
 
 
 def _end(*_: Any, **__: Any) -> None:
-    done, recorder = _forget(), _WATCH.process.begin()
+    done, recorder = _forget(), _PROCESS.begin()
     if recorder is None or done is None:
         return
     if _NOW.recorded == 0:
         recorder.config(_configuration(done.config), kind="trainer_config")
     if done.in_pieces:
-        _WATCH.process.incomparable(_NOW.step or 0, _IN_PIECES)
+        _PROCESS.incomparable(_NOW.step or 0, _IN_PIECES)
         return
     _record(recorder, done)
 

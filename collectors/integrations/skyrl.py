@@ -12,10 +12,16 @@ batches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from typing import Any, Final
 
-from logprobe.collectors.integrations.wrapping import WATCHED, Process, record_rollout, setting_of, version_of
+from logprobe.collectors.integrations.wrapping import (
+    WATCHED,
+    Process,
+    record_rollout,
+    setting_of,
+    settings_of,
+    version_of,
+)
 from logprobe.collectors.recorder.recorder import Recorder
 
 FIELDS: Final = ("sequences", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages")
@@ -65,7 +71,7 @@ class Watch:
 
     def step_ended(self, trainer: Any, event: Any) -> None:
         """Record the trained batch of this step."""
-        with self.process.guard("skyrl.step"):
+        with self.process.guard("step"):
             recorder = self._begin(trainer)
             if recorder is None or event.batch is None:
                 return
@@ -75,13 +81,8 @@ class Watch:
 
     def logged(self, event: Any) -> None:
         """Record the scalars that SkyRL logs."""
-        with self.process.guard("skyrl.log"):
-            recorder = self.process.recorder
-            scalars = {
-                k: float(v) for k, v in (event.logs or {}).items() if isinstance(v, Real) and not k.startswith("eval/")
-            }
-            if recorder is not None and scalars:
-                recorder.step(int(event.global_step), scalars)
+        with self.process.guard("log"):
+            self.process.scalars(event.global_step, event.logs or {}, without=("eval/",))
 
     def ended(self) -> None:
         """Make all records durable."""
@@ -158,10 +159,7 @@ def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) ->
 
 
 def _configuration(trainer: Any) -> dict[str, object]:
-    config = trainer.cfg
-    settings = {
-        f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
-    }
+    settings = settings_of(trainer.cfg, _SETTINGS)
     temperature = settings.get("trainer.algorithm.temperature")
     document = {
         "framework": "skyrl",

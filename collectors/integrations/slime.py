@@ -49,17 +49,15 @@ class Adapter:
     """Hooks of slime in one process. miles and vime have the same data under other names."""
 
     def __init__(self, framework: str) -> None:
-        self.framework = framework
         self.process = Process(framework)
         self._corrector: Corrector | None = None
-        self._step: int | None = None  # that is trained now
 
     def _begin(self, args: Any) -> Recorder | None:
         return self.process.begin(getattr(args, "wandb_group", None), config=lambda: self._configuration(args))
 
     def _configuration(self, args: Any) -> dict[str, object]:
         settings = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name, None) is not None}
-        document = {"framework": self.framework, "temperature": settings.get("rollout_temperature"), **settings}
+        document = {"framework": self.process.name, "temperature": settings.get("rollout_temperature"), **settings}
         dtypes = [name for flag, name in (("bf16", "bfloat16"), ("fp16", "float16")) if settings.get(flag)]
         return document | ({"compute_dtype": dtypes[0]} if len(dtypes) == 1 else {})
 
@@ -67,7 +65,7 @@ class Adapter:
 
     def rollout(self, rollout_id: int, args: Any, samples: Iterable[Any], *_: Any, **__: Any) -> bool:
         """Record the samples of one rollout. Return False, so that the framework also logs them as usual."""
-        with self.process.guard(f"{self.framework}.rollout"):
+        with self.process.guard("rollout"):
             recorder, flat = self._begin(args), list(_flat(samples))
             flat = [sample for sample in flat if sample.rollout_log_probs is not None and sample.response_length]
             if recorder is not None and flat:
@@ -95,18 +93,16 @@ class Adapter:
 
     def train(self, args: Any, rollout_id: int, data: Mapping[str, Any], place: Place) -> None:
         """Record one rank's part of a rollout before training."""
-        with self.process.guard(f"{self.framework}.train"):
-            self._step = int(rollout_id)
+        with self.process.guard("train"):
+            step = self.process.step = int(rollout_id)
             recorder = self._begin(args) if place.records else None
-            if recorder is None:
-                return
-            if not self.process.has(data, _NEEDED, self._step):
+            if recorder is None or not self.process.has(data, _NEEDED, step):
                 return
             problem = self._unreadable(data, place)
             if problem is not None:
-                self.process.incomparable(self._step, problem)
+                self.process.incomparable(step, problem)
                 return
-            self._record_training(recorder, self._step, args, data)
+            self._record_training(recorder, step, args, data)
 
     def _unreadable(self, data: Mapping[str, Any], place: Place) -> str | None:
         if place.pieces > 1:
@@ -135,7 +131,7 @@ class Adapter:
             teacher_logprobs=_ends(data.get("teacher_log_probs"), lengths),
             advantages=data.get("advantages"),
             rewards=[float(reward) for reward in rewards] if _numbers(rewards) else None,
-            weight_version=_trained_version(args, step) if self.framework == "slime" else None,
+            weight_version=_trained_version(args, step) if self.process.name == "slime" else None,
         )
 
     # --- Correction ---
@@ -146,7 +142,7 @@ class Adapter:
         The weights are logprobe's while a correction is on, else the framework's own if it is configured to apply them.
         """
         corrected = None
-        with self.process.guard(f"{self.framework}.tis"):
+        with self.process.guard("tis"):
             corrected = self._corrected(args, named)
         if corrected is not None:
             return corrected
@@ -157,11 +153,11 @@ class Adapter:
         return named["pg_loss"], named["loss_masks"], {}
 
     def _corrected(self, args: Any, named: Mapping[str, Any]) -> tuple[Any, Any, Mapping[str, Any]] | None:
-        recorder, step = self._begin(args), self._step
+        recorder, step = self._begin(args), self.process.step
         if recorder is None or step is None:
             return None
         if self._corrector is None:
-            self._corrector = Corrector(recorder, self.framework)
+            self._corrector = Corrector(recorder, self.process.name)
         weights = self._corrector.weights(
             step, lambda config: _impossible(config, args), lambda config: _made(config, named)
         )

@@ -30,10 +30,9 @@ from logprobe.collectors.integrations.trl_async import METHODS as ASYNC_METHODS
 from logprobe.collectors.integrations.trl_async import AsyncWatch, is_async_grpo
 from logprobe.collectors.integrations.wrapping import (
     Wrapper,
-    missing_keys,
     record_rollout,
-    report_missing,
     unknown_methods,
+    usable,
     version_of,
     watched,
 )
@@ -65,7 +64,6 @@ _DIVISORS: Final[dict[str, Divisor]] = {
     "luspo": None,
 }  # fmt: skip
 _NEEDED: Final = ("completion_ids", "completion_mask")
-_OLD_LOGPROBS: Final = ("old_per_token_logps", "old_logps")
 _OWN_CORRECTION: Final = "vllm_importance_sampling_correction"
 _SETTINGS: Final = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta",
@@ -194,9 +192,7 @@ class _Watch:
         passes, self._forwards = [logprobs for logprobs, _ in self._forwards], []
         if not self._trainer.model.training:
             return
-        missing = missing_keys(batch, _NEEDED)
-        if missing:
-            report_missing(self._recorder, "trl", missing, step=self._step, lost=len(inputs))
+        if not usable(self._recorder, "trl", batch, _NEEDED, step=self._step, lost=len(inputs)):
             return
         self._generations += 1
         if self._corrector is not None:
@@ -278,11 +274,8 @@ class _Watch:
         forwards, self._forwards = self._forwards, []
         if not self._trainer.model.training or _NAMES not in inputs:
             return
-        missing, lost = missing_keys(inputs, self._expected()), len(inputs[_NAMES])
-        unusable = not {*_NEEDED, *_OLD_LOGPROBS}.isdisjoint(missing)
-        if missing:
-            report_missing(self._recorder, "trl", missing, step=self._step, lost=lost if unusable else 0)
-        if unusable:
+        needed, spared = self._expected()
+        if not usable(self._recorder, "trl", inputs, needed, spared=spared, step=self._step, lost=len(inputs[_NAMES])):
             return
         current, entropy = forwards[-1] if forwards else (None, None)
         old = inputs.get("old_per_token_logps", inputs.get(_OLD))
@@ -308,21 +301,21 @@ class _Watch:
             rollout_versions=inputs[_VERSIONS],
         )
 
-    def _expected(self) -> list[str]:
-        """Return the keys of a micro-batch that TRL computes under its settings.
+    def _expected(self) -> tuple[list[str], list[str]]:
+        """Return the keys of a micro-batch that TRL computes under its settings: needed ones, and spared ones.
 
         Without old log-probs, the current ones replace them.
         """
-        settings, names = self._trainer.args, [*_NEEDED, "advantages"]
+        settings, needed, spared = self._trainer.args, [*_NEEDED], ["advantages"]
         if any(owner.__name__ == "RLOOTrainer" for owner in type(self._trainer).__mro__):
-            return [*names, "old_logps"]
+            return [*needed, "old_logps"], spared
         interval = getattr(settings, "steps_per_generation", 1) * getattr(settings, "num_iterations", 1)
         weighted = getattr(settings, "use_vllm", False) and getattr(settings, _OWN_CORRECTION, False)
         if weighted:
-            names.append("sampling_per_token_logps")
+            spared.append("sampling_per_token_logps")
         if weighted or getattr(settings, "gradient_accumulation_steps", 1) % interval:
-            names.append("old_per_token_logps")
-        return [*names, "ref_per_token_logps"] if getattr(settings, "beta", 0.0) else names
+            needed.append("old_per_token_logps")
+        return needed, [*spared, "ref_per_token_logps"] if getattr(settings, "beta", 0.0) else spared
 
     @property
     def _step(self) -> int:

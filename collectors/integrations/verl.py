@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from types import ModuleType
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
@@ -20,7 +19,7 @@ from logprobe.collectors.correction import Correction, CorrectionConfig, correct
 from logprobe.collectors.integrations.correcting import Corrector, Divisor, corrector_if_wanted, unmet
 from logprobe.collectors.integrations.hf_trainer import mark_weights
 from logprobe.collectors.integrations.imports import when_imported
-from logprobe.collectors.integrations.wrapping import Process, Wrapper, record_rollout, setting_of, version_of
+from logprobe.collectors.integrations.wrapping import Process, record_rollout, setting_of, settings_of, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 
 V0: Final = "verl.trainer.ppo.ray_trainer"
@@ -108,7 +107,6 @@ class _Watch:
 
     def __init__(self) -> None:
         self._process = Process("verl", title=f"verl {version_of('verl')}")
-        self._wrapper = Wrapper(self._process, "verl")
         self._corrector: Corrector | None = None
         # Trainer → a batch before the update.
         self._before: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()
@@ -121,39 +119,40 @@ class _Watch:
         """Wrap `RayPPOTrainer` and thereby every subclass that calls its methods."""
         trainer = module.RayPPOTrainer
         if self._process.knows(trainer, V0_METHODS):
-            self._wrapper.before(trainer, "fit", self._begin)
-            self._wrapper.after(trainer, "fit", self._ended)
-            self._wrapper.after(trainer, "_compute_old_log_prob", self._computed_v0)
-            self._wrapper.before(trainer, "_update_actor", self._updating_v0)
+            self._process.before(trainer, "fit", self._begin)
+            self._process.after(trainer, "fit", self._ended)
+            self._process.after(trainer, "_compute_old_log_prob", self._computed_v0)
+            self._process.before(trainer, "_update_actor", self._updating_v0)
 
     def v1(self, module: ModuleType) -> None:
         """Wrap `PPOTrainer` of v1."""
         self._tq = module.tq
         trainer = module.PPOTrainer
         if self._process.knows(trainer, V1_METHODS):
-            self._wrapper.after(trainer, "_setup", lambda _, host: self._begin(host))
-            self._wrapper.around(trainer, "_compute_advantage", self._fetch_v1, self._advantages_v1)
-            self._wrapper.after(trainer, "fit", self._ended)
+            self._process.after(trainer, "_setup", lambda _, host: self._begin(host))
+            self._process.around(trainer, "_compute_advantage", self._fetch_v1, self._advantages_v1)
+            self._process.after(trainer, "fit", self._ended)
 
     def tracking(self, module: ModuleType) -> None:
         """Wrap the logger of both trainers."""
         if self._process.knows(module.Tracking, {"log": ("data", "step")}):
-            self._wrapper.after(module.Tracking, "log", self._logged)
+            self._process.after(module.Tracking, "log", self._logged)
 
     # --- A trainer begins ---
 
     def _begin(self, trainer: Any, *_: Any, **__: Any) -> Recorder | None:
-        recorder = self._process.start(run=setting_of(trainer.config, "trainer.experiment_name"))
+        recorder = self._process.begin(
+            setting_of(trainer.config, "trainer.experiment_name"),
+            trainer=type(trainer).__name__,
+            config=lambda: _configuration(trainer),
+        )
         if recorder is None or trainer in self._before:
             return recorder
         self._before[trainer] = ()
-        recorder.config(_configuration(trainer), kind="trainer_config")
-        words = f"verl {version_of('verl')}: {type(trainer).__name__} is recorded"
-        recorder.report("self_test", words, component="verl")
         self._corrector = corrector_if_wanted(recorder, "verl")
         manager = getattr(trainer, "checkpoint_manager", None)
         if callable(getattr(manager, "update_weights", None)):
-            self._wrapper.after(manager, "update_weights", self._sent)
+            self._process.after(manager, "update_weights", self._sent)
         return recorder
 
     def _ended(self, *_: Any, **__: Any) -> None:
@@ -165,10 +164,7 @@ class _Watch:
             mark_weights(self._process.recorder, int(global_steps))
 
     def _logged(self, _: Any, __: Any, data: Mapping[str, Any], step: int, *___: Any, **____: Any) -> None:
-        recorder = self._process.recorder
-        scalars = {k: float(v) for k, v in data.items() if isinstance(v, Real) and not k.startswith(_EVALUATION)}
-        if recorder is not None and scalars:
-            recorder.step(int(step), scalars)
+        self._process.scalars(step, data, without=_EVALUATION)
 
     # --- v0: padded tensors in a DataProto ---
 
@@ -386,9 +382,7 @@ def _bypassed(trainer: Any) -> bool:
 def _configuration(trainer: Any) -> dict[str, object]:
     """Return the trainer's configuration document. Names of nested settings are joined by dots."""
     config = trainer.config
-    settings = {
-        f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
-    }
+    settings = settings_of(config, _SETTINGS)
     correction = settings.pop("algorithm.rollout_correction")
     settings |= {f"algorithm.rollout_correction.{name}": value for name, value in dict(correction or {}).items()}
     return {

@@ -13,33 +13,24 @@ from types import ModuleType
 from typing import Any, Final
 
 from logprobe.collectors.integrations.hf_trainer import mark_weights
-from logprobe.collectors.integrations.wrapping import Process, Wrapper, rows_of, version_of
+from logprobe.collectors.integrations.wrapping import Process, rows_of, version_of
 
 
-class Watch:
-    """Shared state of one framework's hooks in a process."""
+def _process(framework: str) -> Process:
+    return Process(framework, title=f"{framework} {version_of(framework)}")
 
-    def __init__(self, framework: str, distribution: str | None = None) -> None:
-        self.process = Process(framework, title=f"{framework} {version_of(distribution or framework)}")
-        self.wrapper = Wrapper(self.process, framework)
-        self.step: int | None = None  # that is trained now
 
-    def has(self, batch: Any, expected: Sequence[str], step: int, lost: int | None = None) -> bool:
-        """Return whether a batch has all keys that a record needs. See `Process.has`."""
-        self.process.begin()
-        return self.process.has(batch, expected, step, lost)
+def _record(process: Process, step: int, version: int | None, rows: Mapping[str, Any], sampled_by: Any = None) -> None:
+    """Record padded `rows` of `Recorder.training`, trained by weights `version`.
 
-    def record(self, step: int, version: int | None, rows: Mapping[str, Any], sampled_by: Any = None) -> None:
-        """Record padded `rows` of `Recorder.training`, trained by weights `version`.
-
-        `sampled_by`: versions that sampled, as `rollout_versions` of `Recorder.training`.
-        """
-        recorder = self.process.begin()
-        if recorder is not None and rows["trainer_logprobs"] is None:
-            words = "the trainer has no log-probs of its own before the update: nothing can be compared"
-            self.process.incomparable(step, words)
-        elif recorder is not None:
-            recorder.training(step=step, weight_version=version, rollout_versions=sampled_by, **rows)
+    `sampled_by`: versions that sampled, as `rollout_versions` of `Recorder.training`.
+    """
+    recorder = process.begin()
+    if recorder is not None and rows["trainer_logprobs"] is None:
+        words = "the trainer has no log-probs of its own before the update: nothing can be compared"
+        process.incomparable(step, words)
+    elif recorder is not None:
+        recorder.training(step=step, weight_version=version, rollout_versions=sampled_by, **rows)
 
 
 def _named(framework: str, step: int, count: int, start: int = 0) -> list[str]:
@@ -48,15 +39,15 @@ def _named(framework: str, step: int, count: int, start: int = 0) -> list[str]:
 
 # --- OpenRLHF: one driver, a list of micro-batches; log-probs [batch, time - 1], of the token one further on ---
 
-_OPENRLHF: Final = Watch("openrlhf")
+_OPENRLHF: Final = _process("openrlhf")
 
 
 def openrlhf_trainer(module: ModuleType) -> None:
     """Watch `openrlhf.trainer.ppo_trainer` for the trained step and the transfer of weights."""
     trainer = getattr(module, "BasePPOTrainer", None)
-    if _OPENRLHF.process.knows(trainer, {"train_step": ("global_step",), "broadcast_to_vllm": ()}):
-        _OPENRLHF.wrapper.before(trainer, "train_step", _openrlhf_step)
-        _OPENRLHF.wrapper.after(trainer, "broadcast_to_vllm", _openrlhf_sent)
+    if _OPENRLHF.knows(trainer, {"train_step": ("global_step",), "broadcast_to_vllm": ()}):
+        _OPENRLHF.before(trainer, "train_step", _openrlhf_step)
+        _OPENRLHF.after(trainer, "broadcast_to_vllm", _openrlhf_sent)
 
 
 def _openrlhf_step(_: Any, __: Any, global_step: int) -> None:
@@ -64,15 +55,15 @@ def _openrlhf_step(_: Any, __: Any, global_step: int) -> None:
 
 
 def _openrlhf_sent(_: Any, *__: Any) -> None:
-    if _OPENRLHF.process.recorder is not None and _OPENRLHF.step is not None:
-        mark_weights(_OPENRLHF.process.recorder, _OPENRLHF.step)
+    if _OPENRLHF.recorder is not None and _OPENRLHF.step is not None:
+        mark_weights(_OPENRLHF.recorder, _OPENRLHF.step)
 
 
 def openrlhf(module: ModuleType) -> None:
     """Watch `openrlhf.trainer.ppo_utils.experience_maker` for batches with both log-probs."""
     maker = getattr(module, "RemoteExperienceMaker", None)
-    if _OPENRLHF.process.knows(maker, {"make_experience_batch": ("rollout_samples",)}):
-        _OPENRLHF.wrapper.after(maker, "make_experience_batch", _openrlhf_batches)
+    if _OPENRLHF.knows(maker, {"make_experience_batch": ("rollout_samples",)}):
+        _OPENRLHF.after(maker, "make_experience_batch", _openrlhf_batches)
 
 
 def _openrlhf_batches(experiences: Sequence[Any], *_: Any, **__: Any) -> None:
@@ -95,20 +86,20 @@ def _openrlhf_batches(experiences: Sequence[Any], *_: Any, **__: Any) -> None:
             "advantages": experience.advantages,
             "rewards": experience.rewards,
         }
-        _OPENRLHF.record(step, step - 1, rows)
+        _record(_OPENRLHF, step, step - 1, rows)
         start += count
 
 
 # --- ROLL: one driver, a DataProto; log-probs [batch, time - 1] ---
 
-_ROLL: Final = Watch("roll")
+_ROLL: Final = _process("roll")
 
 
 def roll(module: ModuleType) -> None:
     """Watch `roll.utils.train_infer_corrections`, which is called with each batch before training."""
     name = "apply_train_infer_correction_to_batch"
-    if _ROLL.process.knows(module, {name: ("batch", "stat_mask_key")}):
-        _ROLL.wrapper.before(module, name, _roll_batch)
+    if _ROLL.knows(module, {name: ("batch", "stat_mask_key")}):
+        _ROLL.before(module, name, _roll_batch)
 
 
 def _roll_batch(_: Any, batch: Any, stat_mask_key: str = "response_mask", *__: Any, **___: Any) -> None:
@@ -124,19 +115,19 @@ def _roll_batch(_: Any, batch: Any, stat_mask_key: str = "response_mask", *__: A
         "advantages": columns.get("advantages"),
         "rewards": columns.get("response_level_rewards"),
     }
-    _ROLL.record(step, step, rows)  # step s, from 0, trains what s updates left
+    _record(_ROLL, step, step, rows)  # step s, from 0, trains what s updates left
 
 
 # --- AReaL: every rank has its part; the sampler's log-probs are the token's own, the trainer's one place earlier ---
 
-_AREAL: Final = Watch("areal")
+_AREAL: Final = _process("areal")
 
 
 def areal(module: ModuleType) -> None:
     """Watch `areal.trainer.ppo.actor` for trajectories with the versions of each token."""
     actor = getattr(module, "PPOActor", None)
-    if _AREAL.process.knows(actor, {"compute_advantages": ("data",)}):
-        _AREAL.wrapper.before(actor, "compute_advantages", _areal_batch)
+    if _AREAL.knows(actor, {"compute_advantages": ("data",)}):
+        _AREAL.before(actor, "compute_advantages", _areal_batch)
 
 
 def _areal_batch(actor: Any, data: Sequence[Mapping[str, Any]]) -> None:
@@ -157,31 +148,29 @@ def _areal_batch(actor: Any, data: Sequence[Mapping[str, Any]]) -> None:
             "rollout_logprobs": trajectory["logprobs"],
             "rewards": trajectory.get("rewards"),
         }
-        _AREAL.record(version, version, rows, trajectory.get("versions"))
+        _record(_AREAL, version, version, rows, trajectory.get("versions"))
         start += count
 
 
 # --- rllm: verl's batch in a loop of its own ---
 
-_RLLM: Final = Watch("rllm")
+_RLLM: Final = _process("rllm")
 
 
 def rllm(module: ModuleType) -> None:
     """Watch `rllm.trainer.verl.verl_backend` for the batch after its advantages."""
     backend = getattr(module, "VerlBackend", None)
-    if not _RLLM.process.knows(backend, {"compute_advantages": ("trainer_state",)}) or backend is None:
+    if not _RLLM.knows(backend, {"compute_advantages": ("trainer_state",)}) or backend is None:
         return
     original = backend.compute_advantages
     if not inspect.iscoroutinefunction(original):
-        _RLLM.wrapper.after(
-            backend, "compute_advantages", lambda _, __, trainer_state, *___: _rllm_batch(trainer_state)
-        )
+        _RLLM.after(backend, "compute_advantages", lambda _, __, trainer_state, *___: _rllm_batch(trainer_state))
         return
 
     @functools.wraps(original)
     async def watched(self: Any, trainer_state: Any, *arguments: Any, **named: Any) -> Any:
         result = await original(self, trainer_state, *arguments, **named)
-        with _RLLM.wrapper.guard("compute_advantages"):
+        with _RLLM.guard("compute_advantages"):
             _rllm_batch(trainer_state)
         return result
 
@@ -205,7 +194,7 @@ def _rllm_batch(state: Any) -> None:
         rows[ours] = None if column is None else column[keep]
     if _are_copies(rows["trainer_logprobs"], rows["rollout_logprobs"], rows["mask"]):
         rows["trainer_logprobs"] = None  # bypass mode: the same numbers twice are no comparison
-    _RLLM.record(step, step - 1, rows)
+    _record(_RLLM, step, step - 1, rows)
 
 
 def _are_copies(old: Any, rollout: Any, mask: Any) -> bool:

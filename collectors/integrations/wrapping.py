@@ -1,7 +1,7 @@
 """Integration of a framework by wrapping methods. Errors of the wrapper are counted and never raised.
 
 In a process that a framework started, one recorder (`Process`) is created on first use. A trainer that a user passes
-has a separate recorder (`watched`).
+has a separate recorder (`Wrapper`, `watched`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from numbers import Real
 from types import ModuleType
 from typing import Any, Final
 
@@ -39,6 +40,12 @@ def setting_of(config: Any, path: str) -> Any:
     return config
 
 
+def settings_of(config: Any, wanted: Mapping[str, Iterable[str]]) -> dict[str, Any]:
+    """Return the `wanted` settings (part of the configuration → names in it) by dotted path, None where missing."""
+    paths = [f"{part}.{name}" for part, names in wanted.items() for name in names]
+    return {path: setting_of(config, path) for path in paths}
+
+
 # --- What a version of a framework has ---
 
 
@@ -63,6 +70,27 @@ def rows_of(batch: Any) -> int:
     """Return the number of sequences in a batch of columns (keys or attributes), or 0 if it has none."""
     columns = batch.values() if callable(getattr(batch, "values", None)) else vars(batch).values()
     return next((len(c) for c in columns if isinstance(c, list) or getattr(c, "ndim", None)), 0)
+
+
+def usable(
+    recorder: Recorder | None,
+    component: str,
+    batch: Any,
+    needed: Iterable[str],
+    *,
+    spared: Iterable[str] = (),
+    step: int,
+    lost: int,
+) -> bool:
+    """Return whether a batch has all `needed` keys, and report missing ones, also of the `spared`.
+
+    `lost`: number of sequences that cannot be recorded if a needed key is missing.
+    """
+    unusable = missing_keys(batch, needed)
+    missing = [*unusable, *missing_keys(batch, spared)]
+    if missing and recorder is not None:
+        report_missing(recorder, component, missing, step=step, lost=lost if unusable else 0)
+    return not unusable
 
 
 def report_missing(
@@ -118,13 +146,24 @@ class Wrapper:
     The framework's own result and errors pass through unchanged.
     """
 
-    def __init__(self, recorder: Recorder | Process, name: str) -> None:
-        self._recorder = recorder
-        self._name = name
+    def __init__(self, recorder: Recorder | None, name: str) -> None:
+        """Set the recorder and the `name` of the integration in its reports."""
+        self.recorder = recorder
+        self.name = name
+        self._health = Health()  # of a process without a recorder
 
     def guard(self, what: str) -> AbstractContextManager[object]:
-        """Return a context that counts errors."""
-        return self._recorder.guard(f"{self._name}.{what}")
+        """Return a context that counts errors, in the recorder if one exists at the end of the block."""
+        what = f"{self.name}.{what}"
+        return self._early(what) if self.recorder is None else self.recorder.guard(what)
+
+    @contextmanager
+    def _early(self, what: str) -> Iterator[None]:
+        with Guard(self._health, what):
+            yield
+        if self.recorder is not None:
+            for problem in self._health.due(everything=True):
+                self.recorder.report(problem.event, problem.message, severity=problem.severity, component=self.name)
 
     def before(self, host: Any, method: str, look: Callable[..., object]) -> None:
         """Call `look(*arguments)` before each `host.method(*arguments)`. Keyword arguments are passed by position."""
@@ -185,44 +224,44 @@ class Wrapper:
 # --- Recorders ---
 
 
-class Process:
-    """Recorder of one framework in this process: at most one, created on first use.
+class Process(Wrapper):
+    """Wrapper with one recorder for one framework in this process, created on first use.
 
     Adapters that wrap classes also exist in processes that never record. Without a usable ``LOGPROBE_HOME`` there is no
     recorder, and the log reports this once.
     """
 
     def __init__(self, framework: str, *, title: str | None = None, component: str = "trainer") -> None:
-        self.framework = framework
+        super().__init__(None, framework)
         self.title = title or framework  # of the framework in reports, with its version
+        self.step: int | None = None  # that is trained now, if the framework tells it apart from its batches
         self._component = component
         self._lock = threading.Lock()
-        self._health = Health()
         self._tried = False
-        self.recorder: Recorder | None = None
+        self._begun = False
 
     def start(self, run: str | None = None) -> Recorder | None:
         """Return the recorder, created by the first call. `run` is its name if ``LOGPROBE_RUN`` is not set."""
         with self._lock:
             if not self._tried:
                 self._tried = True
-                self.recorder = self._made(run or self.framework)
+                self.recorder = self._made(run or self.name)
         return self.recorder
 
     def _made(self, run: str) -> Recorder | None:
         try:
             return Recorder(run=None if os.environ.get("LOGPROBE_RUN") else run, component=self._component)
         except ConfigurationError as error:
-            LOGGER.warning("%s: nothing is recorded: %s", self.framework, error)
+            LOGGER.warning("%s: nothing is recorded: %s", self.name, error)
             return None
 
     def begin(
         self, run: str | None = None, *, trainer: str = "", config: Callable[[], Mapping[str, object]] | None = None
     ) -> Recorder | None:
         """Return the recorder. On the first call, record the trainer's configuration and the start of recording."""
-        new = self.recorder is None
         recorder = self.start(run)
-        if recorder is not None and new:
+        if recorder is not None and not self._begun:
+            self._begun = True
             if config is not None:
                 recorder.config(config(), kind="trainer_config")
             self._say(recorder, f"{self.title}{trainer and f': {trainer}'} is recorded")
@@ -242,38 +281,27 @@ class Process:
 
         Report the missing keys and the number of lost sequences, by default its rows.
         """
-        missing = missing_keys(batch, expected)
-        if missing and self.recorder is not None:
-            lost = rows_of(batch) if lost is None else lost
-            report_missing(self.recorder, self.framework, missing, step=step, lost=lost)
-        return not missing
+        lost = rows_of(batch) if lost is None else lost
+        return usable(self.begin(), self.name, batch, expected, step=step, lost=lost)
+
+    def scalars(self, step: int, logged: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> None:
+        """Record the numbers that the framework logs for a step, except those whose names start with `without`."""
+        scalars = {k: float(v) for k, v in logged.items() if isinstance(v, Real) and not k.startswith(without)}
+        if self.recorder is not None and scalars:
+            self.recorder.step(int(step), scalars)
 
     def incomparable(self, step: int, words: str) -> None:
         """Report a batch whose log-probs cannot be compared."""
         if self.recorder is not None:
-            self.recorder.report("no_logprobs", words, severity="warning", component=self.framework, step=step)
+            self.recorder.report("no_logprobs", words, severity="warning", component=self.name, step=step)
 
     def flush(self) -> None:
         """Make all records durable."""
         if self.recorder is not None:
             self.recorder.flush()
 
-    def guard(self, what: str) -> AbstractContextManager[object]:
-        """Return a context that counts errors, in the recorder if one exists at the end of the block."""
-        return self._early(what) if self.recorder is None else self.recorder.guard(what)
-
-    @contextmanager
-    def _early(self, what: str) -> Iterator[None]:
-        with Guard(self._health, what):
-            yield
-        if self.recorder is not None:
-            for problem in self._health.due(everything=True):
-                self.recorder.report(
-                    problem.event, problem.message, severity=problem.severity, component=self.framework
-                )
-
     def _say(self, recorder: Recorder, words: str, severity: str = "info") -> None:
-        recorder.report("self_test", words, severity=severity, component=self.framework)
+        recorder.report("self_test", words, severity=severity, component=self.name)
 
 
 def watched(

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from spool_contents import health_events, rows
 
 from logprobe.collectors import Recorder
-from logprobe.collectors.integrations.wrapping import Wrapper, missing_keys, unknown_methods
+from logprobe.collectors.integrations.wrapping import Process, Wrapper, missing_keys, unknown_methods
 
 
 class Host:
@@ -72,3 +73,21 @@ def test_a_subclass_that_passes_on_whatever_comes_is_known_by_what_it_overrides(
 def test_missing_keys_of_mappings_and_objects() -> None:
     assert missing_keys({"a": 1}, ("a", "b")) == ["b"]
     assert missing_keys(SimpleNamespace(a=None), ("a", "b")) == ["b"]
+
+
+def test_a_part_that_is_unknown_costs_neither_the_configuration_nor_the_word_that_the_rest_is_recorded(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGPROBE_HOME", str(home))
+    process = Process("framework")
+    assert not process.knows(Host(), {"halve": ()})
+    for _ in range(2):
+        recorder = process.begin("run", config=lambda: {"temperature": 0.7})
+    assert recorder is not None
+    assert recorder.close()
+    assert len(rows(home, "config")) == 1
+    said = [event["message"] for event in health_events(home)["self_test"]]
+    assert said == [
+        "framework is unknown: Host has no method halve; this part of it is not recorded",
+        "framework is recorded",
+    ]
