@@ -16,7 +16,7 @@ import array_api_compat
 
 from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
-from logprobe.collectors.correction.batch import Tokens, batch_of, tokens_of
+from logprobe.collectors.correction.batch import Tokens, tokens_of
 from logprobe.collectors.correction.config import CorrectionConfig
 from logprobe.collectors.correction.report import Report
 from logprobe.collectors.correction.summary import Outcome, sums_of
@@ -99,16 +99,14 @@ def correct(
     """
     if config.needs_advantages and advantages is None:
         raise InputError(f"advantages: the correction ({config}) needs them; pass advantages=")
-    logprobs = {"rollout_logprobs": rollout_logprobs, "trainer_logprobs": trainer_logprobs}
-    batch = batch_of(logprobs, mask, advantages)
-    tokens = tokens_of(config, batch)
+    tokens = tokens_of(config, rollout_logprobs, trainer_logprobs, mask, advantages)
     outcome = outcome_of(config, tokens, group)
-    changed = batch.masked(outcome.keep)
+    changed = tokens.masked(outcome.keep)
     return Correction(
-        weights=batch.layout.restore(outcome.weights),
+        weights=tokens.layout.restore(outcome.weights),
         mask=changed,
         report=Report(partial(sums_of, outcome)),
-        denominator_mask=batch.masked(tokens.mask) if config.denominator == "keep" else changed,
+        denominator_mask=tokens.masked(tokens.mask) if config.denominator == "keep" else changed,
         config=config,
     )
 

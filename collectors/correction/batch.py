@@ -21,6 +21,7 @@ from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder.arrays import is_list, is_ragged
 
 _PADDED: Final = 2  # dimensions of a padded batch
+_LEAD: Final = "rollout_logprobs"  # whose layout and shape all other arguments must have
 
 
 @dataclass(frozen=True)
@@ -39,51 +40,72 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """Arrays of one namespace, [batch, time ≥ 1]. Log-probs are float64 if the input was, else float32."""
+class Tokens:
+    """Batch as all parts of a correction need it, in one namespace and without a gradient.
+
+    Arrays are [batch, time ≥ 1], advantages possibly [B, 1]. Log-probs are float64 if the input was, else float32.
+    """
 
     xp: Namespace
     layout: Layout
-    logprobs: dict[str, Array]  # by the name of the argument
-    mask: Array  # bool: where the policy sampled the token and trains on it
-    advantages: Array | None  # [B, T] or [B, 1]
     mask_dtype: Any  # of the mask as it was given
+    rollout: Array
+    trainer: Array
+    advantages: Array | None
+    mask: Array  # bool, before the correction: where the policy sampled the token and trains on it
+    valid: Array  # under the mask and not broken
+    usable: Array  # … and, where a product over the sequence is taken, in a sequence without a broken token
+    exact: Array  # d, 0 where not valid
+    d: Array  # d as the levels see it: limited to ±20 where the configuration says so
+
+    def at(self, level: str) -> Array:
+        """Return ρ of a level: [B, T] for tokens, else [B, 1]."""
+        return arithmetic.exp_clamped(self.xp, arithmetic.at_level(self.xp, self.d, self.valid, level))
 
     def masked(self, keep_BT: Array) -> Any:
         """Return a mask in the type and layout of the caller's mask."""
         return self.layout.restore(self.xp.astype(keep_BT, self.mask_dtype))
 
 
-def batch_of(logprobs: Mapping[str, Any], mask: Any, advantages: Any = None) -> Batch:
-    """Return the padded form of a batch.
-
-    Args:
-        logprobs: name → log-probs per token. Values of None are omitted. The others must have the shape of the first.
-        mask: non-zero for tokens that the policy sampled and trains on, or None for all tokens.
-        advantages: advantage per token or per sequence.
+def tokens_of(
+    config: CorrectionConfig, rollout_logprobs: Any, trainer_logprobs: Any, mask: Any = None, advantages: Any = None
+) -> Tokens:
+    """Return the tokens of a batch as `config` needs them. The arguments are those of `correct`.
 
     Raises:
         InputError: shapes do not agree, or numpy arrays and torch tensors are mixed. The message names the shapes.
     """
-    given = {name: _items(name, value) for name, value in logprobs.items() if value is not None}
-    lead = next(iter(given))
-    layout = _layout_of(lead, given[lead])
+    given = {_LEAD: _items(_LEAD, rollout_logprobs), "trainer_logprobs": _items("trainer_logprobs", trainer_logprobs)}
+    lead = given[_LEAD]
+    layout = _layout_of(lead)
     xp = _namespace(given, mask, advantages)
-    for name, value in given.items():
-        _require(name, value, lead, given[lead])
+    _require("trainer_logprobs", given["trainer_logprobs"], lead)
     wide = _wide(xp, given)
-    mask_items = _mask_items(xp, mask, layout, given[lead])
-    _require("mask", mask_items, lead, given[lead])
+    mask_items = _mask_items(xp, mask, layout, lead)
+    _require("mask", mask_items, lead)
     mask_BT = _padded(xp, mask_items, layout)
-    return Batch(
+
+    def widened(values_BT: Array) -> Array:
+        return arithmetic.detached(xp.astype(values_BT, wide, copy=False))
+
+    rollout, trainer = (widened(_padded(xp, value, layout)) for value in given.values())
+    masked, good = mask_BT != 0, arithmetic.sound(rollout, trainer)
+    valid = usable = masked & good
+    if "sequence" in {config.is_level, config.rs_level}:
+        usable = valid & ~arithmetic.row_any(xp, masked & ~good)
+    exact = arithmetic.difference(xp, trainer, rollout, valid)
+    return Tokens(
         xp=xp,
         layout=layout,
-        logprobs={name: xp.astype(_padded(xp, value, layout), wide, copy=False) for name, value in given.items()},
-        mask=mask_BT != 0,
-        advantages=None
-        if advantages is None
-        else xp.astype(_advantages(xp, advantages, layout, given[lead]), wide, copy=False),
         mask_dtype=mask_BT.dtype,
+        rollout=rollout,
+        trainer=trainer,
+        advantages=None if advantages is None else widened(_advantages(xp, advantages, layout, lead)),
+        mask=masked,
+        valid=valid,
+        usable=usable,
+        exact=exact,
+        d=arithmetic.limited(exact) if config.clamp == "token" else exact,
     )
 
 
@@ -114,11 +136,11 @@ def _shape(array: Array) -> list[int]:
     return [int(size) for size in array.shape]
 
 
-def _layout_of(name: str, value: Any) -> Layout:
+def _layout_of(value: Any) -> Layout:
     if not is_list(value):
         return Layout(int(value.shape[0]), int(value.shape[1]), None)
     if not value:
-        raise InputError(f"{name} is an empty list; for no sequences, pass an array of shape [0, time]")
+        raise InputError(f"{_LEAD} is an empty list; for no sequences, pass an array of shape [0, time]")
     lengths = tuple(int(row.shape[0]) for row in value)
     return Layout(len(lengths), max(lengths), lengths)
 
@@ -139,21 +161,21 @@ def _namespace(given: Mapping[str, Any], mask: Any, advantages: Any) -> Namespac
     return only[1]
 
 
-def _require(name: str, value: Any, lead: str, reference: Any) -> None:
-    """Raise unless `value` has the layout and shape of `reference`."""
-    if is_list(value) != is_list(reference):
+def _require(name: str, value: Any, lead: Any) -> None:
+    """Raise unless `value` has the layout and shape of the rollout log-probs."""
+    if is_list(value) != is_list(lead):
         kinds = {True: "a list of sequences", False: "a padded array"}
-        raise InputError(f"{name} is {kinds[is_list(value)]}, {lead}: {kinds[is_list(reference)]}; pass one layout")
+        raise InputError(f"{name} is {kinds[is_list(value)]}, {_LEAD}: {kinds[is_list(lead)]}; pass one layout")
     if not is_list(value):
-        if _shape(value) != _shape(reference):
-            raise InputError(f"{name} has shape {_shape(value)}, {lead}: {_shape(reference)}; pass equal shapes")
+        if _shape(value) != _shape(lead):
+            raise InputError(f"{name} has shape {_shape(value)}, {_LEAD}: {_shape(lead)}; pass equal shapes")
         return
-    if len(value) != len(reference):
-        raise InputError(f"{name} has {len(value)} sequences, {lead}: {len(reference)}; pass equal numbers")
-    for number, (row, other) in enumerate(zip(value, reference, strict=True)):
+    if len(value) != len(lead):
+        raise InputError(f"{name} has {len(value)} sequences, {_LEAD}: {len(lead)}; pass equal numbers")
+    for number, (row, other) in enumerate(zip(value, lead, strict=True)):
         if _shape(row) != _shape(other):
             raise InputError(
-                f"{name}: sequence {number} has shape {_shape(row)}, {lead}: {_shape(other)}; pass equal lengths"
+                f"{name}: sequence {number} has shape {_shape(row)}, {_LEAD}: {_shape(other)}; pass equal lengths"
             )
 
 
@@ -197,7 +219,7 @@ def _advantages(xp: Namespace, value: Any, layout: Layout, reference: Any) -> Ar
     if per_sequence is not None:
         return per_sequence
     items = _items("advantages", value)
-    _require("advantages", items, "the log-probs", reference)
+    _require("advantages", items, reference)
     return _padded(xp, items, layout)
 
 
@@ -212,45 +234,3 @@ def _per_sequence(xp: Namespace, value: Any, layout: Layout, reference: Any) -> 
     if array.ndim == 1 and array.shape[0] == layout.batch:
         return array[:, None]
     return array if array.ndim == _PADDED and _shape(array) == [layout.batch, 1] else None
-
-
-@dataclass(frozen=True, eq=False)
-class Tokens:
-    """Inputs of all parts of a correction. Arrays are [B, T], advantages possibly [B, 1], all without a gradient."""
-
-    xp: Namespace
-    rollout: Array
-    trainer: Array
-    advantages: Array | None
-    mask: Array  # bool, before the correction
-    valid: Array  # under the mask and not broken
-    usable: Array  # … and, where a product over the sequence is taken, in a sequence without a broken token
-    exact: Array  # d, 0 where not valid
-    d: Array  # d as the levels see it: limited to ±20 where the configuration says so
-
-    def at(self, level: str) -> Array:
-        """Return ρ of a level: [B, T] for tokens, else [B, 1]."""
-        return arithmetic.exp_clamped(self.xp, arithmetic.at_level(self.xp, self.d, self.valid, level))
-
-
-def tokens_of(config: CorrectionConfig, batch: Batch) -> Tokens:
-    """Return the tokens of a batch as `config` needs them."""
-    xp = batch.xp
-    sides = {name: arithmetic.detached(values) for name, values in batch.logprobs.items()}
-    rollout, trainer = sides["rollout_logprobs"], sides["trainer_logprobs"]
-    good = arithmetic.sound(rollout, trainer)
-    valid = usable = batch.mask & good
-    if "sequence" in {config.is_level, config.rs_level}:
-        usable = valid & ~arithmetic.row_any(xp, batch.mask & ~good)
-    exact = arithmetic.difference(xp, trainer, rollout, valid)
-    return Tokens(
-        xp=xp,
-        rollout=rollout,
-        trainer=trainer,
-        advantages=None if batch.advantages is None else arithmetic.detached(batch.advantages),
-        mask=batch.mask,
-        valid=valid,
-        usable=usable,
-        exact=exact,
-        d=arithmetic.limited(exact) if config.clamp == "token" else exact,
-    )

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.apply import outcome_of
 from logprobe.collectors.correction.arithmetic import broken_kinds
-from logprobe.collectors.correction.batch import batch_of
 from logprobe.collectors.correction.batch import tokens_of as correction_tokens
 from logprobe.collectors.correction.summary import Outcome
 from logprobe.collectors.errors import ConfigurationError
@@ -297,10 +296,10 @@ def effect(config: CorrectionConfig, tokens: Tokens, normalizer: float | None = 
         return None
     alone = config.replace(normalize=False)
     known_N = tokens.mask_N & tokens.sides["rollout"].known_N & tokens.sides["trainer"].known_N
-    sides = {f"{name}_logprobs": tokens.sides[name].values_N[None] for name in ("rollout", "trainer")}
-    batch = batch_of(sides, known_N[None], None if advantages is None else advantages[None])
+    rollout, trainer = (tokens.sides[name].values_N[None] for name in ("rollout", "trainer"))
+    given = (rollout, trainer, known_N[None], None if advantages is None else advantages[None])
     with np.errstate(invalid="ignore"):  # broken tokens are dropped, not warned about
-        outcome = outcome_of(alone, correction_tokens(alone, batch))
+        outcome = outcome_of(alone, correction_tokens(alone, *given))
     weight_N = outcome.weights[0] / (normalizer or 1.0)
     return Effect(np.where(known_N, weight_N, np.nan), _rules(config, outcome))
 

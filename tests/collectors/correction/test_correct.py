@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_refused_by_shape(arguments: tuple[Any, ...], messa
 
 
 def test_advantages_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InputError, match=r"advantages has shape \[5, 3\], the log-probs: \[5, 7\]"):
+    with pytest.raises(InputError, match=r"advantages has shape \[5, 3\], rollout_logprobs: \[5, 7\]"):
         correct(EVERYTHING, ROLLOUT, TRAINER, MASK, advantages=ADVANTAGES[:, :3])
     with pytest.raises(InputError, match=r"advantages: the correction \(.*rs_by_advantage=True"):
         correct(EVERYTHING.replace(rs_level="token", rs_by_advantage=True), ROLLOUT, TRAINER, MASK)
