@@ -81,8 +81,8 @@ def correct(
 
     All arrays are padded [batch, time], or lists of 1-D arrays. They are numpy arrays or torch tensors on any device,
     of any float type. The call waits for no device. Values where the mask is 0 have no effect, NaN included. A broken
-    token under the mask (see `arithmetic.sound`) is dropped and counted in the report. If a product over the sequence
-    is taken, its sequence is dropped, too.
+    token under the mask (see `kernel.arithmetic.sound`) is dropped and counted in the report. If a product over the
+    sequence is taken, its sequence is dropped, too.
 
     Args:
         config: configuration of the correction.

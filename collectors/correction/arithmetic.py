@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import array_api_compat
 
-from logprobe.collectors.kernel.arithmetic import CLAMP, MAX_LOGPROB, SENTINEL
+from logprobe.collectors.kernel.arithmetic import CLAMP
 
 Array: TypeAlias = Any  # a numpy array or a torch tensor
 Namespace: TypeAlias = Any  # of the array API
@@ -40,43 +40,6 @@ def where(xp: Namespace, condition: Array, values: Array, otherwise: float = 0.0
 def bounded(values: Array, lower: float | None, upper: float | None) -> Array:
     """Return `values` limited to bounds. The method works in old releases, in which the namespace's `clip` indexes."""
     return values if lower is None and upper is None else values.clip(lower, upper)
-
-
-def sound(behaviour: Array, policy: Array) -> Array:
-    """Return where both values are valid log-probs.
-
-    A valid pair is finite and contains no sentinel, no probability above 1, and no exact 0.0 for an unlikely token. The
-    rules are those of `kernel`. NaN fails every comparison.
-    """
-    within = (behaviour > SENTINEL) & (behaviour <= MAX_LOGPROB) & (policy > SENTINEL) & (policy <= MAX_LOGPROB)
-    return within & ~((behaviour == 0.0) & (policy < -1.0))
-
-
-def broken_kinds(xp: Namespace, behaviour: Array, policy: Array) -> dict[str, Array]:
-    """Return broken tokens by kind, each under the first kind that applies.
-
-    Names are those of `statistics.BROKEN` without ``n_``.
-    """
-    kinds = {
-        "nonfinite_behaviour": ~_finite(behaviour),
-        "nonfinite_policy": ~_finite(policy),
-        "sentinel_behaviour": (behaviour <= SENTINEL) | (behaviour == 1.0),
-        "sentinel_policy": (policy <= SENTINEL) | (policy == 1.0),
-        "positive_behaviour": behaviour > MAX_LOGPROB,
-        "positive_policy": policy > MAX_LOGPROB,
-        "zero_behaviour": (behaviour == 0.0) & (policy < -1.0),
-    }
-    seen = xp.zeros_like(kinds["zero_behaviour"])
-    first = {}
-    for name, hits in kinds.items():
-        first[name] = hits & ~seen
-        seen = seen | hits
-    return first
-
-
-def _finite(values: Array) -> Array:
-    """Return where values are finite, by two comparisons, since torch's `isfinite` takes ten times as long on a CPU."""
-    return (values > float("-inf")) & (values < float("inf"))
 
 
 def difference(xp: Namespace, policy: Array, behaviour: Array, valid: Array) -> Array:

@@ -18,6 +18,7 @@ from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
 from logprobe.collectors.correction.config import CorrectionConfig
 from logprobe.collectors.errors import InputError
+from logprobe.collectors.kernel.arithmetic import sound
 from logprobe.collectors.recorder.arrays import is_list, is_ragged
 
 _PADDED: Final = 2  # dimensions of a padded batch
@@ -89,7 +90,7 @@ def tokens_of(
         return arithmetic.detached(xp.astype(values_BT, wide, copy=False))
 
     rollout, trainer = (widened(_padded(xp, value, layout)) for value in given.values())
-    masked, good = mask_BT != 0, arithmetic.sound(rollout, trainer)
+    masked, good = mask_BT != 0, sound(rollout, trainer)
     valid = usable = masked & good
     if "sequence" in {config.is_level, config.rs_level}:
         usable = valid & ~arithmetic.row_any(xp, masked & ~good)

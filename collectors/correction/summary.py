@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
 from logprobe.collectors.correction.batch import Tokens
-from logprobe.collectors.kernel.arithmetic import CLAMP
+from logprobe.collectors.kernel.arithmetic import CLAMP, broken_kinds
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,5 +104,5 @@ def _advantages(outcome: Outcome) -> dict[str, Array]:
 
 
 def _broken(outcome: Outcome) -> dict[str, Array]:
-    kinds = arithmetic.broken_kinds(outcome.xp, outcome.tokens.rollout, outcome.tokens.trainer)
-    return {name: _count(outcome, flags & outcome.tokens.mask) for name, flags in kinds.items()}
+    kinds = broken_kinds(outcome.tokens.rollout, outcome.tokens.trainer)
+    return {name.removeprefix("n_"): _count(outcome, flags & outcome.tokens.mask) for name, flags in kinds.items()}

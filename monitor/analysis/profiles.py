@@ -115,9 +115,10 @@ class Accumulator:
         for start in range(0, len(chosen), CHUNK):
             which = chosen[start : start + CHUNK]
             behaviour, policy = behaviour_N[which].astype(np.float64), policy_N[which].astype(np.float64)
-            broken = is_broken(behaviour, policy)
-            if self._zero_is_placeholder:
-                broken |= kernel.zero_of_unlikely(behaviour, policy)
+            with np.errstate(invalid="ignore"):  # NaN and infinities are counted, not warned about
+                broken = ~kernel.sound(behaviour, policy)
+                if self._zero_is_placeholder:
+                    broken |= kernel.zero_of_unlikely(behaviour, policy)
             if broken.any():
                 self._broken += np.bincount(tokens.step[which[broken]], minlength=self._steps)
                 which, behaviour, policy = which[~broken], behaviour[~broken], policy[~broken]
@@ -165,15 +166,6 @@ class Accumulator:
                 },
             }
         )
-
-
-@np.errstate(invalid="ignore")  # NaN and infinities are counted, not warned about
-def is_broken(behaviour_K: Floats, policy_K: Floats) -> NDArray[np.bool_]:
-    """Return a flag per token that `logprobe.collectors.kernel.arithmetic` counts as broken."""
-    lower, upper = np.minimum(behaviour_K, policy_K), np.maximum(behaviour_K, policy_K)
-    fine = (lower > kernel.SENTINEL) & (upper <= kernel.MAX_LOGPROB)  # false for NaN
-    zero = (behaviour_K == 0.0) & (policy_K < -1.0)
-    return np.asarray(~fine | zero)
 
 
 def k3(d: Floats) -> Floats:

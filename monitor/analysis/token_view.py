@@ -15,18 +15,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-import array_api_compat.numpy as xp
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.apply import outcome_of
-from logprobe.collectors.correction.arithmetic import broken_kinds
 from logprobe.collectors.correction.batch import tokens_of as correction_tokens
 from logprobe.collectors.correction.summary import Outcome
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.kernel.arithmetic import CLAMP, zero_of_unlikely
+from logprobe.collectors.kernel.arithmetic import CLAMP, broken_kinds, zero_of_unlikely
 from logprobe.collectors.kernel.pairs import Pair
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
 from logprobe.monitor import queries
@@ -191,11 +189,11 @@ def version_switches(version_N: NDArray[np.int32]) -> NDArray[np.int64]:
 def _states(mask_N: Flags, behaviour: Side, policy: Side, *, zero_is_placeholder: bool) -> NDArray[np.int8]:
     state_N = np.zeros(len(mask_N), np.int8)
     with np.errstate(invalid="ignore"):
-        kinds = broken_kinds(xp, behaviour.values_N, policy.values_N)
+        kinds = broken_kinds(behaviour.values_N, policy.values_N)
         if zero_is_placeholder:
-            kinds["zero_policy"] = zero_of_unlikely(behaviour.values_N, policy.values_N)
+            kinds["n_zero_policy"] = zero_of_unlikely(behaviour.values_N, policy.values_N)
     for kind, hits_N in kinds.items():
-        state_N[hits_N & (state_N == 0)] = STATES.index(kind)
+        state_N[hits_N & (state_N == 0)] = STATES.index(kind.removeprefix("n_"))
     state_N[~(behaviour.known_N & policy.known_N)] = MISSING
     state_N[~mask_N] = MASKED
     return state_N

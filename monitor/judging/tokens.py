@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.collectors.kernel.arithmetic import sound
 from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.monitor import ragged
-from logprobe.monitor.analysis.profiles import is_broken
 from logprobe.monitor.judging.measures import Floats, Mean, clustered, k3_of
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.thresholds import number
@@ -178,7 +178,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         r=r_M,
         t=t_M,
         d=t_M - r_M,
-        broken=mask_M & has_r_M & has_t_M & is_broken(r_M, t_M),
+        broken=mask_M & has_r_M & has_t_M & ~sound(r_M, t_M),
         entropy=_elements(table["entropy"], lengths_S)[0],
         lag=lags["versions"],
         version=_codes(theirs),

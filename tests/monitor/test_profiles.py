@@ -16,6 +16,7 @@ from recorded_home import ingest_recorded
 from segments import RUN, records, sampled, trained
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.kernel import arithmetic as kernel
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis import profile_job, profiles
@@ -125,8 +126,10 @@ def test_the_ends_of_the_bins() -> None:
 def test_broken_is_what_the_statistics_call_broken(pairs: list[tuple[float, float]]) -> None:
     behaviour, policy = np.array(pairs).T
     statistics = sequence_statistics(behaviour, policy, None, np.arange(len(pairs) + 1))
-    broken = profiles.is_broken(behaviour, policy)
-    assert broken.tolist() == (statistics["n"] == 0).tolist()
+    with np.errstate(invalid="ignore"):
+        good, kinds = kernel.sound(behaviour, policy), kernel.broken_kinds(behaviour, policy)
+    assert good.tolist() == (statistics["n"] == 1).tolist()
+    assert sum(kinds.values()).tolist() == (~good).astype(int).tolist(), "each broken token has one kind"
 
 
 def test_k3_is_that_of_the_statistics() -> None:
