@@ -31,7 +31,7 @@ from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
 from logprobe.collectors.shipping.control import document, nothing
 from logprobe.collectors.shipping.queue import SpoolQueue
-from logprobe.collectors.shipping.shipper import Options, Shipper
+from logprobe.collectors.shipping.shipper import Shipper
 from logprobe.collectors.spool.segments import run_name
 from logprobe.monitor.home import apply_umask
 
@@ -151,7 +151,7 @@ class Carrier:
                 place = RayPlace(self._landing)
                 if self._is_the_services(place):
                     return
-                self._shipper = Shipper(self._folder, place, threading.Event(), Options())
+                self._shipper = Shipper(self._folder, place, threading.Event())
                 self._shipper.run()
             except (OSError, LogprobeError, ValueError, RuntimeError, MemoryError) as error:
                 self._problem, self._shipper = _words(error), None

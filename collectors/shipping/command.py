@@ -7,13 +7,13 @@ import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from logprobe.collectors import addresses
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
-from logprobe.collectors.shipping.shipper import Options, Shipper
+from logprobe.collectors.shipping.shipper import Shipper
 
 _NICE: Final = 5
 
@@ -32,7 +32,7 @@ def run(home: str | None, seconds: float | None) -> int:
     if timer is not None:
         timer.daemon = True
         timer.start()
-    shipper = _shipper(home, stop, Options(drain=True))
+    shipper = _shipper(home, stop, drain=True)
     left = _work(shipper, stop)
     if timer is not None:
         timer.cancel()
@@ -55,8 +55,8 @@ def _work(shipper: Shipper, stop: threading.Event) -> bool:
     return False
 
 
-def _shipper(home: str | None, stop: threading.Event, options: Options) -> Shipper:
-    """Return a shipper of `home`. Raise `ConfigurationError`."""
+def _shipper(home: str | None, stop: threading.Event, **options: Any) -> Shipper:
+    """Return a shipper of `home` with the `options` of `Shipper`. Raise `ConfigurationError`."""
     home = home or os.environ.get("LOGPROBE_HOME")
     folder = Path() if not home else addresses.folder_of(home)
     address = addresses.address_of(folder)
@@ -67,7 +67,7 @@ def _shipper(home: str | None, stop: threading.Event, options: Options) -> Shipp
         )
     from logprobe.collectors.shipping.bucket import Bucket, BucketPlace  # noqa: PLC0415 - optional, and heavy
 
-    return Shipper(folder, BucketPlace(Bucket(address)), stop, options)
+    return Shipper(folder, BucketPlace(Bucket(address)), stop, **options)
 
 
 def main(address: str) -> int:
@@ -78,9 +78,9 @@ def main(address: str) -> int:
     log_to_stderr()
     os.nice(_NICE)  # the trainer beside it comes first
     stop, named = threading.Event(), os.environ.get("LOGPROBE_RUN")
-    options = Options(tethered=True, runs=frozenset({named} if named else ()))
     try:
-        return 1 if _work(_shipper(address, stop, options), stop) else 0
+        shipper = _shipper(address, stop, tethered=True, runs=frozenset({named} if named else ()))
+        return 1 if _work(shipper, stop) else 0
     except LogprobeError as error:
         complain(str(error))
         return 1

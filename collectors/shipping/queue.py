@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final
 
 from logprobe.collectors import locks
 from logprobe.collectors.errors import SegmentError
@@ -32,14 +32,6 @@ class Waiting:
         return self.where.segment_id
 
 
-class QueueLength(TypedDict):
-    """A `Length` as reported to the service. `oldest_seconds`: age of the oldest segment, or None if none waits."""
-
-    segments: int
-    bytes: int
-    oldest_seconds: float | None
-
-
 @dataclass(slots=True)
 class Length:
     """Length of a run's queue. `oldest`: time of the oldest segment. `touched`: time of the last arrival or removal.
@@ -51,14 +43,6 @@ class Length:
     nbytes: int = 0
     oldest: float | None = None
     touched: float = 0.0
-
-    def document(self, now: float) -> QueueLength:
-        """Return the length as JSON values. `now`: time by the clock that stamps files, which may be wrong.
-
-        The age is the difference of two stamps of this clock.
-        """
-        age = None if self.oldest is None else round(max(0.0, now - self.oldest), 3)
-        return {"segments": self.segments, "bytes": self.nbytes, "oldest_seconds": age}
 
 
 class SpoolQueue:

@@ -4,9 +4,7 @@ Content and name identify a segment, so a repeated put has no effect and an inte
 removed from the node's disk once the place has proven that it has the bytes. The oldest segment is first. A failed
 segment waits and is retried after 0.25 to 15 seconds. A second thread fetches the control documents each second.
 
-The shipper ends on request. With `drain` it ends once no segment waits. With `tethered` it ends once no collector of
-the node runs and no segment waits. It also ends if its credentials are refused, because its successor may have newer
-ones.
+The shipper also ends if its credentials are refused, because its successor may have newer ones.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import time
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -58,28 +55,37 @@ _END_SECONDS: Final = 5.0
 _MOST_RUNS: Final = 1000  # in one note
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of a shipper. `runs`: runs whose control documents are followed before their first record."""
-
-    drain: bool = False
-    tethered: bool = False
-    runs: frozenset[str] = frozenset()
-
-
 class Shipper:
     """Shipper of one data directory until `stop` is set or its work is done.
+
+    Args:
+        home: data directory.
+        place: where its segments go.
+        stop: event that ends the shipper.
+        drain: true to end once no segment waits.
+        tethered: true to end once no collector of the node runs and no segment waits.
+        runs: runs whose control documents are followed before their first record.
 
     Attributes:
         sent: number of shipped segments.
         problem: current reason that prevents shipping, or None.
     """
 
-    def __init__(self, home: Path, place: Place, stop: threading.Event, options: Options = Options()) -> None:
+    def __init__(
+        self,
+        home: Path,
+        place: Place,
+        stop: threading.Event,
+        *,
+        drain: bool = False,
+        tethered: bool = False,
+        runs: frozenset[str] = frozenset(),
+    ) -> None:
         self.queue = SpoolQueue(home)
         self.problem: str | None = None
         self.sent = 0
-        self._home, self._place, self._stop, self._options = home, place, stop, options
+        self._home, self._place, self._stop = home, place, stop
+        self._drain, self._tethered, self._runs = drain, tethered, runs
         self._refused_since: float | None = None
         self._logged: dict[str, float] = {}
         self._followed = threading.Event()
@@ -115,11 +121,11 @@ class Shipper:
                 f"{self._home} belongs to a running service, which reads its spool itself; do not ship it"
             )
         lock = FileLock(self._home / locks.SHIPPER)
-        deadline = time.monotonic() + (_LOCK_SECONDS if self._options.tethered else 0.0)
+        deadline = time.monotonic() + (_LOCK_SECONDS if self._tethered else 0.0)
         while not lock.take():
-            if self._options.drain and not self.queue.waiting() and self.queue.unread is None:
+            if self._drain and not self.queue.waiting() and self.queue.unread is None:
                 return None
-            if not self._options.drain and time.monotonic() >= deadline:
+            if not self._drain and time.monotonic() >= deadline:
                 raise HomeBusyError(f"{self._home} has a shipper already; do not start another")
             if self._stop.wait(LOOK_SECONDS):
                 raise HomeBusyError(f"{self._home} is in use by another shipper; wait for its end, or stop it")
@@ -185,15 +191,15 @@ class Shipper:
 
     def _give_up_if_refused(self) -> None:
         since = self._refused_since
-        if since is not None and (self._options.drain or time.monotonic() - since > _REFUSED_SECONDS):
+        if since is not None and (self._drain or time.monotonic() - since > _REFUSED_SECONDS):
             raise PermissionError(
                 f"{self.problem}; {len(self.queue.waiting())} segments stay in {self._home}; renew the credentials"
             )
 
     def _is_done(self, quiet: float) -> bool:
-        if self._options.drain:
+        if self._drain:
             return self.queue.unread is None and self._followed.is_set()
-        return self._options.tethered and quiet > _QUIET_SECONDS and self._is_last()
+        return self._tethered and quiet > _QUIET_SECONDS and self._is_last()
 
     def _is_last(self) -> bool:
         """Return whether no collector runs.
@@ -226,7 +232,7 @@ class Shipper:
 
     def _live(self, lengths: Mapping[str, Length]) -> set[str]:
         since = self.queue.now() - _LIVE_SECONDS
-        return {run for run, length in lengths.items() if length.touched >= since} | self._options.runs
+        return {run for run, length in lengths.items() if length.touched >= since} | self._runs
 
     def _look(self, follower: Follower) -> str | None:
         try:
@@ -295,7 +301,13 @@ def _newest(lengths: Mapping[str, Length]) -> Iterable[tuple[str, Length]]:
     return sorted(lengths.items(), key=lambda item: -item[1].touched)[:_MOST_RUNS]
 
 
-def _late(length: Length, now: float) -> Mapping[str, object]:
-    """Return the queue's length without segments that have waited only briefly."""
-    on_its_way = length.oldest is not None and now - length.oldest < _LATE_SECONDS
-    return Length().document(now) if on_its_way else length.document(now)
+def _late(length: Length, now: float) -> dict[str, object]:
+    """Return the queue's length as JSON values, without segments that have waited only briefly.
+
+    `now`: time by the clock that stamps files, which may be wrong. The age of the oldest segment is the difference of
+    two stamps of this clock, or None if none waits.
+    """
+    if length.oldest is None or now - length.oldest < _LATE_SECONDS:
+        return {"segments": 0, "bytes": 0, "oldest_seconds": None}
+    age = round(max(0.0, now - length.oldest), 3)
+    return {"segments": length.segments, "bytes": length.nbytes, "oldest_seconds": age}
