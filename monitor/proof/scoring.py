@@ -15,7 +15,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide, pattern
 from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, gap, sums
 from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence, assumptions
-from logprobe.monitor.proof.scorers.jobs import EngineJob, SequenceJob
+from logprobe.monitor.proof.scorers.jobs import UNREPEATED, EngineJob, SequenceJob
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer
 from logprobe.monitor.proof.setup import Setup
 
@@ -96,8 +96,6 @@ def score(
     }
     scorers = Scorers(sequences, setup, run)
     fresh = scorers.engine(COLD, paths=PATHS)
-    if fresh.error is not None:  # an engine that takes no logits processor may still score prompts
-        fresh = scorers.engine(COLD, paths=("prefill",))
     scores |= {"r_fresh": fresh.decode, "r_fresh_prefill": fresh.prefill, "r_fresh_alone": fresh.alone}
     scores["q"] = scorers.reference(lambda sequence: sequence.trainer_version)
     scorers.require(fresh.decode, fresh.prefill, scores["q"])
@@ -253,8 +251,8 @@ class Scorers:
             self.settings.update(outcome.answer["settings"])
             costs.append(outcome.answer)
             self._note_speeds(outcome.answer)
-            for path in job["paths"]:
-                _put(answers[path], indices, outcome.answer[path])
+            for path in PATHS:
+                _put(answers[path], indices, outcome.answer.get(path) or [None] * len(indices))
         self.problems += [f"engine: {error}" for error in errors]
         decode, prefill, alone = (tuple(answers[path]) for path in PATHS)
         return Fresh(decode, prefill, alone, _cost(costs), errors[0] if errors else None)
@@ -456,13 +454,14 @@ def _legs(pairs: Mapping[tuple[str, str], Gap | None], fresh: str, sampled: str)
 
 
 def _missing(scores: Mapping[str, Scores], setup: Setup) -> list[str]:
+    decoded, prefilled = (any(values is not None for values in scores[name]) for name in ("r_fresh", "r_fresh_prefill"))
+    unlike = "sampling params other than the temperature apply to sampled tokens only"
     words = {
-        "r_fresh_prefill": "prefill path: sampling params other than the temperature apply to sampled tokens only",
+        f"decode path: {UNREPEATED}": prefilled and not decoded,
+        f"prefill path: {unlike}": decoded and not prefilled,
+        "trainer t′: pass --trainer module:function to score with the trainer's own code": setup.trainer is None,
     }
-    absent = [words[name] for name in words if all(values is None for values in scores[name])]
-    if setup.trainer is None:
-        absent.append("trainer t′: pass --trainer module:function to score with the trainer's own code")
-    return absent
+    return [text for text, missing in words.items() if missing]
 
 
 def _mean(values: Scores | None) -> float | None:

@@ -5,6 +5,7 @@ The process takes an `EngineJob` and returns an `EngineAnswer`.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import math
@@ -19,7 +20,7 @@ from typing import Any
 from logprobe.monitor.proof.prefixes import shared_prefixes
 from logprobe.monitor.proof.scorers.child import answer_job
 from logprobe.monitor.proof.scorers.forced import FORCED, KEY, READINGS, WorkerCalls
-from logprobe.monitor.proof.scorers.jobs import EngineAnswer, EngineJob, Replay, Sampled, SequenceJob
+from logprobe.monitor.proof.scorers.jobs import UNREPEATED, EngineAnswer, EngineJob, Replay, Sampled, SequenceJob
 from logprobe.monitor.proof.scorers.watching import Outputs
 
 _PROCESSOR = "logprobe.monitor.proof.scorers.forced:ForcedTokens"
@@ -34,16 +35,16 @@ def main(job: EngineJob, folder: Path) -> EngineAnswer:
     began = time.monotonic()
     scorer = Scorer(job)
     answer: EngineAnswer = {"start_s": time.monotonic() - began, "settings": scorer.settings()}
-    if "decode" in job["paths"]:
+    if "decode" in scorer.paths:
         began = time.monotonic()
         answer["decode"] = scorer.decode(job.get("replay"))
         answer["tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
-        timed = job["paths"] == ["decode"] and not job.get("replay")  # an arm of a bisection
+        timed = scorer.paths == ["decode"] and not job.get("replay")  # an arm of a bisection
         answer["rates"] = scorer.rates() if timed else []
         answer["kv_tokens"] = scorer.room()
-    if "alone" in job["paths"]:
+    if "alone" in scorer.paths:
         answer["alone"] = scorer.alone()
-    if "prefill" in job["paths"]:  # last: from then on the engine divides logits by a temperature
+    if "prefill" in scorer.paths:  # last: from then on the engine divides logits by a temperature
         began = time.monotonic()
         answer["prefill"] = scorer.prefill()
         answer["prefill_tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
@@ -51,7 +52,7 @@ def main(job: EngineJob, folder: Path) -> EngineAnswer:
 
 
 class Scorer:
-    """Engine that repeats given tokens."""
+    """Engine that repeats given tokens. `paths`: those of the job that it can take."""
 
     def __init__(self, job: EngineJob) -> None:
         from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415 - after the environment is set
@@ -59,11 +60,17 @@ class Scorer:
         self._sequences = job["sequences"]
         self._checkpoints = job.get("checkpoints", {})
         arguments = _arguments(job["model"], job["arguments"], job["overrides"])
-        self._repeats = "decode" in job["paths"] and _repeats(arguments)
+        self.paths = job["paths"]
+        self._repeats = "decode" in self.paths and _repeats(arguments)
         if self._repeats:
             arguments.enable_trace_replay = True
-        elif "decode" in job["paths"]:  # vLLM takes no processors beside speculative decoding
+        elif "decode" in self.paths and _takes_processors(arguments):
             arguments.logits_processors = [*(arguments.logits_processors or []), _PROCESSOR]
+        elif "prefill" in self.paths:
+            self.paths = ["prefill"]
+        elif self.paths:
+            raise ValueError(f"it repeats no tokens: {UNREPEATED}")
+        gc.freeze()  # what was imported is no garbage: vLLM looks through it several times while an engine starts
         self._engine = LLMEngine.from_engine_args(arguments)
 
     @property
@@ -330,6 +337,11 @@ def _repeats(arguments: Any) -> bool:
     rejects processors for the first.
     """
     return hasattr(arguments, "enable_trace_replay") and bool(arguments.create_engine_config().use_v2_model_runner)
+
+
+def _takes_processors(arguments: Any) -> bool:
+    """Return whether a processor can force tokens in the engine. vLLM takes none beside speculative decoding."""
+    return hasattr(arguments, "logits_processors") and arguments.speculative_config is None
 
 
 def _lines(path: str) -> list[str]:

@@ -6,7 +6,11 @@ Each process may return ``{"error": words}`` instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
+
+UNREPEATED: Final = (
+    "the engine takes no logits processor, as beside speculative decoding"  # why an answer has no decode
+)
 
 
 class SequenceJob(TypedDict):
@@ -53,7 +57,9 @@ Logprobs = list[float | None]
 
 
 class EngineAnswer(TypedDict):
-    """Log-probs per path and sequence, with effective settings, speed, and KV cache capacity of the engine, or None."""
+    """Log-probs per path and sequence, with effective settings, speed, and KV cache capacity of the engine, or None. An
+    engine that can repeat no tokens has `prefill` only.
+    """
 
     start_s: float
     settings: Mapping[str, Any]

@@ -11,7 +11,7 @@ from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.sample import Span, TokenSequence
 from logprobe.monitor.proof.scorers.running import ENGINE, Outcome
-from logprobe.monitor.proof.scoring import Scorers
+from logprobe.monitor.proof.scoring import Scorers, score
 from logprobe.monitor.proof.setup import Setup
 
 TOKENS, SEQUENCES = 20, 24
@@ -92,3 +92,26 @@ def test_sequences_without_the_checkpoint_of_a_span_are_left_out(known):
     setup = Setup({version: MODELS[version] for version in known})
     fresh = Scorers(world.sequences(), setup, world).replayed(in_flight=True)
     assert [values is None for values in fresh.decode] == [row % 2 == 0 for row in range(SEQUENCES)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("prefill", "decode path: the engine takes no logits processor, as beside speculative decoding"),
+        ("decode", "prefill path: sampling params other than the temperature apply to sampled tokens only"),
+        (None, "engine: no such file"),
+    ],
+)
+def test_an_engine_is_started_once_and_what_it_could_not_score_is_said(answer, said):
+    world = World()
+
+    def run(module: str, job: dict, **more: object) -> Outcome:
+        outcome = world(module, job, **more)
+        if module != ENGINE:
+            return outcome
+        return Outcome(answer and {answer: outcome.answer["decode"], "settings": {}}, "no such file", 1.0)
+
+    found = score(world.sequences(), Setup(MODELS), run=run)
+    assert sum("replay" in job for job in world.jobs) == 1
+    assert [words for words in found.not_measured if words.split(":")[0] in said] == [said]
+    assert found.path == ("decode" if answer == "decode" else "prefill")
