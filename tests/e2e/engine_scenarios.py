@@ -8,6 +8,7 @@ MODELS holds two checkpoints, ``old`` and ``new``. A scenario prints one line "R
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -29,6 +30,7 @@ def engine_arguments(models: Path, **more: Any) -> dict[str, Any]:
         "max_model_len": 512,
         "distributed_executor_backend": "uni",
         "block_size": 32,
+        "num_gpu_blocks_override": 1024,  # as much as scenarios need; a GiB of zeros takes longer than they do
         "seed": 7,
         **more,
     }
@@ -44,6 +46,9 @@ def engine_of(models: Path, **more: Any) -> Any:
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
     vllm_plugin.register()
+    # What was imported is no garbage. vLLM looks through it five times while an engine starts, and undoes this when one ends.
+    gc.collect()
+    gc.freeze()
     _STARTED.append(LLM(**engine_arguments(models, **more)))
     return _STARTED[-1]
 
