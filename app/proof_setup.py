@@ -67,9 +67,8 @@ def keep(arguments: Arguments, kind: str, document: Mapping[str, Any]) -> None:
 def _of_run(arguments: Arguments, setup: Setup, step: int | None) -> Task:
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, queries.app_runs(reader)["run"].to_pylist())
-        models = checked({**recorded_checkpoints(reader, arguments.name), **setup.models})
-        sample = recorded_sample(reader, arguments.name, versions=set(models), most=arguments.sequences, step=step)
-    return Task(sample.sequences, replace(setup, models=models).recorded_as(sample))
+        setup = replace(setup, models=checked({**recorded_checkpoints(reader, arguments.name), **setup.models}))
+        return Task(*recorded_sample(reader, arguments.name, setup, most=arguments.sequences, step=step))
 
 
 def _models(given: Sequence[str]) -> dict[str, Path]:

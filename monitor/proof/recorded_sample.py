@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import numpy as np
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.proof.sample import Floats, TokenSequence, sampling_of, sequence_of, spans_of, temperature_of
+from logprobe.monitor.proof.setup import Setup
 from logprobe.monitor.queries import Source
 
 _LOOKED_AT: Final = 20  # times as many sequences as wanted: some lack a checkpoint
@@ -51,25 +51,6 @@ _STEERING: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedSample:
-    """Sequences of a run with the setup of the engine that sampled them.
-
-    Attributes:
-        sequences: sampled sequences, the newest first.
-        overrides: fields of vLLM's `EngineArgs`.
-        environment: variables of the engine's process.
-        settings: effective settings by their names in the recorded summary.
-        not_repeated: settings of engine and requests that a fresh engine does not accept.
-    """
-
-    sequences: tuple[TokenSequence, ...]
-    overrides: Mapping[str, Any]
-    environment: Mapping[str, str]
-    settings: Mapping[str, Any]
-    not_repeated: tuple[str, ...]
-
-
 def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
     """Return the existing checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them."""
     rows = queries.proof_checkpoints(source, run=run).to_pylist()
@@ -78,14 +59,15 @@ def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
 
 
 def recorded_sample(
-    source: Source, run: str, *, versions: Collection[str], most: int, step: int | None = None
-) -> RecordedSample:
-    """Return the sequences of `run` that the available checkpoints can score, the newest first.
+    source: Source, run: str, setup: Setup, *, most: int, step: int | None = None
+) -> tuple[tuple[TokenSequence, ...], Setup]:
+    """Return the sequences of `run` that the available checkpoints can score, the newest first, and `setup` with the
+    engine that sampled them.
 
     Args:
         source: the store.
         run: name of the run.
-        versions: weight versions with a checkpoint, or only "" for one checkpoint without a version.
+        setup: checkpoints by weight version, or one without a version, and what the user stated.
         most: maximum number of sequences.
         step: step of the sequences, or None for all steps.
 
@@ -94,19 +76,21 @@ def recorded_sample(
     """
     rows = queries.proof_sequences(source, run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
-        return _imported(source, run, versions, most, step)
+        return _imported(source, run, setup, most, step)
     recorded = [(row, _sequence(row, f"run {run!r}, sample {row['sample_id']!r}")) for row in rows]
-    usable = [(row, sequence) for row, sequence in recorded if _has_checkpoints(sequence, versions)]
+    usable = [(row, sequence) for row, sequence in recorded if _has_checkpoints(sequence, setup.models)]
     if not usable:
-        raise ConfigurationError(_wanted(run, [sequence for _, sequence in recorded], versions))
+        raise ConfigurationError(_wanted(run, [sequence for _, sequence in recorded], setup.models))
     config = Counter(row["engine_config_id"] for row, _ in usable).most_common(1)[0][0]
-    chosen = tuple(sequence for row, sequence in usable if row["engine_config_id"] == config)[:most]
-    documents = [json.loads(row["sampling"] or "{}") for row, sequence in usable if sequence in chosen]
+    chosen = [(row, sequence) for row, sequence in usable if row["engine_config_id"] == config][:most]
+    documents = [json.loads(row["sampling"] or "{}") for row, _ in chosen]
     of_requests = tuple(name for name in _NOT_APPLIED if any(document.get(name) for document in documents))
-    return _engine(source, run, config, RecordedSample(chosen, {}, {}, {}, of_requests))
+    return tuple(sequence for _, sequence in chosen), _as_recorded(source, run, config, setup, of_requests)
 
 
-def _imported(source: Source, run: str, versions: Collection[str], most: int, step: int | None) -> RecordedSample:
+def _imported(
+    source: Source, run: str, setup: Setup, most: int, step: int | None
+) -> tuple[tuple[TokenSequence, ...], Setup]:
     """Return the sample of the trainer's records alone, which contain the prompts. The step replaces an unnamed
     version.
     """
@@ -120,10 +104,11 @@ def _imported(source: Source, run: str, versions: Collection[str], most: int, st
             "kept; or pass --sample FILE"
         )
     sequences = [_of_trainer_alone(row, f"run {run!r}, sample {row['sample_id']!r}") for row in rows]
-    usable = [sequence for sequence in sequences if _has_checkpoints(sequence, versions)]
+    usable = [sequence for sequence in sequences if _has_checkpoints(sequence, setup.models)]
     if not usable:
-        raise ConfigurationError(_wanted(run, sequences, versions))
-    return RecordedSample(tuple(usable[:most]), {}, {}, {}, ("the engine's settings, which were not recorded",))
+        raise ConfigurationError(_wanted(run, sequences, setup.models))
+    unknown = setup.recorded_as({}, {}, {}, ("the engine's settings, which were not recorded",))
+    return tuple(usable[:most]), unknown
 
 
 def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
@@ -203,8 +188,10 @@ def _floats(values: Any) -> Floats | None:
     return None if values is None else np.array([np.nan if x is None else x for x in values], np.float64)
 
 
-def _engine(source: Source, run: str, fingerprint: str | None, sample: RecordedSample) -> RecordedSample:
-    """Return the sample with the engine of its sequences."""
+def _as_recorded(
+    source: Source, run: str, fingerprint: str | None, setup: Setup, of_requests: tuple[str, ...]
+) -> Setup:
+    """Return the setup with the engine of a configuration. `of_requests`: what their params had and is not repeated."""
     rows = queries.config_documents(source, run=run, kind="engine_config").to_pylist()
     document = next((json.loads(row["document"]) for row in rows if row["fingerprint"] == fingerprint), None)
     if document is None:
@@ -218,15 +205,9 @@ def _engine(source: Source, run: str, fingerprint: str | None, sample: RecordedS
         overrides["hf_overrides"] = {**overrides.get("hf_overrides", {}), "head_dtype": summary["head_dtype"]}
     steering = {name: str(value) for name, value in document.get("environment", {}).items() if _STEERING.match(name)}
     unknown = ("the engine's arguments, which were not recorded",) if given is None else ()
-    not_repeated = (*sample.not_repeated, *never, *unknown)
     version = (document.get("versions") or {}).get("vllm")
-    return replace(
-        sample,
-        overrides=overrides,
-        environment=steering,
-        settings={**summary, **({} if version is None else {"vllm": version})},
-        not_repeated=not_repeated,
-    )
+    settings = {**summary, **({} if version is None else {"vllm": version})}
+    return setup.recorded_as(overrides, settings, steering, (*of_requests, *never, *unknown))
 
 
 def _arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.proof.recorded_sample import RecordedSample
 
 # Of an engine's reported settings: those that do not reach a log-prob, or belong to the checkpoint.
 _INCIDENTAL: Final = frozenset(
@@ -48,16 +47,23 @@ class Setup:
     recorded: Mapping[str, Any] = field(default_factory=dict)
     not_repeated: tuple[str, ...] = ()
 
-    def recorded_as(self, sample: RecordedSample) -> Setup:
-        """Return the setup with the recorded engine. Explicit arguments take precedence."""
+    def recorded_as(
+        self,
+        overrides: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        environment: Mapping[str, str],
+        not_repeated: Collection[str],
+    ) -> Setup:
+        """Return the setup with the recorded engine, in the form of its attributes. Explicit arguments take
+        precedence.
+        """
         words = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in self.arguments.split()}
         given = words | {word.removeprefix("no_") for word in words}
-        kept, settings = (
-            {name: value for name, value in of.items() if name not in given}
-            for of in (sample.overrides, sample.settings)
+        kept, recorded = (
+            {name: value for name, value in of.items() if name not in given} for of in (overrides, settings)
         )
-        lost = tuple(name for name in sample.not_repeated if name not in given)
-        return replace(self, overrides=kept, environment=sample.environment, recorded=settings, not_repeated=lost)
+        lost = tuple(name for name in not_repeated if name not in given)
+        return replace(self, overrides=kept, environment=environment, recorded=recorded, not_repeated=lost)
 
     def unlike(self, settings: Mapping[str, Any], changed: Collection[str] = ()) -> tuple[str, ...]:
         """Return the settings in which a fresh engine differs from the recorded one, except the intended ones."""

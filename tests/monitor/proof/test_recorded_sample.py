@@ -33,6 +33,11 @@ ENVIRONMENT = {"VLLM_BATCH_INVARIANT": "1", "VLLM_HOST_IP": "10.0.0.1"}
 ENGINE_DOCUMENT = {"document": {"summary": SUMMARY, "environment": ENVIRONMENT}}
 
 
+def of(*versions: str, arguments: str = "") -> Setup:
+    """What a user passes who has these checkpoints."""
+    return Setup(dict.fromkeys(versions, Path("model")), arguments=arguments)
+
+
 def _feed(
     store: Store,
     *,
@@ -59,8 +64,7 @@ def _feed(
 
 def test_both_answers_to_a_recorded_prompt_are_scored_as_the_engine_was_set_up(store: Store):
     _feed(store, prompt=[11, 12])
-    found = recorded_sample(store, RUN, versions={"7"}, most=10)
-    first, second = found.sequences
+    (first, second), setup = recorded_sample(store, RUN, of("7"), most=10)
     assert (first.sample_id, second.sample_id) == ("a", "b")
     assert first.prompt_ids == second.prompt_ids == (11, 12)
     assert len(first.response_ids) == 4
@@ -68,32 +72,32 @@ def test_both_answers_to_a_recorded_prompt_are_scored_as_the_engine_was_set_up(s
     assert (first.rollout_version, first.trainer_version, first.spans) == ("7", "7", ())
     assert np.isfinite(first.rollout).all()
     assert np.isfinite(first.trainer).all()
-    assert found.overrides == {
+    assert setup.overrides == {
         "dtype": "bfloat16",
         "logprobs_mode": "raw_logprobs",
         "hf_overrides": {"head_dtype": "float32"},
     }
-    assert found.environment == {"VLLM_BATCH_INVARIANT": "1"}
-    assert found.not_repeated == ("the engine's arguments, which were not recorded",)
-    assert len(recorded_sample(store, RUN, versions={"7"}, most=1).sequences) == 1
+    assert setup.environment == {"VLLM_BATCH_INVARIANT": "1"}
+    assert setup.not_repeated == ("the engine's arguments, which were not recorded",)
+    assert len(recorded_sample(store, RUN, of("7"), most=1)[0]) == 1
 
 
 def test_a_response_of_two_versions_keeps_where_they_met_and_what_lacks_something_says_what(store: Store):
     _feed(store, prompt=[11, 12], spans=SPANS)
-    (first, _) = recorded_sample(store, RUN, versions={"6", "7"}, most=10).sequences
+    (first, _), _ = recorded_sample(store, RUN, of("6", "7"), most=10)
     assert first.rollout_version == "7"
     assert [(span.start, span.end, span.version) for span in first.spans] == [(0, 2, "6"), (2, 4, "7")]
     _feed(store, prompt=[11, 12], run="whole")
     _feed(store, prompt=None, run="no prompts")
     _feed(store, prompt=[11, 12], version=None, run="no version")
-    for run, versions, words in (
-        ("no prompts", {"7"}, "LOGPROBE_RECORD=prompts="),
-        ("no version", {"7"}, "an unknown version"),
-        ("whole", {"9"}, "2 sampled by 7 and trained on by 7; --model for 9"),
-        ("whole", {""}, "2 sampled by 7 and trained on by 7; a --model without a version"),
+    for run, version, words in (
+        ("no prompts", "7", "LOGPROBE_RECORD=prompts="),
+        ("no version", "7", "an unknown version"),
+        ("whole", "9", "2 sampled by 7 and trained on by 7; --model for 9"),
+        ("whole", "", "2 sampled by 7 and trained on by 7; a --model without a version"),
     ):
         with pytest.raises(ConfigurationError, match=words):
-            recorded_sample(store, run, versions=versions, most=10)
+            recorded_sample(store, run, of(version), most=10)
 
 
 def test_a_trainer_may_name_the_checkpoint_of_a_version(store: Store, tmp_path: Path):
@@ -126,16 +130,15 @@ def test_recorded_arguments_are_repeated_whole_and_those_that_cannot_be_are_list
     whole = {"summary": SUMMARY, "environment": ENVIRONMENT, "arguments": given, "versions": {"vllm": "0.30.0"}}
     monkeypatch.setitem(ENGINE_DOCUMENT, "document", whole)
     _feed(store, prompt=[11, 12])
-    found = recorded_sample(store, RUN, versions={"7"}, most=10)
-    assert found.overrides == {
+    _, setup = recorded_sample(store, RUN, of("7"), most=10)
+    assert setup.overrides == {
         "dtype": "bfloat16",
         "logprobs_mode": "raw_logprobs",
         "hf_overrides": {"rope_parameters": {"rope_theta": 500.0}, "head_dtype": "float32"},
         "compilation_config": {"mode": 3},
         "async_scheduling": True,
     }
-    assert found.not_repeated == ("attention_config", "speculative_config")
-    setup = Setup({"": Path("model")}).recorded_as(found)
+    assert setup.not_repeated == ("attention_config", "speculative_config")
     fresh = {**SUMMARY, "seed": 9, "logprobs_mode": "processed_logprobs", "vllm": "0.32.0"}
     assert setup.unlike(fresh) == (
         "attention_config",
@@ -143,8 +146,9 @@ def test_recorded_arguments_are_repeated_whole_and_those_that_cannot_be_are_list
         "logprobs_mode (raw_logprobs, here processed_logprobs)",
         "vllm (0.30.0, here 0.32.0)",
     )
-    by_hand = Setup({"": Path("model")}, arguments="--no-async-scheduling --logprobs-mode=processed_logprobs")
-    assert set(by_hand.recorded_as(found).overrides) == {"dtype", "hf_overrides", "compilation_config"}
+    by_hand = of("7", arguments="--no-async-scheduling --logprobs-mode=processed_logprobs")
+    _, setup = recorded_sample(store, RUN, by_hand, most=10)
+    assert set(setup.overrides) == {"dtype", "hf_overrides", "compilation_config"}
 
 
 def test_an_imported_run_is_scored_from_the_trainers_records_by_step(tmp_path: Path):
@@ -154,20 +158,18 @@ def test_an_imported_run_is_scored_from_the_trainers_records_by_step(tmp_path: P
     write_lines(source / "train_data_step4.jsonl", [nemo_row(0)])
     assert main(["import", str(source), "--run", RUN, "--home", str(home)]) == 0
     with open_reader(home) as reader:
-        found = recorded_sample(reader, RUN, versions={"3"}, most=10)
+        (one, _), setup = recorded_sample(reader, RUN, of("3"), most=10)
         with pytest.raises(ConfigurationError, match="1 sampled by 4 and trained on by 4"):
-            recorded_sample(reader, RUN, versions={""}, most=10)
-        of_step = recorded_sample(reader, RUN, versions={"3", "4"}, most=10, step=4)
+            recorded_sample(reader, RUN, of(""), most=10)
+        (of_step,), _ = recorded_sample(reader, RUN, of("3", "4"), most=10, step=4)
         with pytest.raises(ConfigurationError, match="no sequence of step 5"):
-            recorded_sample(reader, RUN, versions={"3"}, most=10, step=5)
-    assert [one.rollout_version for one in of_step.sequences] == ["4"]
-    assert len(found.sequences) == 2
-    one = found.sequences[0]
+            recorded_sample(reader, RUN, of("3"), most=10, step=5)
+    assert of_step.rollout_version == "4"
     assert (one.prompt_ids, one.response_ids) == (tuple(TOKENS[:2]), tuple(TOKENS[2:]))
     np.testing.assert_allclose(one.rollout, ROLLOUT[2:])
     np.testing.assert_allclose(one.trainer, TRAINER[2:])
     assert "temperature" in one.assumed
-    assert found.not_repeated == ("the engine's settings, which were not recorded",)
+    assert setup.not_repeated == ("the engine's settings, which were not recorded",)
 
 
 def test_what_a_tool_wrote_within_an_imported_response_has_no_logprob(store: Store):
@@ -181,7 +183,7 @@ def test_what_a_tool_wrote_within_an_imported_response_has_no_logprob(store: Sto
             trainer_logprobs=[[-0.5, -1.5, -0.25, -2.5, -0.5]],
         )
     Ingester(store).run_once()
-    (found,) = recorded_sample(store, RUN, versions={"3"}, most=10).sequences
+    (found,), _ = recorded_sample(store, RUN, of("3"), most=10)
     assert (found.prompt_ids, found.response_ids) == ((5,), (6, 7, 8))
     np.testing.assert_array_equal(found.rollout, [-1, np.nan, -2])
     np.testing.assert_array_equal(found.trainer, [-1.5, np.nan, -2.5])
