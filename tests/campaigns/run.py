@@ -132,6 +132,11 @@ _WITH_TENSORS: Final = ("conformance", "collectors/correction", "collectors/inte
 _PROOF: Final = f"{_TESTS}:tests/e2e:tests/proof"
 
 CAMPAIGNS: Final[dict[str, Campaign]] = {
+    "article": Campaign(
+        "the first attempt at vLLM V1, recorded on a real engine and bisected into its settings; writes tables",
+        (("tests/proof/article.py",),),
+        path=_PROOF,
+    ),
     "axe": Campaign(
         "accessibility of every page, light and dark: axe-core finds nothing",
         (_cases("tests/e2e/axe_cases.py"),),
@@ -232,11 +237,6 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         "the dashboard and rules of docs/examples/grafana on a real Prometheus",
         (_cases("tests/prometheus/prometheus_cases.py"),),
         tools=(("prometheus", "prometheus"),),
-    ),
-    "proof": Campaign(
-        "faults planted on real engines, found by `logprobe bisect` ('bf16 in_flight', 'article'); writes tables",
-        (("tests/proof/prove.py",),),
-        path=_PROOF,
     ),
     "ray": Campaign(
         "what runs on a real Ray of three raylets, some of which are killed",

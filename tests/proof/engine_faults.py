@@ -3,7 +3,8 @@
     PYTHONPATH=tests:tests/support:tests/e2e python tests/proof/engine_faults.py FOLDER [SITUATION …]
 
 Engines are real. The cases, with what is expected of each, were written before any was run. `Fault.told` is what the bisection is told of
-the engine's settings: a fault that is not in it was not recorded. Exit code 1: a wrong setting was named, or another side.
+the engine's settings: a fault that is not in it was not recorded. The side is asked of scoring alone, too. Exit code 1: a wrong setting was
+named, or another side.
 """
 
 from __future__ import annotations
@@ -20,17 +21,33 @@ from typing import Any
 
 import page
 import trainers
-from planted import ENVIRONMENT, RIGHT
+from engine_process import ENGINE_ENVIRONMENT
 
+RIGHT: dict[str, Any] = {
+    "dtype": "float32",
+    "logprobs_mode": "processed_logprobs",
+    "enforce_eager": True,
+    "enable_prefix_caching": False,
+    "enable_chunked_prefill": False,  # safe already: fewer arms
+    "block_size": 32,
+    "max_num_seqs": 32,
+    "max_model_len": 512,
+    "distributed_executor_backend": "uni",
+    "disable_log_stats": True,
+}
 SEQUENCES, TOKENS = 12, 20
+SWITCH = 10  # response token at which weights change in flight
+HERE = Path(__file__).parent
+SAMPLE_DATA = HERE.parents[1] / "sample_data"  # its `fault_fp8` is what the plugin of `plugins/` provides
 Setting = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Fault:
     """`words`: for people; `kind`: of model; `engine`, `sampling`: it ran with; `told`, `noted`: what the bisection and the sample say of these;
-    `weights`: the checkpoint that the engine read; `warm`: the prefix cache holds what these weights computed; `sides`: each of which is right,
-    "unknown" where nothing can tell; `knobs`: to be named; `may`: may be named too.
+    `weights`: the checkpoint that the engine read; `warm`: the prefix cache holds what these weights computed; `before`: weights until the token
+    `SWITCH`; `known`: the checkpoint that the bisection gets of an earlier version; `trainer`: settings of t, with `has_trainer` of the trainer's
+    function, which it gets too; `sides`: each of which is right, "unknown" where nothing can tell; `knobs`: to be named; `may`: may be named too.
     """
 
     words: str
@@ -42,6 +59,10 @@ class Fault:
     noted: Setting | None = None
     weights: str = "right"
     warm: str | None = None
+    before: str | None = None
+    known: str | None = None
+    trainer: Setting = field(default_factory=dict)
+    has_trainer: bool = False
     temperature: float = 0.7
     noted_temperature: float = 0.7
     knobs: tuple[str, ...] = ()
@@ -89,6 +110,13 @@ FAULTS: dict[str, Fault] = {
     "raw-bf16": Fault("raw log-probs in bfloat16", "experts", ("engine",), engine={"logprobs_mode": "raw_logprobs", "dtype": "bfloat16"}, knobs=("logprobs_mode", "dtype")),
     "top-k-noted": Fault("top-k of 8 that the trainer does not apply", "window", ("engine",), sampling={"top_k": 8}, knobs=("top_k",)),
     "window-bf16-min-p": Fault("bfloat16, and min-p that the trainer does not apply", "window", ("engine",), engine={"dtype": "bfloat16"}, sampling={"min_p": 0.1}, knobs=("min_p", "dtype")),
+    "cache-fp8": Fault("a KV cache rounded to 8 bits", "llama", ("engine",), engine={"kv_cache_dtype": "fp8"}, knobs=("kv_cache_dtype",)),
+    "raw-trainer-bf16": Fault("raw log-probs, and a trainer in bfloat16", "llama", ("engine", "trainer"), engine={"logprobs_mode": "raw_logprobs"}, trainer={"dtype": "bfloat16"}, knobs=("logprobs_mode", "trainer.dtype")),
+    "dropout": Fault("a trainer with dropout", "llama", ("trainer",), trainer={"dropout": 0.1}, has_trainer=True, knobs=("trainer.dropout",)),
+    "stale-known": Fault("a stale prefix cache", "tied", ("engine_state",), engine={"enable_prefix_caching": True}, warm="layer", known="layer", knobs=("enable_prefix_caching",)),
+    # All prompts in one step: their tokens are equally old at the update.
+    "in-flight": Fault("weights updated in flight, cache kept", "tied", ("engine_state",), engine={"max_num_batched_tokens": 8192}, before="layer", known="layer", knobs=("in_flight",)),
+    "missed": Fault("a missed weight sync", "tied", ("engine_state",), weights="adapter", known="adapter", knobs=("weights",)),
     # Healthy.
     "healthy-llama": Fault("nothing", "llama", ("none",)),
     "healthy-window": Fault("nothing", "window", ("none",)),
@@ -125,24 +153,28 @@ def checkpoints(folder: Path, kind: str) -> Path:
 
 
 def plant(name: str, folder: Path) -> None:
-    """Samples by the wrong engine; t is the right trainer's."""
+    """Samples by the wrong engine; t is the right trainer's, but for the settings of `Fault.trainer`."""
     fault = FAULTS[name]
     place = checkpoints(folder, fault.kind)
-    from planted import _all, _load
     from vllm import EngineArgs, SamplingParams
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    if "kv_cache_dtype" in fault.engine:
+        sys.path.insert(0, str(SAMPLE_DATA))
+        import fault_fp8
+
+        fault_fp8.provide()
     arguments = {**RIGHT, "skip_tokenizer_init": True, **fault.engine}
-    engine = LLMEngine.from_engine_args(
-        EngineArgs(model=str(place / (fault.warm or fault.weights)), seed=1, **arguments)
-    )
+    first = place / (fault.before or fault.warm or fault.weights)
+    engine = LLMEngine.from_engine_args(EngineArgs(model=str(first), seed=1, **arguments))
     rng = random.Random(4)
     common = [rng.randrange(2, trainers.VOCABULARY) for _ in range(64)]
     prompts = [
         [*common, *(rng.randrange(2, trainers.VOCABULARY) for _ in range(rng.randint(4, 30)))] for _ in range(SEQUENCES)
     ]
     if fault.warm is not None:
-        _all(engine, prompts[::2], SamplingParams(max_tokens=1, detokenize=False))
+        kept = prompts[::2] if fault.known is None else prompts  # as the arm has it
+        _all(engine, kept, SamplingParams(max_tokens=1, detokenize=False))
         _load(engine, place / fault.weights)
     params = SamplingParams(
         temperature=fault.temperature,
@@ -152,14 +184,30 @@ def plant(name: str, folder: Path) -> None:
         ignore_eos=True,
         **fault.sampling,
     )
-    done = _all(engine, prompts, params)
+    done = _all(engine, prompts, params, switch_to=None if fault.before is None else place / fault.weights)
     rows = [_row(at, prompt, done[str(at)].outputs[0], fault) for at, prompt in enumerate(prompts)]
     from logprobe.monitor.proof.forward import score
 
     truth = [{**row, "temperature": fault.temperature} for row in rows]
-    for row, values in zip(rows, score(truth, place / "right"), strict=True):
+    for row, values in zip(rows, score(truth, place / "right", **fault.trainer), strict=True):
         row["trainer_logprobs"] = [float(value) for value in values]
     (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _load(engine: Any, checkpoint: Path) -> None:
+    engine.collective_rpc("reload_weights", kwargs={"weights_path": str(checkpoint)})
+
+
+def _all(engine: Any, prompts: list[list[int]], params: Any, switch_to: Path | None = None) -> dict[str, Any]:
+    for index, prompt in enumerate(prompts):
+        engine.add_request(str(index), {"prompt_token_ids": prompt}, params.clone())
+    done, steps = {}, 0
+    while engine.has_unfinished_requests():
+        done.update({output.request_id: output for output in engine.step() if output.finished})
+        steps += 1
+        if switch_to is not None and steps == SWITCH:
+            _load(engine, switch_to)
+    return done
 
 
 def planted_all(names: list[str], folder: Path) -> None:
@@ -181,39 +229,57 @@ def _row(at: int, prompt: list[int], output: Any, fault: Fault) -> dict[str, Any
     values = [row[token].logprob for row, token in zip(output.logprobs, tokens, strict=True)]
     noted = fault.sampling if fault.noted is None else fault.noted
     row = {"sample_id": f"s{at}", "prompt_ids": prompt, "response_ids": tokens, "rollout_logprobs": values}
-    return {**row, "temperature": fault.noted_temperature, "sampling": dict(noted)}
+    row |= {"temperature": fault.noted_temperature, "sampling": dict(noted)}
+    if fault.known is not None:
+        row |= {"rollout_version": "right", "trainer_version": "right"}
+    if fault.before is not None:
+        first = {"start": 0, "end": SWITCH, "version": fault.before}
+        row["spans"] = [first, {"start": SWITCH, "end": len(tokens), "version": "right"}]
+    return row
 
 
 def bisected(name: str, folder: Path, run: Any) -> dict[str, Any]:
+    """What a bisection says, and which sides scoring alone says to depart."""
     from logprobe.monitor.proof.experiments.experiment import bisect
     from logprobe.monitor.proof.sample import read_sample
+    from logprobe.monitor.proof.scoring import score
     from logprobe.monitor.proof.setup import Setup
 
-    fault = FAULTS[name]
+    fault, place = FAULTS[name], folder / FAULTS[name].kind
     overrides = {**RIGHT, **(fault.engine if fault.told is None else fault.told)}
     lost = tuple(key for key in overrides if key == "speculative_config")  # as of a recorded run
+    known = {"right": place / "right", fault.known: place / fault.known} if fault.known else {"": place / "right"}
+    rounding = {"PYTHONPATH": os.pathsep.join([str(HERE / "plugins"), str(SAMPLE_DATA)])}
     setup = Setup(
-        {"": folder / fault.kind / "right"},
+        known,
         overrides={key: value for key, value in overrides.items() if key not in lost},
+        environment=rounding if "kv_cache_dtype" in fault.engine else {},
+        trainer="logprobe.monitor.proof.forward:score" if fault.has_trainer else None,
+        trainer_settings=fault.trainer if fault.has_trainer else {},
         not_repeated=lost,
     )
-    return bisect(read_sample(folder / f"{name}.jsonl"), setup, run=run).document()
+    sample = read_sample(folder / f"{name}.jsonl")
+    scored = score(sample, setup, run=run).decision
+    return {
+        **bisect(sample, setup, run=run).document(),
+        "scored": {"departs": scored.departs, "departs_all": list(scored.departs_all)},
+    }
 
 
 def judged(fault: Fault, document: Mapping[str, Any]) -> str:
     """What is wrong with an answer; empty: nothing."""
-    named, departs = {*document["smallest_set"]}, {*document["departs_all"]} or {document["departs"]}
+    named = {*document["smallest_set"]}
     if named - {*fault.knobs, *fault.may}:
         return f"WRONG SETTING {', '.join(sorted(named))}"
-    if not departs <= {*fault.sides} and document["departs"] not in fault.sides:
-        return f"wrong side {', '.join(sorted(departs))}"
+    for found in (document, document["scored"]):
+        departs = {*found["departs_all"]} or {found["departs"]}
+        if not departs <= {*fault.sides} and found["departs"] not in fault.sides:
+            return f"wrong side {', '.join(sorted(departs))}"
     return "" if named >= {*fault.knobs} else f"not named: {', '.join({*fault.knobs} - named)}"
 
 
 def main(folder: Path, names: list[str]) -> int:
-    os.environ.update(
-        {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    )
+    os.environ.update({**ENGINE_ENVIRONMENT, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR"})
     folder.mkdir(parents=True, exist_ok=True)
     from logprobe.monitor.proof.experiments.arm_cache import ArmCache
 
