@@ -127,12 +127,19 @@ class Home:
     def create(self) -> Self:
         """Create the folders.
 
-        Raises `ConfigurationError` if the place is not writable or another user may have prepared it, and `StoreError`
-        if its store has another schema, which then stays unchanged.
+        Raises the errors of `make`, and `StoreError` if its store has another schema, which then stays unchanged.
         """
         from logprobe.monitor.store.schema import check_file  # noqa: PLC0415 - loads DuckDB
 
         check_file(self)
+        return self.make()
+
+    def make(self) -> Self:
+        """Create the folders, whatever the store has: `lock` has checked it, and to open it once more takes as long as
+        opening it.
+
+        Raises `ConfigurationError` if the place is not writable or another user may have prepared it.
+        """
         try:
             make_home(self.path)
             refuse_planted(self.path)

@@ -81,13 +81,13 @@ def rollback(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _has_schema(connection: duckdb.DuckDBPyConnection, home: Home) -> bool:
     """Return True for this code's schema and False for an empty store. Raise `StoreError` for any other schema."""
-    tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
-    if not tables:
-        return False
-    if ("schema_versions",) not in tables:
+    try:
+        (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_versions").fetchall()[0]
+    except duckdb.CatalogException:  # no such table
+        if not connection.execute("SELECT 1 FROM duckdb_tables() WHERE NOT internal").fetchall():
+            return False
         raise StoreError(
             f"{home.database} is a database of another program. Move it away, or use a new data directory."
-        )
-    (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_versions").fetchall()[0]
+        ) from None
     check_version(version, str(home.database))
     return True

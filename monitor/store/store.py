@@ -459,7 +459,7 @@ class Store:
             raise StoreError(f"{path} does not exist; start `logprobe up` or run `logprobe up --once` first")
         try:
             if not self.read_only:
-                self.home.create()
+                self.home.make()
                 write_empty_files(self.home)
             return self._once_unlocked()
         except (duckdb.Error, OSError) as error:

@@ -66,9 +66,9 @@ def altered(stored: Path, home: Path, statement: str) -> Home:
 def test_it_is_not_opened(stored: Path, home: Path, statement: str, refusal: str) -> None:
     place = altered(stored, home, statement)
     before = content(place)
-    for read_only in (False, True):
+    for lock_or_open in (place.lock, lambda: Store.open(place, read_only=True)):
         with pytest.raises(StoreError) as raised:
-            Store.open(place, read_only=read_only)
+            lock_or_open()
         assert not isinstance(raised.value, StoreDamagedError)
         assert str(raised.value) == f"{place.database} {refusal}"
         assert content(place) == before
