@@ -682,6 +682,11 @@ class DiagnosisLatest(TypedDict):
 
 def diagnosis_latest(source: Source, /, *, run: Any) -> Rows[DiagnosisLatest]: ...
 
+class DiagnosisLearningRate(TypedDict):
+    since: Any  # BIGINT
+
+def diagnosis_learning_rate(source: Source, /, *, run: Any) -> Rows[DiagnosisLearningRate]: ...
+
 class DiagnosisRoutes(TypedDict):
     step: Any  # BIGINT
     rank: Any  # INTEGER

@@ -17,7 +17,7 @@ from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.judging.discarding import Sampled
 from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata
 from logprobe.monitor.judging.growth import Change, Tracker
-from logprobe.monitor.judging.judgement import Growth
+from logprobe.monitor.judging.judgement import GROWS, Growth
 from logprobe.monitor.judging.level import band_of
 from logprobe.monitor.judging.memory import remembered, settings_of
 from logprobe.monitor.judging.places import places_of
@@ -113,14 +113,16 @@ def with_setup(source: Source, frame: Frame) -> Frame:
     run, history = frame.run, frame.series if frame.history is None else frame.history
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
     setup, setups, settings = from_documents(configs), _setups(source, run, configs), settings_of(configs)
-    growth = begun(setup, setups).follow(history.step.tolist(), history.k3.tolist(), setups[1:])
+    growth = begun(setup, setups).follow(history.step.tolist(), history.k3.tolist(), setups[1:]).verdict()
+    rates = queries.diagnosis_learning_rate(source, run=run) if growth.verdict in GROWS else None
     return replace(
         frame,
         setup=setup,
         setups=setups,
-        growth=growth.verdict(),
+        growth=growth,
         settings=settings,
         remembered=remembered(source, run, settings),
+        unmoved_since=None if rates is None else rates["since"][0].as_py(),
     )
 
 

@@ -164,6 +164,12 @@ def _loaded_past(frame: Frame, version: float) -> bool:
     return any(value is not None and value > version + 1 for value in loaded)
 
 
+def _unmoved(frame: Frame) -> bool:
+    """Return whether the learning rate was 0 before K3 began to grow, so that neither lag nor drift makes it grow."""
+    since, grew = frame.unmoved_since, frame.growth.since_step
+    return since is not None and grew is not None and since <= grew
+
+
 def _temperatures_equal(frame: Frame) -> bool:
     setup = frame.setup
     ours = setup.trainer_temperature
@@ -201,6 +207,7 @@ _FACTS: Final[Mapping[str, Callable[[Frame], bool]]] = MappingProxyType(
         "routes_agree": lambda frame: frame.replay.measured and frame.replay.exact,
         "batch_invariant": lambda frame: any(bool(value) for value in frame.setup.engine("batch_invariant")),
         "version_stands_still": lambda frame: stands_still(frame) is not None,
+        "learning_rate_zero": _unmoved,
     }
 )
 NAMES: Final = frozenset({*_FACTS, "versions_conflict"})

@@ -66,6 +66,7 @@ class Reduced:
             pairs={name: self._pair(of) for name, of in recorded.get("pairs", {}).items()},
             independent=recorded.get("independent"),
             replay=_replay(recorded.get("routing_agreement")),
+            unmoved_since=recorded.get("learning_rate_zero_since"),
         )
 
     def _labels(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

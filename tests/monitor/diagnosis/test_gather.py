@@ -101,3 +101,34 @@ def test_what_later_steps_have_overtaken_is_missing(store: Store) -> None:
         cursor.execute(f"UPDATE step_summaries SET {gone} WHERE step = 4")
     found = diagnose(store, RUN)["findings"][0]
     assert (found["cause"], found["evidence"]["tokens"]) == ("missing_logprobs", 32 * 16)
+
+
+@pytest.mark.parametrize(
+    ("rates", "since"),
+    [
+        ([0.0, 0.0, 0.0], 0),
+        ([0.0, 1e-6, 0.0, 0.0], 2),
+        ([1e-6, 0.0, 1e-6], None),
+        ([None, None], None),
+    ],
+)
+def test_the_learning_rate_is_0_since_the_step_after_the_last_other_one(
+    store: Store, rates: list[float | None], since: int | None
+) -> None:
+    rows = [
+        {"step": step, "scalars": {"loss": 0.0, "critic_lr_ratio": 2.0} | ({} if rate is None else {"actor/lr": rate})}
+        for step, rate in enumerate(rates)
+    ]
+    SpoolWriter(store.home.path, RUN, "w").write("step", records("step", *rows))
+    Ingester(store).run_once()
+    assert store.read("diagnosis_learning_rate", run=RUN)["since"].to_pylist() == [since]
+
+
+def test_the_learning_rate_of_a_growing_run_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = RAW.columns()
+    put(store, columns)
+    SpoolWriter(store.home.path, RUN, "v").write("step", records("step", {"step": 0, "scalars": {"lr": 0.0}}))
+    Ingester(store).run_once()
+    assert gather.gather(store, RUN).unmoved_since is None
+    monkeypatch.setattr(gather, "GROWS", ("calibrating", "healthy"))
+    assert gather.gather(store, RUN).unmoved_since == 0
