@@ -125,15 +125,23 @@ def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
         share, unlikely = _zeros(frame, side)
         if share <= number("zero_share") or unlikely <= number("zero_unlikely"):
             continue
-        plain = {"nothing_truncated", "nothing_masked"} <= facts.true
-        if share < number("zero_nearly_all") and side == "rollout" and not plain:
+        certain = side == "trainer" or share >= number("zero_nearly_all")
+        certain |= {"nothing_truncated", "nothing_masked"} <= facts.true
+        if not certain and not _never_drawn(frame, unlikely):
             continue  # a nucleus or a grammar of one token may say the same
         if placeholder_ends(frame):
             continue
+        told = Confidence.CERTAIN if certain else Confidence.INFERRED
         evidence = {"zeros": share, "unlikely_zeros": unlikely, "other": _other_side(frame, side)}
         since, until = _span(whole, _zeros_in(whole, side))
-        return Finding(f"unfilled_{side}", Confidence.CERTAIN, since, until=until, evidence=evidence)
+        return Finding(f"unfilled_{side}", told, since, until=until, evidence=evidence)
     return None
+
+
+def _never_drawn(frame: Frame, unlikely: float) -> bool:
+    """Return whether most zeros are of tokens that a nucleus of one token rules out, and no grammar is recorded."""
+    kept = frame.recorded is not None and len(frame.recorded) > 0
+    return kept and not frame.setup.structured and unlikely > number("most")
 
 
 def _other_side(frame: Frame, side: str) -> float | None:
