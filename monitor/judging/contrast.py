@@ -124,7 +124,7 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
     while True:
         best: tuple[float, str, Contrast, Mask, Mask, object] | None = None
         for cause, worse, better, value in _candidates(rest.now):
-            if cause in {finding.cause for finding in found}:
+            if cause in {finding.cause for finding in found} or not _may_be(frame, cause):
                 continue
             for window in (rest.now, rest.lately, rest.all):
                 rows = window if cause == "inflight_stale_kv" else window.alike
@@ -149,6 +149,24 @@ def _is_told(frame: Frame, cause: str, c: Contrast, worse: Strata) -> bool:
     if recorded(frame, cause) or worse.k3 > far(frame):
         return c.value > number("material")
     return c.least > number("contrast_least")
+
+
+def _may_be(frame: Frame, cause: str) -> bool:
+    """Return whether tokens after a weight update differ, as stale keys and values affect no others, or cannot tell."""
+    tokens = frame.tokens
+    if cause != "inflight_stale_kv" or tokens is None or not np.isfinite(tokens.lag).any():
+        return True
+    known = tokens.where(np.isfinite(tokens.lag))
+    size = int(known.sequence.max()) + 1
+    newest, oldest = np.full(size, np.inf), np.full(size, -np.inf)
+    np.minimum.at(newest, known.sequence, known.lag)
+    np.maximum.at(oldest, known.sequence, known.lag)
+    crosses = (newest < oldest)[known.sequence]
+    after = known.where(crosses & (known.lag == newest[known.sequence]))
+    others = known.where(~crosses & np.isin(known.lag, after.lag))
+    if min(len(after), len(others)) < number("fewest"):
+        return True
+    return float(after.k3.mean()) > (1 + number("material")) * float(others.k3.mean())
 
 
 def recorded(frame: Frame, cause: str) -> bool:

@@ -187,6 +187,8 @@ class Drawn(Reduced):
             keep &= self.rng.random(keep.shape) < fault["share"]
         if "after_switch" in fault:
             keep &= self.after
+        if "before_switch" in fault:
+            keep &= self.after.any(1)[:, None] & ~self.after
         return keep & self.inside
 
     # ------------------------------------------------------------------------------------------------ tokens
