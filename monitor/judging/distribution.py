@@ -129,6 +129,10 @@ def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool, trainer: boo
     if trainer and declared_one and sure and frame.tokens is not None:
         confidence = Confidence.KNOWN
         evidence |= {"temperature": theirs[0], "stated_mode": frame.setup.logprobs_mode}
+    ours = frame.setup.trainer_temperature
+    if not trainer and ours is not None and len(theirs) > 1 and min(theirs) <= implied * ours <= max(theirs):
+        confidence = Confidence.KNOWN
+        evidence |= {"temperatures": f"{min(theirs):g} to {max(theirs):g}", "trainer": ours}
     return Finding(cause, confidence, shifted(whole), evidence=evidence)
 
 

@@ -226,6 +226,8 @@ def in_words(level: LevelDocument | None) -> str:
             f"no setup recorded: {k3} is {_among(level['numerics'])}; record the configuration, or compare with a run"
         )
     told = compared(level)
+    if status == "as expected" and level["numerics"] > (level["expected"]["high"] or 0.0):
+        return f"K3 of {k3} is within {number('above'):g} times what this setup has ({told})"
     if status == "as expected":
         return f"K3 is what this setup has ({told})"
     return f"K3 of {k3} is {status} what such a setup is reported to have ({told})"

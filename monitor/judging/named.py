@@ -19,6 +19,7 @@ _FILE: Final = "framework_settings.yaml"
 _ENGINE: Final = "vllm"
 _ENGINE_SIGN: Final = "logprobs_mode"  # that every engine configuration of vLLM has
 _EQUAL: Final = 1e-9  # relative
+_SHOWN: Final = 3  # values of a setting
 
 
 @cache
@@ -83,7 +84,9 @@ def in_words(setting: SettingDocument) -> str:
 
 def particulars(setting: SettingDocument) -> tuple[str, ...]:
     """Return the place of a setting, its current value, and the meaning of that value."""
-    now = "not recorded" if setting["now"] is None else ", ".join(map(_plain, setting["now"]))
+    values = [_plain(value) for value in setting["now"] or ()]
+    more = f" and {len(values) - _SHOWN:,} more" if len(values) > _SHOWN else ""
+    now = "not recorded" if setting["now"] is None else ", ".join(values[:_SHOWN]) + more
     return tuple(filter(None, (setting["where"], f"now {now}", setting["words"])))
 
 

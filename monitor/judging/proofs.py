@@ -173,7 +173,9 @@ def _unmoved(frame: Frame) -> bool:
 def _temperatures_equal(frame: Frame) -> bool:
     setup = frame.setup
     ours = setup.trainer_temperature
-    return ours is not None and len(setup.temperatures) == 1 and math.isclose(setup.temperatures[0], ours, rel_tol=1e-6)
+    if ours is None or len(setup.temperatures) != 1 or setup.penalties:  # penalties change the distribution likewise
+        return False
+    return math.isclose(setup.temperatures[0], ours, rel_tol=1e-6)
 
 
 def _vocabularies_equal(frame: Frame) -> bool:

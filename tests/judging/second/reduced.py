@@ -103,9 +103,14 @@ class Reduced:
         trainer = clean({**TRAINER, "temperature": run.temperature, **cut_by, **(run.trainer or {})})
         return Setup(
             engines=() if "engine" in missing else (engine,),
-            samplings=None if "sampling" in missing else {"only": sampling},
+            samplings=None if "sampling" in missing else {"only": sampling, **self._sampled_otherwise(sampling)},
             trainer=None if "trainer" in missing else trainer,
         )
+
+    def _sampled_otherwise(self, sampling: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """`also_sampled`: parameters in which some requests differ."""
+        others = self.run.recorded.get("also_sampled")
+        return {} if others is None else {"others": {**sampling, **others}}
 
     def _weights(self) -> Weights:
         """`rounding`: what the trainer's fingerprints say of its elements. `loads`: all, or `until` a version, or all but each `but`-th; `kept`: the prefix cache is not cleared (also `kept_since`)."""
