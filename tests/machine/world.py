@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ from power_disk import Kill, MachineDisk
 
 from logprobe.collectors import files
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreError
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.store.freezing import Freezer, StoreBudget
 from logprobe.monitor.store.raw_files import NAME
@@ -338,7 +338,8 @@ class World:
                 self.done["deleted runs"] += 1
         with self.on("home"):
             if run.deleted == "asked" and self.life is not None and self.life.store is not None:
-                run.deleted = "asked" if run.name in self.life.store.archive.tombstones else ""
+                with suppress(StoreError):  # on a disk that refuses reading it is unknown
+                    run.deleted = "asked" if run.name in self.life.store.archive.tombstones else ""
 
     # --- Faults
 
