@@ -30,6 +30,7 @@ SECTION: Final = "alerts"
 LIVENESS: Final = "liveness"  # rule of the alert that follows a run's records
 BIT_EQUALITY: Final = "bit_equality"  # of runs that claim or showed it
 _RESERVED: Final = (JUDGEMENT, LIVENESS, BIT_EQUALITY, CONTROLLER, UNDELIVERED, "incident")
+_MASKED: Final = frozenset({"clipped_frac", "clip_fraction_high", "clip_fraction_low"})  # shares a correction masks
 _PAIR: Final = "backend"  # of a metric that is named without one
 
 TEMPLATE: Final = """\
@@ -114,13 +115,19 @@ class Threshold(settings_file.Settings):
         judged = (self.metric, self.above, self.below, self.steps, self.severity)
         return hashlib.sha256(repr(judged).encode()).hexdigest()[:12]
 
-    def look(self, value: float | None) -> Seen:
-        """Compare the value of one step with the limit. None and NaN mean unmeasured."""
+    def look(self, value: float | None, *, grows: bool = False) -> Seen:
+        """Compare the value of one step with the limit. None and NaN mean unmeasured.
+
+        `grows`: true if K3 grows in this step. A share of masked tokens that falls meanwhile is no sign of health, and
+        resolves nothing: a policy that moves away puts ever less probability on the tokens that were masked.
+        """
         if value is None or math.isnan(value):
             return Seen(None, f"{self.called} was not measured")
         beyond = value > self.above if self.above is not None else self.below is not None and value < self.below
         limit = f"at most {self.above:g}" if self.above is not None else f"at least {self.below:g}"
         words = f"{self.called} is {number(value)}; the limit is {limit}"
+        if grows and not beyond and self.metric.rpartition(".")[2] in _MASKED:
+            return Seen(None, f"{words}; K3 grows, so a smaller share is no sign of health", value, self.declared.unit)
         return Seen(LEVELS.index(self.severity) if beyond else 0, words, value, self.declared.unit)
 
 

@@ -31,6 +31,7 @@ from logprobe.monitor.judgement import JUDGEMENT, Firing, Judgement, Severity
 from logprobe.monitor.judging import bit_equality
 from logprobe.monitor.judging.bit_equality import QUIET, Certificate
 from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.judgement import GROWS
 from logprobe.monitor.liveness import Writer
 from logprobe.monitor.service.jobs import Job, Part, PartMaker
 from logprobe.monitor.service.turns import Priority, Row, Turns, as_of, priority
@@ -229,7 +230,7 @@ class Watch:
             found = next_steps(self._store, after, metrics, quiet_since=quiet_since) if after else {}
             for work in works:
                 for step in found.get(work.run, ()):
-                    _look_at(work, step)
+                    _look_at(work, step, self._facts[work.run].judgement)
                     work.looked += 1
             works = [work for work in works if len(found.get(work.run, ())) == STEPS_PER_BATCH]
 
@@ -422,12 +423,13 @@ def _seen_by_all(work: _Work, quiet_since: datetime) -> tuple[int | None, bool]:
     return seen, seen != row["step"] and not young
 
 
-def _look_at(work: _Work, step: Step) -> None:
-    """Evaluate one step with every threshold that has not evaluated it yet."""
+def _look_at(work: _Work, step: Step, now: Judgement) -> None:
+    """Evaluate one step with every threshold that has not evaluated it yet. `now`: present judgement of the run."""
+    grows = now.verdict in GROWS and step.step >= (now.since_step or 0)
     for threshold in work.thresholds:
         alert = work.alerts[threshold.name]
         if alert.step is None or alert.step < step.step:
-            seen = threshold.look(step.values.get(threshold.metric))
+            seen = threshold.look(step.values.get(threshold.metric), grows=grows)
             work.alerts[threshold.name] = alert.look(seen, step=step.step, at=step.at)
     at = step.at - timedelta(seconds=work.row["dated_ahead"])
     work.tell([threshold.name for threshold in work.thresholds], step=step.step, at=at)

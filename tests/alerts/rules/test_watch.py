@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from alert_homes import K3, at, put, series
+from diagnoses import diagnosis
 
 from logprobe.alerts.rules import backtest
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE, of
@@ -59,6 +60,44 @@ def test_one_long_look_and_many_short_ones_come_to_what_a_backtest_says(store: S
     assert len(told) == 5
     assert [line for line in messages(store) if line[0] == "a"] == told
     assert [("a", *line[1:]) for line in messages(store) if line[0] == "b"] == told
+
+
+def judged(store: Store, verdict: str, step: int, since: int | None = None) -> None:
+    """The diagnosis job's last word about run a."""
+    document = json.dumps(diagnosis(verdict, since_step=since))
+    with store.transaction() as cursor:
+        cursor.execute(
+            "INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, since_step, causes, document, diagnosed_at)"
+            " VALUES ('a', ?, 1, ?, 'objective', ?, [], ?, ?)",
+            [step, verdict, since, document, at(step)],
+        )
+
+
+@pytest.mark.parametrize(
+    ("metric", "since", "phase"),
+    [("clip_fraction_high", 2, "firing"), ("ess", 2, "normal"), ("clipped_frac", 14, "normal")],
+)
+def test_a_masked_share_that_falls_while_k3_grows_resolves_nothing(
+    store: Store, metric: str, since: int, phase: str
+) -> None:
+    """`since`: step from which K3 grows; a share that fell before, and what is no share, resolve as any other."""
+    of = high(metric=metric, above=0.2)
+    key = of[0].metric
+    put(store, "a", series([0.4] * 5, key))
+    judged(store, "critical", 4, since=2)
+    look(store, at(5), of)
+    assert standing(store)["phase"] == "firing"
+    put(store, "a", series([0.1] * 10, key, first=5))
+    judged(store, "growing", 14, since=since)
+    look(store, at(15), of)
+    assert standing(store)["phase"] == phase
+    if phase == "firing":
+        assert "K3 grows, so a smaller share is no sign of health" in standing(store)["words"]
+    put(store, "a", series([0.1] * 2, key, first=15))
+    judged(store, "healthy", 16)
+    look(store, at(17), of)
+    assert standing(store)["phase"] == "normal"
+    assert [line[3] for line in messages(store) if line[2] == "high"] == ["firing", "resolved"]
 
 
 @pytest.mark.parametrize("steps", [STEPS_PER_BATCH, STEPS_PER_BATCH + 1])
