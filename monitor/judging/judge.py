@@ -596,7 +596,7 @@ def _urgency(finding: Finding, frame: Frame, level: Level) -> Urgency:
         return "informational"  # it explains K3 up to the range of its setup, and nothing beyond
     if kind == "note" or not finding.named or finding.until is not None or "identical" in finding.evidence:
         return "watch"
-    if kind == "growth":
+    if kind == "growth" or "concerned" in finding.evidence:  # growth of unknown cause is growth
         return by_trend
     if kind == "lag":
         return _urgency_of_lag(finding, level, by_trend)
