@@ -30,7 +30,6 @@ from logprobe.monitor import queries, ragged
 from logprobe.monitor.analysis.profiles import Accumulator, place
 from logprobe.monitor.live.sequence_rows import align, source_logprobs
 from logprobe.monitor.store.store import Store
-from logprobe.monitor.store.token_lists import lists
 
 STEPS_PER_BATCH: Final = 256  # of one transaction
 TOKENS_PER_BATCH: Final = 8_000_000  # a second or two of work, after which the service may stop
@@ -138,13 +137,13 @@ class ProfileJob:
         of_rollouts = batch.select(["rollout_segment", "rollout_row"]).rename_columns(["segment_id", "row"])
         of_rollouts = of_rollouts.append_column("number", numbers).filter(of_rollouts["segment_id"].is_valid())
         names = ("token_ids", "mask", "rollout_logprobs", *_OF_TRAINER)
-        trained = lists(self._store, "training", names, keys)
+        trained = self._store.lists("training", names, keys)
         if not of_rollouts.num_rows:
             nothing = {"rollout_token_ids": pa.list_(pa.int32()), "logprobs": pa.list_(pa.float32())}
             for name, kind in nothing.items():
                 trained = trained.append_column(name, pa.nulls(trained.num_rows, kind))
             return trained
-        sampled = lists(self._store, "rollout", ("token_ids", "logprobs"), of_rollouts)
+        sampled = self._store.lists("rollout", ("token_ids", "logprobs"), of_rollouts)
         parts = queries.profile_parts(self._store, of_rollouts)
         return _beside(trained, sampled, parts)
 

@@ -15,9 +15,8 @@ from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment
 from logprobe.monitor.live.records import Arrived, reduced
 from logprobe.monitor.live.soundness import SoundRows, sound_rows, sound_together
-from logprobe.monitor.live.store import Within
 from logprobe.monitor.live.tick import Live
-from logprobe.monitor.live.writing import write
+from logprobe.monitor.live.writing import Within, write
 from logprobe.monitor.store.raw_files import RAW_KINDS
 from logprobe.monitor.store.store import Store
 

@@ -34,11 +34,12 @@ from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segmen
 from logprobe.monitor import queries
 from logprobe.monitor.live.batch import Part, sound_parts, write_batch
 from logprobe.monitor.live.delays import Delays
+from logprobe.monitor.live.memory import Memory
 from logprobe.monitor.live.newest import Newest
 from logprobe.monitor.live.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.live.restoring import StepKey, compute, restore_frozen, restore_sequences
 from logprobe.monitor.live.scan import Foreign, SpoolContent, Waiting, scan
-from logprobe.monitor.live.store import live_of
+from logprobe.monitor.live.tick import Live
 from logprobe.monitor.plain_text import printable
 from logprobe.monitor.store.archive import MergeReport
 from logprobe.monitor.store.archive_file import FROZEN, SEQUENCES, Merged
@@ -100,7 +101,7 @@ class Ingester:
         self._batch_bytes = batch_bytes
         self.delays = Delays(store.time)
         self._deleted = store.archive.tombstones
-        self._live = live_of(store)
+        self._live = Live(Memory(store))
         forget_the_lost(store)
         self._begun = False
 

@@ -206,8 +206,8 @@ class Source(Protocol):
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """Return the rows of a stored statement."""
 
-    def lists(self, kind: str, keys: pa.Table) -> pa.Table:
-        """Return token lists of records (``number, run, segment_id, row``). Records without a file are omitted."""
+    def lists(self, kind: str, names: Sequence[str], keys: pa.Table) -> pa.Table:
+        """Return token lists of records (``number, segment_id, row``). Records without a file are omitted."""
 
 
 class Memory:
@@ -272,30 +272,28 @@ class Memory:
         self, trained: Iterable[tuple[Step, Sequence[int]]], sampled: Iterable[tuple[Run, Sequence[int]]]
     ) -> None:
         """Read lists back that are only on the disk. Mark records whose lists no longer exist."""
-        self._fetch("training", self.training_lists, [(step.run, step.trained, rows) for step, rows in trained])
-        self._fetch("rollout", self.rollout_lists, [(run, run.sampled, rows) for run, rows in sampled])
+        self._fetch("training", self.training_lists, [(step.trained, rows) for step, rows in trained])
+        self._fetch("rollout", self.rollout_lists, [(run.sampled, rows) for run, rows in sampled])
 
-    def _fetch(self, kind: str, lists: Lists, some: Iterable[tuple[Run, Rows, Sequence[int]]]) -> None:
-        wanted: list[tuple[Run, Rows, int]] = []
-        for run, rows, numbers in some:
+    def _fetch(self, kind: str, lists: Lists, some: Iterable[tuple[Rows, Sequence[int]]]) -> None:
+        wanted: list[tuple[Rows, int]] = []
+        for rows, numbers in some:
             if len(numbers):
                 places = np.unique(np.asarray(numbers, np.intp))
-                wanted += [(run, rows, place) for place in places[lists.absent(rows["lists"][places])].tolist()]
+                wanted += [(rows, place) for place in places[lists.absent(rows["lists"][places])].tolist()]
         if not wanted:
             return
         keys = {
             "number": np.arange(len(wanted)),
-            "run": pa.array([run.name for run, _, _ in wanted], pa.string()),
-            "segment_id": pa.array([rows["segment"][place] for _, rows, place in wanted], pa.string()),
-            "row": np.array([rows["row"][place] for _, rows, place in wanted], np.int32),
+            "segment_id": pa.array([rows["segment"][place] for rows, place in wanted], pa.string()),
+            "row": np.array([rows["row"][place] for rows, place in wanted], np.int32),
         }
-        found = None if self.source is None else self.source.lists(kind, pa.table(keys))
-        for _, rows, place in wanted:
+        found = None if self.source is None else self.source.lists(kind, LISTS[kind], pa.table(keys))
+        for rows, place in wanted:
             rows["lists"][place] = NO_LISTS
         if found is not None and found.num_rows:
-            places = lists.add(found, LISTS[kind]).tolist()
-            for number, place in zip(found["number"].to_pylist(), places, strict=True):
-                _, rows, row = wanted[number]
+            for number, place in zip(found["number"].to_pylist(), lists.add(found, LISTS[kind]).tolist(), strict=True):
+                rows, row = wanted[number]
                 rows["lists"][row] = place
 
     def _rollout(self, arrived: Arrived) -> set[StepKey]:

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor import ragged
-from logprobe.monitor.live.store import Within
 from logprobe.monitor.live.tick import STEPS_PER_BATCH, Live
-from logprobe.monitor.live.writing import write
+from logprobe.monitor.live.writing import Within, write
 from logprobe.monitor.store.archive_file import Merged
 from logprobe.monitor.store.store import Store
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
 from logprobe.collectors.kernel.pairs import PAIRS, SIDES
@@ -28,6 +29,7 @@ from logprobe.monitor.live.steps import engine_spans, version_pieces
 from logprobe.monitor.live.tick import Computed, Outcome
 from logprobe.monitor.live.trajectories import as_dicts, made_of_parts
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.store.store import Store
 
 _COUNTS: Final = ("routes_expected", "routes_compared", "routes_equal")
 _TRAINED: Final = ("training", "statistics")
@@ -65,6 +67,21 @@ class Transaction(Protocol):
 
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """Return the rows of a stored statement, including earlier writes of the transaction."""
+
+
+class Within:
+    """Transaction of a store."""
+
+    def __init__(self, store: Store, cursor: DuckDBPyConnection) -> None:
+        self._store, self._cursor = store, cursor
+
+    def execute(self, name: str, incoming: pa.Table | None = None, /, *, table: str = "", **params: Any) -> None:
+        """Run a stored statement that writes."""
+        self._store.execute(self._cursor, name, incoming, table=table, **params)
+
+    def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
+        """Return the rows of a stored statement, including earlier writes of the transaction."""
+        return self._store.read_within(self._cursor, name, incoming, **params)
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,12 @@ class Store:
             time.sleep(_SPOOL_PAUSE)
             raise _SpoolError(f"{new[0]} was ingested just now; retry the statement")
 
+    def lists(self, kind: str, names: Sequence[str], keys: pa.Table) -> pa.Table:
+        """Return token lists of records, see `token_lists.lists`."""
+        from logprobe.monitor.store.token_lists import lists  # noqa: PLC0415 - a reader does without it
+
+        return lists(self, kind, names, keys)
+
     def execute(
         self,
         cursor: duckdb.DuckDBPyConnection,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Mirror:
             self.connection.register("incoming", incoming)
         return self.connection.execute(statement(name), params or None).to_arrow_table()
 
-    def lists(self, kind: str, keys: pa.Table) -> pa.Table:
+    def lists(self, kind: str, names: Sequence[str], keys: pa.Table) -> pa.Table:
         found = []
         for row in keys.to_pylist():
             if (raw := self.raw[kind].get((row["segment_id"], row["row"]))) is not None:

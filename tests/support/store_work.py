@@ -10,8 +10,9 @@ from segments import RUN, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.live.ingest import Ingester
+from logprobe.monitor.live.memory import Memory
 from logprobe.monitor.live.restoring import compute
-from logprobe.monitor.live.store import live_of
+from logprobe.monitor.live.tick import Live
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.service.status import StuckFile
 from logprobe.monitor.store.freezing import Freezer, FreezeReport, StoreBudget
@@ -36,7 +37,7 @@ def freeze(store: Store, *, protected: int = KEPT) -> FreezeReport:
 def compute_again(store: Store, sql: str = "SELECT run, step FROM step_summaries ORDER BY ALL") -> None:
     """Computes steps once more from what the tables have."""
     steps = [(row["run"], row["step"]) for row in store.query(sql).to_pylist()]
-    compute(store, live_of(store), steps)
+    compute(store, Live(Memory(store)), steps)
     store.rewritten.note({run for run, _ in steps})
 
 
