@@ -58,8 +58,15 @@ def _trained(table: pa.Table) -> dict[str, pa.Table]:
 
 
 def restore_frozen(store: Store, file: Merged, unknown: Collection[str]) -> None:
-    """Restore frozen steps. Raises `StoreError`, or `OSError` if the file cannot be read."""
-    store.archive.take_in_frozen(file, _ledger(store, file, unknown))
+    """Restore frozen steps, of which a later attempt may train some again.
+
+    Raises `StoreError`, or `OSError` if the file cannot be read.
+    """
+    ledger = _ledger(store, file, unknown)
+    with store.standing_still():
+        with store.transaction() as cursor:
+            store.execute(cursor, "append", ledger, table="segments")
+        store.archive.note()  # the index has all segments of the file now
 
 
 def compute(store: Store, live: Live, steps: Iterable[StepKey]) -> None:

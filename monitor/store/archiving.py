@@ -266,21 +266,6 @@ class Archiving:
         with self._turn:
             return self._archive.table(file)
 
-    def take_in_frozen(self, file: Merged, segments: pa.Table) -> None:
-        """Add the steps of a frozen file, and the `segments` that it replaces, to the index.
-
-        Call this once per file, because a later attempt may train the steps again. Raises as `segments`, and
-        `StoreError`.
-        """
-        rows = self.table(file)
-        with self._store.standing_still():
-            with self._store.transaction() as cursor:
-                frozen.write(self._store, cursor, file.run, rows)
-                self._store.execute(cursor, "append", segments, table="segments")
-                self._store.execute(cursor, "archive_files", pa.Table.from_pylist([_row(file)], _FILES))
-            with self._turn:
-                self._archive.noted(Changes([file], [], {}))
-
     def note(self) -> None:
         """Index the row locations of files whose segments are all indexed. Raises `StoreError`."""
         with self._store.standing_still():

@@ -21,10 +21,10 @@ from logprobe.collectors.recorder.writer import Writer
 from logprobe.collectors.shipping.bucket import Bucket
 from logprobe.collectors.spool import segments
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.live import ingest, tick
+from logprobe.monitor.live import ingest, restoring, tick
 from logprobe.monitor.shipped.mirror import Mirror
 from logprobe.monitor.shipped.pulling import Puller
-from logprobe.monitor.store import archive, archiving, frozen, tombstone
+from logprobe.monitor.store import archive, frozen, tombstone
 from logprobe.monitor.store.archive import Archive
 from logprobe.monitor.store.archive_identity import IDENTITY
 from logprobe.monitor.store.said import Said
@@ -89,11 +89,11 @@ def not_mirrored(self: Mirror, runs: Any) -> set[str]:
     return set(runs)
 
 
-def frozen_again(self: archiving.Archiving, file: Any, segments: Any) -> None:
-    rows = self.table(file)
-    with self._store.standing_still(), self._store.transaction() as cursor:
-        frozen.write(self._store, cursor, file.run, rows)
-        self._store.execute(cursor, "append", segments, table="segments")
+def frozen_again(store: Any, file: Any, unknown: Any) -> None:
+    rows, ledger = store.archive.table(file), restoring._ledger(store, file, unknown)
+    with store.standing_still(), store.transaction() as cursor:
+        frozen.write(store, cursor, file.run, rows)
+        store.execute(cursor, "append", ledger, table="segments")
 
 
 def acknowledged_by_none(store: Any, run: str, first: int, last: int) -> tuple[Acknowledgement, ...]:
@@ -214,7 +214,7 @@ PLANTED: dict[str, Fault] = {
         "c6384c79", [(Mirror, "_keep", not_mirrored)], "the service loses its machine", bucket=True
     ),
     "what a later attempt trained again is frozen by a new index": Fault(
-        "c27b17e4", [(archiving.Archiving, "take_in_frozen", frozen_again)], "a frozen step is trained again"
+        "c27b17e4", [(ingest, "restore_frozen", frozen_again)], "a frozen step is trained again"
     ),
     "late records of a closed step count alone": Fault(
         "e3c5c165", [(tick, "recall", lambda *_: set())], "the engine is late"
