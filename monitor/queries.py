@@ -1,6 +1,6 @@
 """Stored read statements of ``monitor/sql``, as functions of their source.
 
-    rows = queries.cli_behind(reader, run="qwen-3").to_pylist()
+    rows = queries.cli_collectors(reader, run="qwen-3").to_pylist()
 
 `queries.pyi` declares the parameters and columns of each, so that type checkers find typos. ``python
 tests/query_stub.py`` generates it from the SQL.

@@ -446,12 +446,6 @@ class CliAttempts(TypedDict):
 
 def cli_attempts(source: Source, /, *, run: Any) -> Rows[CliAttempts]: ...
 
-class CliBehind(TypedDict):
-    quarantined: Any  # BIGINT
-    quarantine_reasons: Any  # VARCHAR[]
-
-def cli_behind(source: Source, /, *, run: Any) -> Rows[CliBehind]: ...
-
 class CliCollectors(TypedDict):
     writer: Any  # VARCHAR
     component: Any  # VARCHAR

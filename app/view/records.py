@@ -88,7 +88,7 @@ class RecordsDocument(TypedDict):
 def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
     """Return the records of a run as one document. Raises `ConfigurationError` for an unknown run."""
     facts = run_of(reader, run, now)
-    behind = queries.cli_behind(reader, run=run).to_pylist()[0]
+    aside = queries.quarantine_list(reader, run=run)
     service = reader.status()
     judged = judged_as_of(reader, run)
     alerts = queries.alert_list(reader, run=run).to_pylist()
@@ -117,8 +117,8 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "name_clashes": queries.cli_name_clashes(reader, run=run).to_pylist(),
         "stray_marks": queries.cli_stray_marks(reader, run=run).to_pylist(),
         "version_conflicts": queries.version_conflicts(reader, run=run, first=None, last=None).to_pylist(),
-        "quarantined": behind["quarantined"],
-        "quarantine_reasons": behind["quarantine_reasons"],
+        "quarantined": aside.num_rows,
+        "quarantine_reasons": sorted(set(aside["reason"].to_pylist())),
         "problems": queries.cli_problems(reader, run=run).to_pylist(),
         "collectors": queries.cli_collectors(reader, run=run).to_pylist(),
         "nodes": queries.nodes_of(reader, run=run, now=now).to_pylist(),

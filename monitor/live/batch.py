@@ -26,7 +26,6 @@ _ORDER: Final = ("training", "statistics", "rollout", "step", "weights", "config
 _HEALTH: Final = pa.schema(
     [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int32()), *HEALTH, ("writer", pa.string())]
 )
-Read = tuple[Segment, SoundRows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,9 @@ def sound_parts(segments: Sequence[Segment]) -> list[Part]:
     """Return the parts of segments of one kind, computed together. Raises `SegmentError` if a segment has no usable
     row."""
     sound = (sound_together(segments) if len(segments) > 1 else None) or [sound_rows(segment) for segment in segments]
-    return reduce_parts(list(zip(segments, sound, strict=True)))
-
-
-def reduce_parts(read: Sequence[Read]) -> list[Part]:
-    """Return the rows to store for segments of one kind. Computing small segments together saves call overhead."""
-    kind = read[0][0].where.kind
+    read = list(zip(segments, sound, strict=True))
     table = pa.concat_tables([rows.table for _, rows in read])
-    stored = reduced(kind, table)
+    stored = reduced(segments[0].where.kind, table)
     writers = [pa.repeat(segment.writer, rows.table.num_rows) for segment, rows in read]
     stored = stored.append_column("writer", pa.chunked_array(writers, pa.string()))
     ends = accumulate(rows.table.num_rows for _, rows in read)

@@ -1,8 +1,3 @@
--- cli_behind: What of a run is not yet, or never will be, part of its numbers.
--- Grain: one row. Inputs: quarantine. Parameters: $run.
-SELECT (SELECT count(*) FROM quarantine WHERE run = $run) AS quarantined,
-       (SELECT coalesce(list(DISTINCT reason ORDER BY reason), []) FROM quarantine WHERE run = $run) AS quarantine_reasons
-
 -- cli_collectors: The collectors of a run: who they are, and their last heartbeat.
 -- Grain: writer. Inputs: segments, health_records. Parameters: $run.
 WITH signs AS (

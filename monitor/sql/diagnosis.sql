@@ -45,8 +45,8 @@ FROM step_summaries AS s SEMI JOIN (SELECT unnest($steps::BIGINT[]) AS step) AS 
 WHERE s.run = $run AND s.step BETWEEN $lowest::BIGINT AND $highest::BIGINT
 ORDER BY ALL
 
--- diagnosis_steps_on_their_way: Steps of $run that may still get records of its engine. Grain: step. Inputs: steps_on_their_way.
-SELECT step FROM steps_on_their_way($run, now()) ORDER BY step
+-- diagnosis_steps_on_their_way: Steps of $run that may still get records of its engine. Grain: step. Inputs: runs_on_their_way.
+SELECT step FROM runs_on_their_way([$run], now()) ORDER BY step
 
 -- diagnosis_weight_readings: Fingerprints of weights in $run, oldest first: the newest 4,000, and of the versions among them the newest of each process and adapter. Grain: reading. `step`: optimizer step whose result the version is.
 -- Inputs: weight_readings, weight_records.

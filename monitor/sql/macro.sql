@@ -62,9 +62,6 @@ SELECT s.*, m.metrics, c.scalars
 FROM steps AS s LEFT JOIN measured AS m USING (step) LEFT JOIN means AS c USING (step)
 WHERE s.run = of_run AND s.step BETWEEN coalesce(first, -9223372036854775808) AND coalesce(last, 9223372036854775807)
 
--- macro_steps_on_their_way: Those of `runs_on_their_way` that are of `of_run`. Grain: step. Inputs: runs_on_their_way.
-SELECT step FROM runs_on_their_way([of_run], looked_at)
-
 -- macro_version_counts: Of how many tokens both engine and trainer say the version, and of how many of these they say different ones; null where the trainer said
 -- nothing. `pieces`: of all_sequences.
 CASE WHEN pieces IS NOT NULL THEN {

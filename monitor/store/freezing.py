@@ -29,7 +29,7 @@ from logprobe.monitor.store.budgets import GIB, KEEP_STORE_GIB
 from logprobe.monitor.store.store import Store
 
 PROTECTED_STEPS: Final = 64
-QUIET: Final = timedelta(minutes=2)  # as long as an engine's records are waited for, see macro_steps_on_their_way
+QUIET: Final = timedelta(minutes=2)  # as long as an engine's records are waited for, see macro_runs_on_their_way
 _DAY: Final = timedelta(days=1)
 _GROWTH_PAUSE: Final = timedelta(minutes=10)  # between two sizes that are remembered
 STEPS_PER_BATCH: Final = 1024

@@ -39,7 +39,6 @@ MACROS: Final = {  # views with parameters, in the order of their dependencies
     "live_runs": ("looked_at",),
     "steps_of": ("of_run", "first := NULL", "last := NULL"),
     "runs_on_their_way": ("of_runs", "looked_at"),
-    "steps_on_their_way": ("of_run", "looked_at"),
 }
 # Expressions with parameters, in the order of their dependencies; views use them.
 EXPRESSIONS: Final = {

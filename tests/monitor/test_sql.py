@@ -110,7 +110,7 @@ HARMLESS = (
     "DESCRIBE runs",
     "SUMMARIZE runs",
     "FROM range(3), unnest([1, 2])",
-    "FROM steps_on_their_way('run', now()::TIMESTAMPTZ)",
+    "FROM runs_on_their_way(['run'], now()::TIMESTAMPTZ)",
     "FROM duckdb_columns()",
     "FROM information_schema.tables",
     "SELECT json_serialize_sql('DROP TABLE segments')",
