@@ -96,10 +96,6 @@ class Pairing:
         """Return the metrics with that verdict."""
         return tuple(metric for metric in self.metrics if metric.verdict == verdict)
 
-    def document(self) -> dict[str, object]:
-        """Return the JSON-ready form."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -120,7 +116,7 @@ class Comparison:
             "baseline": {"run": self.baseline, "steps": len(baseline.steps), "growth": asdict(baseline.growth)},
             "align": self.axis,
             "runs": [
-                {**pairing.document(), "cell": width} for pairing, width in zip(self.pairings, self.widths, strict=True)
+                {**asdict(pairing), "cell": width} for pairing, width in zip(self.pairings, self.widths, strict=True)
             ],
         }
 
@@ -251,10 +247,6 @@ class MetricVerdict:
     final: float | None
     reference_final: float | None
     trajectory: Trajectory
-
-    def document(self) -> dict[str, object]:
-        """Return the JSON-ready form."""
-        return asdict(self)
 
 
 def judge_metric(

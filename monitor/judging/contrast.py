@@ -77,7 +77,6 @@ class Rest:
         frame: columns of the run.
         first: rows of the beginning.
         now: rows of today.
-        lately: rows since K3 began to grow.
         all: rows of every step.
         total: sum of K3 of today, explained or not.
     """
@@ -85,21 +84,17 @@ class Rest:
     frame: Frame
     first: Strata = field(init=False)
     now: Strata = field(init=False)
-    lately: Strata = field(init=False)
     all: Strata = field(init=False)
     total: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.first, self.now, self.lately = self.frame.first, self.frame.now, self.frame.lately
-        self.all = self.frame.strata
+        self.first, self.now, self.all = self.frame.first, self.frame.now, self.frame.strata
         self.total = max(float(self.now.sum_k3.sum()), 1e-300)
 
     def take(self, worse: Mask, better: Mask) -> float:
         """Remove the rows of a finding. Return its share of today's K3."""
         share = _excess(self.now, worse(self.now), better(self.now)) / self.total
-        self.first, self.now, self.lately, self.all = (
-            rows.where(~worse(rows)) for rows in (self.first, self.now, self.lately, self.all)
-        )
+        self.first, self.now, self.all = (rows.where(~worse(rows)) for rows in (self.first, self.now, self.all))
         return share
 
 
@@ -126,7 +121,7 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
         for cause, worse, better, value in _candidates(rest.now):
             if cause in {finding.cause for finding in found} or not _may_be(frame, cause):
                 continue
-            for window in (rest.now, rest.lately, rest.all):
+            for window in (rest.now, rest.all):
                 rows = window if cause == "inflight_stale_kv" else window.alike
                 c = contrast(rows.where(worse(rows)), rows.where(better(rows)))
                 clear = c.z > SIGNIFICANT and _is_told(frame, cause, c, rows.where(worse(rows)))
@@ -180,12 +175,8 @@ def recorded(frame: Frame, cause: str) -> bool:
 def _candidates(now: Strata) -> Iterator[tuple[str, Mask, Mask, object]]:
     """Yield causes with a mask of the affected rows, a mask of the rows for comparison, and the separating value."""
     for row in SIGNATURES.values():
-        column = row.column
-        if column == "cached":
-            yield row.cause, _cached(value=True), _cached(value=False), True
-        elif column in now.groups:
-            for value in _values(now, column):
-                yield row.cause, _has(column, value), _has_another(column, value), value
+        for value in _values(now, row.column) if row.column in now.groups else ():
+            yield row.cause, _has(row.column, value), _has_another(row.column, value), value
 
 
 def _values(now: Strata, column: str) -> list[object]:
@@ -201,11 +192,6 @@ def _has(column: str, value: object) -> Mask:
 
 def _has_another(column: str, value: object) -> Mask:
     return lambda rows: rows.known(column) & ~rows.is_value(column, value)
-
-
-def _cached(*, value: bool) -> Mask:
-    """Return a mask of requests with or without cached tokens that no update interrupted."""
-    return lambda rows: rows.is_value("cached", value) & ~rows.is_value("in_flight", value=True)
 
 
 def _since(frame: Frame, worse: Mask, better: Mask) -> int | None:

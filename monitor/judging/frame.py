@@ -408,12 +408,6 @@ class Frame:
         return self.strata.within(windows(self.measured)[1])
 
     @cached_property
-    def lately(self) -> Strata:
-        """Rows since K3 began to grow, or of today if it does not grow."""
-        since = self.growth.since_step
-        return self.now if since is None else self.strata.where(self.strata.step >= since)
-
-    @cached_property
     def today(self) -> Frame:
         """Frame of the last steps alone, in which a fault that began late is more visible."""
         return replace(self.within(windows(self.series.step)[1]), history=None)

@@ -48,13 +48,11 @@ class World:
     unrest: float = 0.05
     lags: tuple[int, ...] = (0,)
     lag_noise: float = 0.0
-    lag_power: float = 1.0
     lag_by_length: float | None = None
     length_noise: float = 0.0
     drift: dict[str, float] = field(default_factory=dict)
     by_column: dict[str, dict[Any, float]] = field(default_factory=dict)
     temperature: float = 1.0
-    nucleus: None = None
     engine: dict[str, Any] | None = None
     trainer: dict[str, Any] | None = None
     sampling: dict[str, Any] | None = None
@@ -103,9 +101,7 @@ class Drawn(Reduced):
         if w.heavy:
             scale = scale * np.exp(w.heavy * rng.standard_normal(self.shape) - w.heavy**2)
         scale = np.sqrt(
-            scale**2
-            + (w.lag_noise**2 * self.lag**w.lag_power + w.length_noise**2 * longer)[:, None]
-            + self._drift()[:, None]
+            scale**2 + (w.lag_noise**2 * self.lag + w.length_noise**2 * longer)[:, None] + self._drift()[:, None]
         )
         self.base = base
         self.trained = base + scale[..., None] * self._shared(rng.standard_normal(base.shape))
@@ -209,14 +205,6 @@ class Drawn(Reduced):
         """The engine samples at this temperature, the trainer's stays 1."""
         self.engine_logp[keep] = log_softmax(self.base[keep] / of)
         self._resample(keep)
-
-    def _unsampled_temperature(self, keep: np.ndarray, of: float) -> None:
-        """Both sides score at 1, and the engine samples at this temperature."""
-        hot = log_softmax(self.base[keep] / of)
-        token = (hot + self.rng.gumbel(size=hot.shape)).argmax(-1)
-        rows = np.arange(len(token))
-        self.token[keep] = token
-        self.r[keep], self.t[keep] = self.engine_logp[keep][rows, token], self.trainer_logp[keep][rows, token]
 
     def _raw(self, keep: np.ndarray) -> None:
         """The engine reports log-probs from before the temperature that both sides have."""

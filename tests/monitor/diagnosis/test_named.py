@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import setting_names
 from setting_names import missing
 
 from logprobe.monitor.judging.named import settings_of, table, with_settings
@@ -42,13 +41,6 @@ def test_names_of_vllm_are_those_of_its_own_classes() -> None:
     spec = find_spec("vllm")
     assert spec is not None
     assert missing("vllm", Path(str(spec.origin)).parents[1]) == []
-
-
-def test_the_check_finds_a_name_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = find_spec("vllm")
-    assert spec is not None
-    monkeypatch.setitem(setting_names.table()["vllm"]["causes"], "raw_logprobs", [{"name": "logprob_mode"}])
-    assert missing("vllm", Path(str(spec.origin)).parents[1]) == ["logprob_mode"]
 
 
 SKYRL = {"framework": "skyrl", "engine": None}
