@@ -162,7 +162,7 @@ class Readings:
 
     @cached_property
     def mismatch(self) -> Mismatch | None:
-        """Engine whose weights contradict its newest label, by the trainer or by other replicas, or None."""
+        """Engine whose weights contradict its newest label according to the trainer, or None."""
         for readings in self._engines.values():
             version = next(reversed(readings))
             found = self._against_trainer(readings, version) or self._against_versions(readings, version)
@@ -267,8 +267,8 @@ class Readings:
         return at > 0 and self._trainer[versions[at - 1]].get(name) != self._trainer[version].get(name)
 
     def _against_versions(self, readings: Mapping[str, Reading], version: str) -> Mismatch | None:
-        """Return a mismatch if the newest label has an earlier version's weights, although the two versions differ
-        elsewhere."""
+        """Return a mismatch if the newest label has an earlier version's weights, although those of the trainer
+        differ. Where replicas differ, `divergence` tells."""
         row = readings[version]
         for other, held in readings.items():
             same = held.fingerprint == row.fingerprint and held.layout == row.layout
@@ -278,17 +278,10 @@ class Readings:
         return None
 
     def _differ(self, one: str, other: str, row: Reading) -> bool:
-        """Return whether two versions have different weights, by the trainer or by the same part of another replica."""
-        first, second = self._trainer.get(one), self._trainer.get(other)
-        if first is not None and second is not None:
-            names = [self._arriving(key) for key in row.tensors]
-            return any(name in first and first[name] != second.get(name, first[name]) for name in names)
-        pairs = [
-            (readings[one], readings[other])
-            for (replica, worker), readings in self._engines.items()
-            if replica != row.replica and worker == row.worker and one in readings and other in readings
-        ]
-        return any(a.part == b.part == row.part and a.fingerprint != b.fingerprint for a, b in pairs)
+        """Return whether two versions of the trainer have different tensors of these names."""
+        first, second = (self._trainer.get(version, {}) for version in (one, other))
+        names = [self._arriving(key) for key in row.tensors]
+        return any(name in first and first[name] != second.get(name, first[name]) for name in names)
 
 
 def _minority(rows: list[Reading]) -> list[Reading]:
