@@ -9,7 +9,7 @@
 | off | a trigger; armed | switched_on / critical_growth, fast_growth, staleness |
 | off | a trigger; suggest | suggested / the same triggers |
 | issued | the trainer acknowledges the directive | acknowledged / applied |
-| issued | no acknowledgement within `ack_steps` of a received directive | not_acknowledged / other_config, no_record |
+| issued | no acknowledgement within `ACK_STEPS` of a received directive | not_acknowledged / other_config, no_record |
 | issued | the trainer cannot apply it; armed, and another correction is within the limits | switched_on / impossible |
 | issued | the trainer cannot apply it, and no other correction is available | rolled_back / impossible |
 | on | ranks differ in one step | ranks_disagree / other_config |
@@ -17,7 +17,7 @@
 | on | it masks more than its records give | rolled_back / masked_share |
 | on | it masks more than allowed, and the records agree; armed, and another one is within | switched_on / outgrown |
 | on | it masks more than allowed; no other is within, or no recomputation exists | kept / outgrown, not_recomputed |
-| applied | `effect_steps` later | effect / helped, no_effect_shown, harmed |
+| applied | `effect.STEPS` later | effect / helped, no_effect_shown, harmed |
 | on | a finding that vetoes lasts | hides_fault / its cause |
 
 A trigger is critical growth, growth that doubles fast, or growth by staleness. An enabled correction stays enabled (a
@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from logprobe.alerts.controller.effect import remedy
+from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.refusals import (
     MODE_OFF,
@@ -48,6 +48,7 @@ from logprobe.monitor.judging.judgement import GROWS
 Decision = tuple[Control, tuple[Action, ...]]
 
 _MISSED: Final = "not_acknowledged"
+ACK_STEPS: Final = 5  # within which the trainer acknowledges
 _STANDING_STEPS: Final = 10  # that a finding upstream lasts before users are called for it
 _ENOUGH_ACKS: Final = 5  # steps, before a measured share is compared with the preview
 _TIMES, _MARGIN = 2.0, 0.05  # a masked share that is above another by both is another
@@ -296,7 +297,7 @@ def _acks(control: Control, situation: Situation, *, others: bool = False) -> li
     return [a for a in counts if (a.fingerprint not in {None, wanted} if others else a.fingerprint == wanted)]
 
 
-def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Decision:
+def _acknowledged(control: Control, situation: Situation, _: Policy) -> Decision:
     if control.phase is not Phase.ISSUED:
         return control, ()
     if acks := _acks(control, situation):
@@ -306,9 +307,9 @@ def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Dec
         heard = "critical" if _MISSED in control.said else "info"  # who heard that it was missing hears its end
         done = replace(control, phase=Phase.APPLIED, applied_from=step, masked_from=first)
         return done, (Action("acknowledged", "applied", words, heard, {"step": step}),)
-    if situation.stopped or situation.step < since(control) + policy.ack_steps or not situation.heard:
+    if situation.stopped or situation.step < since(control) + ACK_STEPS or not situation.heard:
         return control, ()
-    late = f"{policy.ack_steps} steps after step {control.from_step}"
+    late = f"{ACK_STEPS} steps after step {control.from_step}"
     if others := _acks(control, situation, others=True):
         other = others[0].fingerprint
         words = f"{late} the trainer applies a different correction ({other}) from the directive"
@@ -439,23 +440,23 @@ def _masks_more(control: Control, situation: Situation, policy: Policy) -> Decis
     return _once(control, Action("kept", found, words, "critical"), f"kept/{found}")
 
 
-def effect_due(control: Control, step: int, policy: Policy) -> bool:
+def effect_due(control: Control, step: int) -> bool:
     """Return whether the effect of the correction is due for judgement."""
-    due = step >= applied(control) + policy.effect_steps
+    due = step >= applied(control) + effect.STEPS
     return control.phase is Phase.APPLIED and due and "effect" not in control.said
 
 
-def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
-    effect = situation.effect
+def _effect(control: Control, situation: Situation, _: Policy) -> Decision:
+    found = situation.effect
     # One that is too early is looked at again: its last steps are in flight.
-    if not effect_due(control, situation.step, policy) or effect is None or effect["judgement"] == "too_early":
+    if not effect_due(control, situation.step) or found is None or found["judgement"] == "too_early":
         return control, ()
-    growing, words = situation.verdict in GROWS, str(effect["words"])
+    growing, words = situation.verdict in GROWS, str(found["words"])
     if growing:  # a correction does not lower K3
-        words += f"; the run is still judged {situation.verdict}: {remedy(stale=situation.stale)}"
-    severity = "critical" if effect["judgement"] == "harmed" else "warning" if growing else "info"
-    details = {**effect, "words": words}
-    return _once(control, Action("effect", str(effect["judgement"]), words, severity, details), "effect")
+        words += f"; the run is still judged {situation.verdict}: {effect.remedy(stale=situation.stale)}"
+    severity = "critical" if found["judgement"] == "harmed" else "warning" if growing else "info"
+    details = {**found, "words": words}
+    return _once(control, Action("effect", str(found["judgement"]), words, severity, details), "effect")
 
 
 def _found_upstream(control: Control, situation: Situation, _: Policy) -> Decision:

@@ -8,7 +8,7 @@ effect. If the reward certainly equals its level before the growth, the text sta
 
 | first that holds | judgement |
 |---|---|
-| fewer than `window` steps since | too_early |
+| fewer than `STEPS` steps since | too_early |
 | fewer than `FEWEST` uncorrected steps before | no_effect_shown |
 | the interval of the reward is above both, or below both | helped, harmed |
 | the gradient norm is above both, and at least doubled | harmed |
@@ -32,6 +32,7 @@ from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]
 
+STEPS: Final = 50  # corrected steps after which the effect is judged, and as many before
 FEWEST: Final = 10  # points on a side; fewer say nothing about a level or a slope
 # Column of `controller_trend`, words, unit, and whether a change is told as a factor.
 QUANTITIES: Final = (
@@ -42,7 +43,7 @@ QUANTITIES: Final = (
     ("reward", "reward", "", False),
     ("grad_norm", "gradient norm", "", True),
 )
-REACH: Final = 4  # windows back in which uncorrected steps are looked for
+REACH: Final = 4  # times `STEPS` back, in which uncorrected steps are looked for
 WORDS: Final = {
     "helped": "helped",
     "no_effect_shown": "no effect shown",
@@ -105,7 +106,6 @@ def judge(
     trend: pa.Table,
     masked_from: int,
     applied_from: int,
-    window: int,
     *,
     grown_since: int | None = None,
 ) -> Effect:
@@ -115,24 +115,23 @@ def judge(
     contains growth of 64× has no level for comparison.
 
     Args:
-        trend: rows of `controller_trend`, beginning `REACH` windows before the earliest step of the following
+        trend: rows of `controller_trend`, beginning `REACH` × `STEPS` before the earliest step of the following
             arguments.
         masked_from: first step of the newest uninterrupted series of corrected steps.
         applied_from: first step that the trainer corrected with the configuration in question.
-        window: number of steps compared on each side.
         grown_since: first step of the growth that triggered the correction, or None if unknown.
     """
     step = trend["step"]
-    after = trend.filter(pc.and_(pc.greater_equal(step, applied_from), pc.less(step, applied_from + window)))
-    before = _before(trend, masked_from, min(window, len(after)))
+    after = trend.filter(pc.and_(pc.greater_equal(step, applied_from), pc.less(step, applied_from + STEPS)))
+    before = _before(trend, masked_from, min(STEPS, len(after)))
     onset = masked_from if grown_since is None else min(grown_since, masked_from)
-    normal = _before(trend, onset, min(window, len(after)))
+    normal = _before(trend, onset, min(STEPS, len(after)))
     since_growth = grown_since is not None and len(normal) >= FEWEST
     figures = compared(normal if since_growth else before, after)
     levels = {each["name"]: (each["before"], each["after"]) for each in figures}
-    if len(trend) == 0 or pc.max(step).as_py() < applied_from + window - 1:
+    if len(trend) == 0 or pc.max(step).as_py() < applied_from + STEPS - 1:
         judgement = "too_early"
-        why = f"{len(after)} of {window} steps since the trainer began to correct at step {applied_from:,}"
+        why = f"{len(after)} of {STEPS} steps since the trainer began to correct at step {applied_from:,}"
     else:
         judgement, why = _judgement(before, after)
     parts = [why, *_changes(levels, "growth" if since_growth else "correction")]

@@ -115,7 +115,7 @@ def gather(
     if directives is not None and control.last_switch in given_up:
         return replace(situation, returned=_told_for(step, directives))
     if control.on:
-        situation = replace(situation, **_trainer_reports(store, run, control, policy, situation))
+        situation = replace(situation, **_trainer_reports(store, run, control, situation))
         recounted = decide.recount_step(control, situation, policy)
         if control.config is not None and recounted is not None:
             (counted,) = trials(store, run, recounted, [control.config])
@@ -262,17 +262,15 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     yield batch
 
 
-def _trainer_reports(
-    store: Reading, run: str, control: Control, policy: Policy, situation: Situation
-) -> dict[str, Any]:
+def _trainer_reports(store: Reading, run: str, control: Control, situation: Situation) -> dict[str, Any]:
     """Return the trainer's recent reports, and the effect of the correction if its judgement is due."""
     first, step = decide.since(control), situation.step
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
     reports: dict[str, Any] = {"acknowledgements": recent}
     if control.phase is Phase.ISSUED:
         reports |= {"impossible": _impossible(store, run, first), "heard": _has_heard(store, run, first)}
-    if decide.effect_due(control, step, policy):
-        reports["effect"] = judged(store, run, control, policy.effect_steps)
+    if decide.effect_due(control, step):
+        reports["effect"] = judged(store, run, control)
     return reports
 
 
@@ -293,11 +291,13 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
     return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
-def judged(store: Source, run: str, control: Control, window: int) -> effect.Effect:
+def judged(store: Source, run: str, control: Control) -> effect.Effect:
     """Judge the newest correction of `run` at the present time with `effect.judge`. Raise `QueryError`."""
     applied = decide.applied(control)
     masked = applied if control.masked_from is None else control.masked_from
     grown = control.grown_since
     first = masked if grown is None else min(masked, grown)
-    trend = queries.controller_trend(store, run=run, first=first - effect.REACH * window, last=applied + window)
-    return effect.judge(trend, masked, applied, window, grown_since=grown)
+    trend = queries.controller_trend(
+        store, run=run, first=first - effect.REACH * effect.STEPS, last=applied + effect.STEPS
+    )
+    return effect.judge(trend, masked, applied, grown_since=grown)

@@ -24,7 +24,6 @@ from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from logprobe.alerts.controller import effect
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import ConfigurationError
@@ -87,10 +86,6 @@ class Policy(Settings):
     """steps between two switches"""
     max_switches: _Count = 4
     """per run"""
-    ack_steps: _Some = 5
-    """steps within which the trainer acknowledges"""
-    effect_steps: Annotated[int, Field(strict=True, ge=effect.FEWEST)] = 50
-    """corrected steps after which the effect is judged"""
 
 
 class Stated(TypedDict):
@@ -98,7 +93,6 @@ class Stated(TypedDict):
 
     mode: str
     config: Mapping[str, Any]
-    effect_steps: int
 
 
 class InForce(Stated):
@@ -109,7 +103,7 @@ class InForce(Stated):
 
 def stated(policy: Policy) -> Stated:
     """Return the facts about a policy (see `Stated`)."""
-    return {"mode": policy.mode.value, "config": policy.correction.to_dict(), "effect_steps": policy.effect_steps}
+    return {"mode": policy.mode.value, "config": policy.correction.to_dict()}
 
 
 POLICY: Final = "correction.policy"  # the action that tells it

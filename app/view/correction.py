@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final, TypedDict
 
 from logprobe.alerts.controller import refusals
-from logprobe.alerts.controller.effect import WORDS, Figure
+from logprobe.alerts.controller.effect import STEPS, WORDS, Figure
 from logprobe.alerts.controller.gather import gather, judged, trained_steps
 from logprobe.alerts.controller.policy import POLICY, InForce, load, stated
 from logprobe.alerts.controller.refusals import refusal
@@ -77,7 +77,6 @@ class CorrectionState(TypedDict):
     stopped: bool
     from_step: int | None
     config: Mapping[str, Any]
-    effect_steps: int
     problem: str | None
     effect: EffectWords | None
     figures: list[Figure]
@@ -134,7 +133,7 @@ def _share(value: float | None) -> str:
 def state_of(reader: Reader, home: Home, run: str, standing: Standing) -> CorrectionState:
     """Return the state of the correction of a run with its policy. Raises the `QueryError` of the reader."""
     control, policy = standing.control, _policy(home, reader, run)
-    effect, figures = _effect(reader, run, standing, policy["effect_steps"])
+    effect, figures = _effect(reader, run, standing)
     return {
         "run": run,
         "mode": control.mode or policy["mode"],
@@ -143,7 +142,6 @@ def state_of(reader: Reader, home: Home, run: str, standing: Standing) -> Correc
         "stopped": DirectiveFile(home.path, run).stop_path.exists(),
         "from_step": control.from_step,
         "config": policy["config"] if control.config is None else control.config.to_dict(),
-        "effect_steps": policy["effect_steps"],
         "problem": policy["problem"],
         "effect": effect,
         "figures": figures,
@@ -161,7 +159,7 @@ def _policy(home: Home, reader: Reader, run: str) -> InForce:
     return {**stated(load(home.path)(run)), "problem": None}
 
 
-def _effect(reader: Reader, run: str, standing: Standing, window: int) -> tuple[EffectWords | None, list[Figure]]:
+def _effect(reader: Reader, run: str, standing: Standing) -> tuple[EffectWords | None, list[Figure]]:
     """Return the effect of the newest correction, or None without a correction. Before a judgement, return its numbers
     alone.
     """
@@ -170,10 +168,10 @@ def _effect(reader: Reader, run: str, standing: Standing, window: int) -> tuple[
     told = standing.effect
     if told is not None and "figures" in (stored := told["details"]):
         return {"judgement": stored["judgement"], "words": told["words"], "step": told["step"]}, stored["figures"]
-    so_far = judged(reader, run, standing.control, window)
+    so_far = judged(reader, run, standing.control)
     if told is not None:  # by another version, with numbers of its own: the figures are what the steps say now
         return {"judgement": "unknown", "words": told["words"], "step": told["step"]}, so_far["figures"]
-    message = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"
+    message = f"{WORDS['too_early']}: {so_far['steps']} of {STEPS} steps since the trainer began to correct"
     return {"judgement": "too_early", "words": message, "step": None}, so_far["figures"]
 
 

@@ -9,7 +9,7 @@ The JSON form is public API, one document. Unknown values are null:
      "level": {"k3", "status", …} | null,
      "not_measured": [{"what", "why", "how"}],
      "correction": {"advice": "enable|do_not_enable|not_needed", "why", "mode", "phase", "waiting", "stopped",
-                    "from_step", "config", "effect_steps", "problem", "effect": {"judgement", "words", "step"} | null,
+                    "from_step", "config", "problem", "effect": {"judgement", "words", "step"} | null,
                     "figures": […], "actions": […]},
      "judgement": {"severity", "words", "verdict", "step", "alerts", …} of the run as a whole; null with ``--steps``,
      "judged": how far it is judged | null,

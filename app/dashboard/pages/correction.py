@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import streamlit as st
 
+from logprobe.alerts.controller.effect import STEPS
 from logprobe.alerts.controller.job import ACTION
 from logprobe.alerts.controller.standing import Standing
 from logprobe.alerts.rules.notices import steps_around
@@ -176,12 +177,12 @@ def trend_chart(
 
 def _effect(document: CorrectionState) -> None:
     """Draw the effect in a word, with the supporting numbers."""
-    effect, window, since, run = document["effect"], document["effect_steps"], document["from_step"], document["run"]
+    effect, since, run = document["effect"], document["from_step"], document["run"]
     if effect is None or since is None:
         ui.title("Effect", "the run before and after the switch")
         ui.write("No correction was switched on.")
         return
-    note = f"up to {window} uncorrected steps before the growth (before the switch if its onset is unknown) and as many corrected ones; means of ten block medians and their 97 % intervals"
+    note = f"up to {STEPS} uncorrected steps before the growth (before the switch if its onset is unknown) and as many corrected ones; means of ten block medians and their 97 % intervals"
     ui.title("Effect", note)
     said = effect_words(document)
     ui.write(f"{said[:1].upper()}{said[1:]}", _EFFECT_TONES.get(effect["judgement"], ""))
@@ -192,7 +193,7 @@ def _effect(document: CorrectionState) -> None:
         lines,
         empty="None of these metrics was measured around that step.",
     )
-    steps = f"{max(0, since - window)}:{since + window}"
+    steps = f"{max(0, since - STEPS)}:{since + STEPS}"
     ui.links([ui.link("Chart of these steps", "", {"run": run, "steps": steps})])
 
 

@@ -26,7 +26,7 @@ def trend(*, seed: int = 0, steps: np.ndarray = STEPS, masked_from: int = SINCE,
 
 
 def judge(table: pa.Table, masked_from: int = SINCE, applied_from: int = SINCE, **more: object) -> dict:
-    return effect.judge(table, masked_from, applied_from, 50, **more)
+    return effect.judge(table, masked_from, applied_from, **more)
 
 
 def noisy(values: np.ndarray, scale: float, seed: int = 1) -> np.ndarray:
