@@ -66,7 +66,7 @@ class Tested(TypedDict):
     lines: list[str]
 
 
-_GONE: Final[Condition] = {"kind": None, "severities": [], "waits_until": None, "why": None, "limited": 0}
+_GONE: Final[Condition] = {"kind": None, "severities": [], "waits_until": None, "why": None}
 
 
 def ping(routes: Sequence[Route], name: str, now: datetime) -> Tested:

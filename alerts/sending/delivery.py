@@ -82,14 +82,13 @@ class Condition(TypedDict):
     """State of a channel.
 
     `kind`: kind in the settings, or None for a removed channel. `waits_until`, `why`: end and reason of the pause after
-    a failure, or None. `limited`: number of rate-limit responses since the service took the channel over.
+    a failure, or None.
     """
 
     kind: str | None
     severities: list[str]
     waits_until: datetime | None
     why: str | None
-    limited: int
 
 
 class Sender:
@@ -117,7 +116,6 @@ class Sender:
         self._failures = 0  # in a row
         self._rests_until = self._paced_until = -math.inf  # on the steady clock
         self._why: str | None = None
-        self._limited = 0
 
     def state(self) -> Condition:
         """Return the configuration and the pause of the channel. Safe from any thread."""
@@ -127,7 +125,6 @@ class Sender:
             "severities": sorted(self._severities),
             "waits_until": self._clock() + timedelta(seconds=left) if left > 0 else None,
             "why": self._why if left > 0 else None,
-            "limited": self._limited,
         }
 
     def run_once(self) -> None:
@@ -164,7 +161,6 @@ class Sender:
             return
         self._failures += 1
         self._why = words
-        self._limited += error.reason == "busy"
         if self._failures == 1:  # the outbox counts the others
             LOGGER.warning("channel %s: %s; it will be retried", delivery.channel, words)
         rest = pause(max(delivery.attempts + 1, self._failures), error.reason, error.retry_after, self._random)

@@ -19,7 +19,7 @@ from logprobe.app.text.terminal import progress
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.monitor.home import Home
 
-_PARTS: Final = ("spool", "archive", "archive.id", "deleted", "alerts.d", "journal.jsonl")
+_PARTS: Final = ("spool", "archive", "archive.id", "deleted", "journal.jsonl")
 _SETTINGS: Final = "[!.]*.yaml"
 
 

@@ -234,15 +234,14 @@ def _channel(channel: Row) -> Line:
 
 def channel_state(channel: Row) -> tuple[str, str]:
     """Return the state of a channel, with a tone if it needs attention."""
-    paced = f"; asked for fewer messages {channel['limited']}×" if channel["limited"] else ""
     if channel["kind"] is None:
         return ("messages are waiting for it to recover" if channel["waiting"] else "–"), ""
     if channel["waits_until"]:
         until = f"{datetime.fromisoformat(str(channel['waits_until'])):%H:%M:%S} UTC"
-        return f"paused until {until}: {channel['why']}{paced}", "warning"
+        return f"paused until {until}: {channel['why']}", "warning"
     if channel["last_error"]:
-        return f"tries again: {channel['last_error']}{paced}", "warning"
-    return ("works" if channel["sent"] else "not used yet") + paced, ""
+        return f"tries again: {channel['last_error']}", "warning"
+    return "works" if channel["sent"] else "not used yet", ""
 
 
 def _letter(letter: Row) -> Line:

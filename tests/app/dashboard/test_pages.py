@@ -34,7 +34,7 @@ RUN = (  # its name is an attack
     "![b](http://foreign.invalid/b)\u202e"
 )
 CHANNEL = {
-    "name": RUN, "kind": "slack", "severities": ["critical"], "waits_until": None, "why": None, "limited": 0, "sent": 3, "waiting": 0,
+    "name": RUN, "kind": "slack", "severities": ["critical"], "waits_until": None, "why": None, "sent": 3, "waiting": 0,
     "dead": 1, "last_sent_at": None, "last_error": RUN,
 }  # fmt: skip
 ANSWERS: dict[str, Any] = {CHANNELS: {"problem": None, "channels": [CHANNEL]}}
