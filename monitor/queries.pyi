@@ -206,27 +206,6 @@ class AppMarks(TypedDict):
 
 def app_marks(source: Source, /, *, run: Any) -> Rows[AppMarks]: ...
 
-class AppMismatchColumns(TypedDict):
-    column: Any  # BIGINT
-    steps: Any  # BIGINT
-    profiled: Any  # BIGINT
-    kept: Any  # BIGINT
-    expected: Any  # BIGINT
-    seen: Any  # BIGINT
-
-def app_mismatch_columns(
-    source: Source, /, *, first: Any, last: Any, run: Any, width: Any
-) -> Rows[AppMismatchColumns]: ...
-
-class AppMismatchDensity(TypedDict):
-    column: Any  # BIGINT
-    bin: Any  # INTEGER
-    tokens: Any  # BIGINT
-
-def app_mismatch_density(
-    source: Source, /, *, first: Any, last: Any, merge: Any, pair: Any, run: Any, width: Any
-) -> Rows[AppMismatchDensity]: ...
-
 class AppMismatchProfiled(TypedDict):
     steps: Any  # BIGINT
     last_step: Any  # BIGINT
@@ -234,6 +213,25 @@ class AppMismatchProfiled(TypedDict):
     tokens: Any  # BIGINT
 
 def app_mismatch_profiled(source: Source, /, *, run: Any) -> Rows[AppMismatchProfiled]: ...
+
+class AppMismatchQuantiles(TypedDict):
+    column: Any  # BIGINT
+    steps: Any  # BIGINT
+    profiled: Any  # BIGINT
+    kept: Any  # BIGINT
+    expected: Any  # BIGINT
+    seen: Any  # BIGINT
+    drawn: Any  # BIGINT
+    broken: Any  # BIGINT
+    p1: Any  # INTEGER
+    p10: Any  # INTEGER
+    p50: Any  # INTEGER
+    p90: Any  # INTEGER
+    p99: Any  # INTEGER
+
+def app_mismatch_quantiles(
+    source: Source, /, *, first: Any, last: Any, pair: Any, run: Any, width: Any
+) -> Rows[AppMismatchQuantiles]: ...
 
 class AppPoints(TypedDict):
     step: Any  # BIGINT
@@ -848,13 +846,9 @@ def diagnosis_weights(source: Source, /, *, after: Any, runs: Any) -> Rows[Diagn
 
 class EventStudySwitch(TypedDict):
     distance: Any  # BIGINT
-    sequences: Any  # BIGINT
-    tokens: Any  # BIGINT
     broken: Any  # BIGINT
     logprob_abs_diff_mean: Any  # DOUBLE
     logprob_abs_diff_error: Any  # DOUBLE
-    log_ratio_mean: Any  # DOUBLE
-    k3_kl: Any  # DOUBLE
 
 def event_study_switch(
     source: Source,
@@ -1457,15 +1451,14 @@ def profile_due(source: Source, /, *, resting: Any, steps: Any, tokens: Any) -> 
 def profile_parts(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class ProfileRead(TypedDict):
-    step: Any  # BIGINT
     bucket: Any  # INTEGER
-    n: Any  # BIGINT
-    sum_d: Any  # DOUBLE
-    sum_abs_d: Any  # DOUBLE
-    sum_k3: Any  # DOUBLE
+    tokens: Any  # BIGINT
+    logprob_abs_diff_mean: Any  # DOUBLE
+    log_ratio_mean: Any  # DOUBLE
+    k3_kl: Any  # DOUBLE
 
 def profile_read(
-    source: Source, /, *, dimension: Any, first: Any, last: Any, pair: Any, per_step: Any, run: Any
+    source: Source, /, *, dimension: Any, first: Any, last: Any, pair: Any, run: Any
 ) -> Rows[ProfileRead]: ...
 def profile_sequences(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 

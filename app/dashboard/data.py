@@ -70,13 +70,11 @@ def reader() -> Reader:
 
 @dataclass
 class _Entry:
-    """A value with its version, the duration of the read, and its time."""
+    """A value with its version, or None before the first read; the duration of the read, and its time."""
 
-    version: Hashable = None
-    value: Any = None
+    held: tuple[Hashable, Any] | None = None
     seconds: float = 0.0
     at: float = -1e9
-    there: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -90,7 +88,13 @@ class Kept:
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
     def get(self, place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
-        """Return the result of `read` for this version of `place`.
+        """Return the value of `versioned`."""
+        return self.versioned(place, version, read, pace=pace)[1]
+
+    def versioned(
+        self, place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0
+    ) -> tuple[Hashable, T]:
+        """Return the result of `read` for this version of `place`, or a stale one, after its version.
 
         Args:
             place: identity of the value.
@@ -102,19 +106,19 @@ class Kept:
         """
         entry = self._entry(place)
         if self._good(entry, version, pace):
-            return entry.value  # type: ignore[no-any-return]
-        if not entry.lock.acquire(blocking=not (pace and entry.there)):
-            return entry.value  # type: ignore[no-any-return]
+            return entry.held  # type: ignore[return-value]
+        if not entry.lock.acquire(blocking=not (pace and entry.held)):
+            return entry.held  # type: ignore[return-value]
         try:
             if not self._good(entry, version, pace):
                 began = self._clock()
-                with suppress(*([ServiceUnavailableError] if entry.there else [])):
-                    entry.value, entry.version, entry.there = read(), version, True
+                with suppress(*([ServiceUnavailableError] if entry.held else [])):
+                    entry.held = (version, read())
                     entry.at = self._clock()
                     entry.seconds = entry.at - began
         finally:
             entry.lock.release()
-        return entry.value  # type: ignore[no-any-return]
+        return entry.held  # type: ignore[return-value]
 
     def _entry(self, place: Hashable) -> _Entry:
         with self._lock:
@@ -125,9 +129,9 @@ class Kept:
             return entry
 
     def _good(self, entry: _Entry, version: Hashable, pace: float) -> bool:
-        if not entry.there:
+        if entry.held is None:
             return False
-        return entry.version == version or (bool(pace) and self._clock() - entry.at < max(_REST, pace * entry.seconds))
+        return entry.held[0] == version or (bool(pace) and self._clock() - entry.at < max(_REST, pace * entry.seconds))
 
 
 _VALUES: Final = Kept()
@@ -140,9 +144,14 @@ def kept(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: flo
     return _VALUES.get((str(home()), place), version, read, pace=pace)
 
 
-def loaded(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
-    """Return `Kept.get` of the cache for large values, which holds few of them."""
-    return _LOADED.get((str(home()), place), version, read, pace=pace)
+def versioned(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> tuple[Hashable, T]:
+    """Return `Kept.versioned` of that cache."""
+    return _VALUES.versioned((str(home()), place), version, read, pace=pace)
+
+
+def loaded(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> tuple[Hashable, T]:
+    """Return `Kept.versioned` of the cache for large values, which holds few of them."""
+    return _LOADED.versioned((str(home()), place), version, read, pace=pace)
 
 
 # --- The runs ---
@@ -207,9 +216,8 @@ def frame_of(run: Run, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
     Only changed steps are read again. Raises `ServiceUnavailableError` before the first successful read, and
     `QueryError` as `Reader.read` does.
     """
-    grown: Grown = _GROWN.get(
-        (str(home()), run.name, tuple(metrics)), None, lambda: Grown(run.name, tuple(metrics), reader)
-    )
+    place = (str(home()), run.name, tuple(metrics))
+    grown = _GROWN.get(place, None, lambda: Grown(run.name, tuple(metrics), reader))
     return grown.at(run.revision)
 
 

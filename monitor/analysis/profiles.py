@@ -30,15 +30,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel import arithmetic as kernel
 from logprobe.monitor import queries
-from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.queries import Source
 
 Floats = NDArray[np.float64]
 Buckets = NDArray[np.int32]
-Dimension = Literal["position", "turn", "probability", "log_ratio"]
+Dimension = Literal["position", "turn", "probability"]  # of a profile by buckets that have names
 
 ERROR: Final = 0.01  # relative, of |d| in a bin
 SMALLEST: Final = 1e-12  # |d| below is 0: float32 log-probs that differ at all differ by more
@@ -197,48 +195,21 @@ def bin_value(bucket: NDArray[Any]) -> Floats:
 # --- Reading ---
 
 
-def of(
-    source: Source,
-    run: str,
-    dimension: Dimension,
-    *,
-    pair: str = "backend",
-    steps: Steps = (None, None),
-    per_step: bool = False,
-) -> pa.Table:
-    """Return a profile of a run.
+def of(source: Source, run: str, dimension: Dimension, *, pair: str = "backend", steps: tuple[int, int]) -> pa.Table:
+    """Return a profile of the steps from the first to the last of `steps`, as far as they were profiled before the
+    removal of their raw tokens.
 
     Returns:
-        One row per bucket (and step): ``step`` (null for all steps together), ``bucket`` (null for broken tokens),
-        ``label``, ``tokens``, ``logprob_abs_diff_mean``, ``log_ratio_mean``, ``k3_kl`` (null for broken tokens). The
-        result covers only steps that were profiled before the removal of their raw tokens.
+        One row per bucket in order: ``bucket`` (null for broken tokens, the last one), ``label``, ``tokens``,
+        ``logprob_abs_diff_mean``, ``log_ratio_mean``, ``k3_kl`` (null for broken tokens).
 
     Raises:
-        ConfigurationError: unknown dimension.
         QueryError: the store refused (see `Reader.read`).
     """
-    if dimension not in RANGES:
-        raise ConfigurationError(f"there is no profile by {dimension!r}; choose one of: {', '.join(RANGES)}")
-    sums = _read(source, run, dimension, pair, steps, per_step=per_step)
-    valid, n = np.asarray(sums["bucket"].is_valid()), sums["n"].to_numpy()
-    means = {
-        name: pa.array(sums[column].to_numpy() / n, mask=~valid)
-        for name, column in {"logprob_abs_diff_mean": "sum_abs_d", "log_ratio_mean": "sum_d", "k3_kl": "sum_k3"}.items()
-    }
-    labels = [_label(dimension, bucket) for bucket in sums["bucket"].to_pylist()]
-    columns = {
-        "step": sums["step"],
-        "bucket": sums["bucket"],
-        "label": pa.array(labels, pa.string()),
-        "tokens": sums["n"],
-    }
-    return pa.table(columns | means)
-
-
-def _read(source: Source, run: str, dimension: str, pair: str, steps: Steps, *, per_step: bool) -> pa.Table:
-    return queries.profile_read(
-        source, run=run, dimension=dimension, pair=pair, first=steps[0], last=steps[1], per_step=per_step
-    )
+    first, last = steps
+    rows = queries.profile_read(source, run=run, dimension=dimension, pair=pair, first=first, last=last)
+    labels = [_label(dimension, bucket) for bucket in rows["bucket"].to_pylist()]
+    return rows.append_column("label", pa.array(labels, pa.string()))
 
 
 def _label(dimension: str, bucket: int | None) -> str:
@@ -248,6 +219,4 @@ def _label(dimension: str, bucket: int | None) -> str:
         return f"{100 // DECILES * bucket}–{100 // DECILES * (bucket + 1)} %"
     if dimension == "turn":
         return str(bucket) if bucket < TURN_TOKENS else f"≥ {TURN_TOKENS}"
-    if dimension == "probability":
-        return f"{PROBABILITIES[bucket]:g}–{[*PROBABILITIES, 1.0][bucket + 1]:g}"
-    return f"{np.sign(bucket) * bin_value(np.array(bucket)):.3g}"
+    return f"{PROBABILITIES[bucket]:g}–{[*PROBABILITIES, 1.0][bucket + 1]:g}"

@@ -142,9 +142,7 @@ def _dimension(name: str) -> Callable[[Sequences], Labels]:
     if name.startswith(TAG) and name != TAG:
         return _tag(name.removeprefix(TAG))
     names = ", ".join([*DIMENSIONS, f"{TAG}NAME"])
-    raise ConfigurationError(
-        f"no sequences to slice by {name!r}; choose one of: {names}; tokens have profiles (--profile)"
-    )
+    raise ConfigurationError(f"no sequences to slice by {name!r}; choose one of: {names}")
 
 
 # --- Which slice a sequence belongs to ---

@@ -24,6 +24,7 @@ from logprobe.collectors.correction.apply import outcome_of
 from logprobe.collectors.correction.batch import tokens_of as correction_tokens
 from logprobe.collectors.correction.summary import Outcome
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.kernel import pairs
 from logprobe.collectors.kernel.arithmetic import CLAMP, broken_kinds, zero_of_unlikely
 from logprobe.collectors.kernel.pairs import Pair
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
@@ -49,13 +50,7 @@ BROKEN: Final = (
 )
 STATES: Final = ("measured", "masked", "missing", *BROKEN)
 MASKED, MISSING, FIRST_BROKEN = 1, 2, 3
-SIDES: Final = {
-    "backend": ("rollout", "trainer"),
-    "update": ("trainer", "current"),
-    "total": ("rollout", "current"),
-    "reference": ("trainer", "reference"),
-    "teacher": ("trainer", "teacher"),
-}
+SIDES: Final = {pair: tuple(side.removesuffix("_logprobs") for side in sides) for pair, sides in pairs.SIDES.items()}
 _RECORDED: Final = ("rollout", "trainer", "current", "reference", "teacher")
 _LISTED: Final = 200  # worst tokens that a reader may step through
 

@@ -28,15 +28,9 @@ distances AS (
 )
 SELECT
     distance,
-    count(DISTINCT (segment_id, row)) AS sequences,
-    count(*) FILTER (broken IS NULL) AS tokens,
     count(broken) AS broken,
     avg(abs(d)) FILTER (broken IS NULL) AS logprob_abs_diff_mean,
-    stddev_samp(abs(d)) FILTER (broken IS NULL) / sqrt(nullif(count(*) FILTER (broken IS NULL), 0)) AS logprob_abs_diff_error,
-    avg(d) FILTER (broken IS NULL) AS log_ratio_mean,
-    -- exp(d) - d - 1 loses its digits near 0; its series does not (relative error d^3/60)
-    avg(CASE WHEN abs(d) < 1e-3 THEN d * d * (0.5 + d / 6 + d * d / 24)
-             ELSE exp(least(greatest(d, -20), 20)) - 1 - d END) FILTER (broken IS NULL) AS k3_kl
+    stddev_samp(abs(d)) FILTER (broken IS NULL) / sqrt(nullif(count(*) FILTER (broken IS NULL), 0)) AS logprob_abs_diff_error
 FROM distances
 GROUP BY distance
 ORDER BY distance NULLS LAST

@@ -11,16 +11,17 @@ LIMIT $steps
 -- profile_done: Notes which state of steps was profiled. Grain: run and step. Inputs: incoming (Arrow: run, step, revision, tokens).
 UPDATE step_summaries AS s SET profiled = i.revision, profiled_tokens = i.tokens FROM incoming AS i WHERE s.run = i.run AND s.step = i.step
 
--- profile_read: A profile of the steps $first to $last of $run (both included; null: no bound) for the pair $pair. Grain: bucket, and step if
--- $per_step (else step is null: all of them together). Inputs: profiles; frozen steps have none.
+-- profile_read: A profile of the steps $first to $last of $run for the pair $pair. Grain: bucket, null: broken tokens, which have no means. Inputs: profiles;
+-- frozen steps have none.
 SELECT
-    CASE WHEN $per_step THEN step END AS step, bucket,
-    sum(n)::BIGINT AS n, sum(sum_d) AS sum_d, sum(sum_abs_d) AS sum_abs_d, sum(sum_k3) AS sum_k3
+    bucket, sum(n)::BIGINT AS tokens,
+    CASE WHEN bucket IS NOT NULL THEN sum(sum_abs_d) / sum(n) END AS logprob_abs_diff_mean,
+    CASE WHEN bucket IS NOT NULL THEN sum(sum_d) / sum(n) END AS log_ratio_mean,
+    CASE WHEN bucket IS NOT NULL THEN sum(sum_k3) / sum(n) END AS k3_kl
 FROM profiles
-WHERE run = $run AND pair = $pair AND dimension = $dimension
-    AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
-GROUP BY ALL
-ORDER BY step, bucket NULLS LAST
+WHERE run = $run AND pair = $pair AND dimension = $dimension AND step BETWEEN $first AND $last
+GROUP BY bucket
+ORDER BY bucket NULLS LAST
 
 -- profile_parts: Log-probs of sequences of several requests, in the places of the tokens under the mask. Grain: one row per row of incoming (Arrow:
 -- number, segment_id, row) that is one. Inputs: incoming, rollout_sequences.

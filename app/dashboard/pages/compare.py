@@ -12,6 +12,7 @@ from logprobe.app.dashboard import data, ui
 from logprobe.app.dashboard.figures import Chart, Curve, Row, rows_chart
 from logprobe.app.dashboard.panels import why_missing
 from logprobe.app.dashboard.reading.other_places import other_places
+from logprobe.app.dashboard.steps import unit_beside_label
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import wants_log
 from logprobe.app.dashboard.ui import Line
@@ -125,13 +126,13 @@ def _compared(
         place = other_places().place(run.name) or Place(run.name, run.name, data.reader())
         return data.kept(("history", run.name, metrics), data.version_of(run), lambda: history(place, metrics))
 
-    def make() -> tuple[Hashable, Comparison]:
+    def make() -> Comparison:
         first, *rest = [read(run) for run in everyone]
-        return version, compared(rest, first, axis=axis, metrics=metrics)
+        return compared(rest, first, axis=axis, metrics=metrics)
 
     everyone = (baseline, *others)
     version = tuple(map(data.version_of, everyone))
-    return data.kept(("comparison", axis, metrics, tuple(run.name for run in everyone)), version, make, pace=PACE)
+    return data.versioned(("comparison", axis, metrics, tuple(run.name for run in everyone)), version, make, pace=PACE)
 
 
 # --- In words ---
@@ -255,7 +256,7 @@ def chart_of(comparison: Comparison, key: str, theme: Theme, window: tuple[float
         Row(
             title,
             curves,
-            about.unit if about.unit not in {"fraction", "1e-4"} else "",
+            unit_beside_label(key),
             f"{about.words}\n{about.formula}",
             log,
             height=150,
@@ -296,7 +297,6 @@ def chart_of(comparison: Comparison, key: str, theme: Theme, window: tuple[float
         axis=axis,
         legend=True,
         note=note,
-        tickformat=",d" if axis == "step" else "~s",
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,8 +27,8 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import spread
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
-from logprobe.monitor.analysis.log_ratio_density import Density
-from logprobe.monitor.analysis.slices import DIMENSIONS, TAG, rank
+from logprobe.monitor.analysis.log_ratio_quantiles import NAMES, Quantiles
+from logprobe.monitor.analysis.slices import DIMENSIONS, TAG
 from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
 
@@ -238,26 +238,26 @@ def broken_of(frame: pl.DataFrame, seen: Seen) -> list[str]:
 
 
 def _quantiles(at: At) -> None:
-    of, density, old = reading.density(at.run, at.frame, at.pair, at.seen)
+    of, found, old = reading.quantiles(at.run, at.frame, at.pair, at.seen)
     chart = ui.made(
         ("quantiles", at.run.name, at.pair, ui.theme().mode, at.seen.key),
         (of, at.absent),
-        lambda: quantiles_chart(at.run.name, density, at.pair, theme=ui.theme(), why_absent=at.absent),
+        lambda: quantiles_chart(at.run.name, found, at.pair, theme=ui.theme(), why_absent=at.absent),
     )
     ui.title("Log-ratio quantiles", f"d = log π ({PAIR_WORDS[at.pair].partition(':')[0]}) over the tokens of each step")
     _older(old)
     ui.plot("quantiles", chart)
 
 
-def quantiles_chart(run: str, density: Density, pair: str, *, theme: Theme, why_absent: str) -> Chart:
+def quantiles_chart(run: str, found: Quantiles, pair: str, *, theme: Theme, why_absent: str) -> Chart:
     """Return a chart of the median of d with a band from the 10 % to the 90 % quantile, between those of 1 % and 99 %.
 
     `why_absent`: missing input of a pair without log-probs, or "".
     """
-    columns, color = density.columns, theme.color(pair)
+    columns, color = found.columns, theme.color(pair)
     first = columns.first + np.arange(columns.size) * columns.width
     middles = (first + np.minimum(first + columns.width - 1, columns.last)) / 2
-    p1, p10, p50, p90, p99 = density.quantiles([0.01, 0.1, 0.5, 0.9, 0.99]).T
+    p1, p10, p50, p90, p99 = (found.d_C[name] for name in NAMES)
     curves = [
         Curve("p99", middles, p99, color, "dash"),
         Curve("p50, band p10 to p90", middles, p50, color, band=(p10, p90)),
@@ -270,18 +270,20 @@ def quantiles_chart(run: str, density: Density, pair: str, *, theme: Theme, why_
         [Row("d", curves, unit="nats", height=220)],
         theme,
         alt=f"Quantiles of the log-ratio of the pair {pair}. 98 % of the newest tokens: {newest}.",
-        note=" · ".join(left_out(density, why_absent)),
+        note=" · ".join(left_out(found, why_absent)),
     )
 
 
-def left_out(density: Density, why_absent: str) -> Iterator[str]:
+def left_out(found: Quantiles, why_absent: str) -> Iterator[str]:
     """Yield the tokens and steps that the quantiles do not cover, with the reasons."""
-    expected, seen = int(density.expected_C.sum()), int(density.seen_C.sum())
-    drawn, broken = int(density.tokens_CB.sum()), int(density.broken_C.sum())
+    counts = found.counts_C
+    expected, seen, drawn, broken = (int(counts[name].sum()) for name in ("expected", "seen", "drawn", "broken"))
     missing = expected - drawn - broken
     reasons = Counter[str]()
-    for at in np.flatnonzero((density.steps_C > 0) & (density.tokens_CB.sum(axis=1) == 0)):
-        reasons[_why(density, at, why_absent)] += int(density.steps_C[at])
+    for at in np.flatnonzero((counts["steps"] > 0) & (counts["drawn"] == 0)):
+        reasons[_why({name: int(values[at]) for name, values in counts.items()}, why_absent)] += int(
+            counts["steps"][at]
+        )
     yield from (f"{counted(steps, 'step')} left out: {reason}" for reason, steps in reasons.items())
     if broken:
         yield f"{broken:,} broken tokens left out"
@@ -291,12 +293,12 @@ def left_out(density: Density, why_absent: str) -> Iterator[str]:
         yield "raw tokens of some were removed or have not arrived yet"
 
 
-def _why(density: Density, at: int, why_absent: str) -> str:
-    if density.profiled_C[at] < density.steps_C[at]:
+def _why(column: Mapping[str, int], why_absent: str) -> str:
+    if column["profiled"] < column["steps"]:
         return "not profiled yet: this follows within seconds"
-    if not density.kept_C[at]:
+    if not column["kept"]:
         return "raw tokens were not kept: record them, or raise the retention budget"
-    if density.broken_C[at]:
+    if column["broken"]:
         return "every token with both log-probs is broken"
     return why_absent or "no token has both log-probs of this pair"
 
@@ -350,7 +352,7 @@ def profile_rows(table: pa.Table) -> list[dict[str, Any]]:
             "K3": bucket["k3_kl"],
             "tokens": bucket["tokens"] / total,
         }
-        for bucket in sorted(buckets, key=lambda bucket: rank(bucket["label"]))
+        for bucket in buckets
     ]
 
 

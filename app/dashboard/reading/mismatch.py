@@ -1,4 +1,4 @@
-"""Data of the Mismatch page other than step metrics: densities, profiles and slices.
+"""Data of the Mismatch page other than step metrics: quantiles, profiles and slices.
 
 Each read is bounded and rate-limited in a live run. A stale value is returned with its last step.
 """
@@ -17,8 +17,8 @@ import pyarrow as pa
 from logprobe.app.dashboard import data
 from logprobe.app.runs import Run
 from logprobe.monitor import queries
-from logprobe.monitor.analysis import log_ratio_density, profiles, slices
-from logprobe.monitor.analysis.log_ratio_density import Density
+from logprobe.monitor.analysis import log_ratio_quantiles, profiles, slices
+from logprobe.monitor.analysis.log_ratio_quantiles import Quantiles
 from logprobe.monitor.analysis.slices import against_rest
 from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
@@ -70,11 +70,8 @@ class Sliced:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The newest sequences in view, at most `MOST_SEQUENCES`, of whole steps. `version`: version of run and view.
-    `tags`: names of their tags.
-    """
+    """The newest sequences in view, at most `MOST_SEQUENCES`, of whole steps. `tags`: names of their tags."""
 
-    version: Hashable
     steps: Seen
     sequences: slices.Sequences
     tags: Sequence[str]
@@ -89,16 +86,16 @@ def newest(frame: pl.DataFrame, seen: Seen, count: str, most: int) -> Seen:
     return Seen(int(chosen[0]), int(chosen[-1]), whole=seen.whole and len(chosen) == len(frame))
 
 
-def density(run: Run, frame: pl.DataFrame, pair: str, seen: Seen) -> tuple[Hashable, Density, int | None]:
-    """Return the density of log-ratios, its version, and its last step if newer steps exist."""
+def quantiles(run: Run, frame: pl.DataFrame, pair: str, seen: Seen) -> tuple[Hashable, Quantiles, int | None]:
+    """Return the version and the quantiles of log-ratios, and their last step if newer steps exist."""
     tokens = data.column(frame, "tokens")
-    columns = log_ratio_density.columns_of(frame["step"].to_numpy(), tokens, seen.first, seen.last)
+    columns = log_ratio_quantiles.columns_of(frame["step"].to_numpy(), tokens, seen.first, seen.last)
     version = (_profiled(run), columns)
-    place = ("density", run.name, pair, seen.key)
-    made = data.kept(
-        place, version, lambda: (version, log_ratio_density.read(data.reader(), run.name, pair, columns)), pace=PACE
+    place = ("quantiles", run.name, pair, seen.key)
+    of, made = data.versioned(
+        place, version, lambda: log_ratio_quantiles.read(data.reader(), run.name, pair, columns), pace=PACE
     )
-    return *made, None if made[0] == version else made[1].columns.last
+    return of, made, None if of == version else made.columns.last
 
 
 def _profiled(run: Run) -> Hashable:
@@ -119,20 +116,17 @@ def profiles_of(run: Run, pair: str, seen: Seen) -> tuple[Seen, Mapping[str, pa.
     """
     version = (_profiled(run), seen)
 
-    def read() -> tuple[Hashable, Seen, Mapping[str, pa.Table]]:
+    def read() -> tuple[Seen, Mapping[str, pa.Table]]:
         bounds = (seen.first, seen.last)
-        tables: dict[str, pa.Table] = {
-            name: profiles.of(data.reader(), run.name, name, pair=pair, steps=bounds) for name in _PROFILES
-        }
-        return version, seen, tables
+        return seen, {name: profiles.of(data.reader(), run.name, name, pair=pair, steps=bounds) for name in _PROFILES}
 
-    of, shown, tables = data.kept(("profiles", run.name, pair, seen.key), version, read, pace=PACE)
+    of, (shown, tables) = data.versioned(("profiles", run.name, pair, seen.key), version, read, pace=PACE)
     return shown, tables, None if of == version else shown.last
 
 
 def sliced(run: Run, frame: pl.DataFrame, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int | None]:
     """Return slices by a dimension, and their last step if newer steps exist."""
-    loaded = _loaded(run, frame, seen)
+    version, loaded = _loaded(run, frame, seen)
 
     def split() -> Sliced:
         return Sliced(
@@ -143,21 +137,21 @@ def sliced(run: Run, frame: pl.DataFrame, pair: str, dimension: str, seen: Seen)
             trend=slices.split(loaded.sequences, dimension, metrics=[f"{pair}.k3_kl"], per_step=True),
         )
 
-    made = data.kept(("sliced", run.name, pair, dimension, seen.key), loaded.version, split)
+    made = data.kept(("sliced", run.name, pair, dimension, seen.key), version, split)
     return made, loaded.steps.last if seen.whole and loaded.steps.last < seen.last else None
 
 
 def tags(run: Run, frame: pl.DataFrame, seen: Seen) -> Sequence[str]:
     """Return the names of the tags of the sequences that can be sliced, the most frequent first."""
-    return _loaded(run, frame, seen).tags
+    return _loaded(run, frame, seen)[1].tags
 
 
-def _loaded(run: Run, frame: pl.DataFrame, seen: Seen) -> _Loaded:
+def _loaded(run: Run, frame: pl.DataFrame, seen: Seen) -> tuple[Hashable, _Loaded]:
     def load() -> _Loaded:
         steps = replace(newest(frame, seen, "sequences", MOST_SEQUENCES), whole=False)
         sequences = slices.load(data.reader(), run.name, (steps.first, steps.last))
         names = Counter(name for each in sequences.table["tags"].to_pylist() for name, _ in each or ())
-        return _Loaded((run.revision, seen), steps, sequences, [name for name, _ in names.most_common()])
+        return _Loaded(steps, sequences, [name for name, _ in names.most_common()])
 
     return data.loaded(("sequences", run.name, seen.key), (run.revision, seen), load, pace=PACE)
 

