@@ -21,11 +21,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from logprobe.app.dashboard.theme import RUN_DASHES
 from logprobe.app.demo.show import lay_down
 from logprobe.app.ingesting import take
 from logprobe.app.text.html import Markup, element, joined
-from logprobe.app.view.chart import HEIGHT, WIDTH, Chart, Line, drawing
+from logprobe.app.view.chart import DASHES, HEIGHT, WIDTH, Chart, Line, drawing
 from logprobe.monitor.compare import Comparison, Places, compare
 from logprobe.monitor.home import Home
 from logprobe.monitor.metrics.catalog import metric
@@ -247,7 +246,7 @@ def picture(alt: str, charts: Sequence[Chart], labels: Mapping[str, str], *, col
 def _legend(labels: Sequence[str]) -> Iterator[Markup]:
     x, y = _MARGIN, _MARGIN + 8
     for at, label in enumerate(labels):
-        yield element("path", d=f"M{x:g} {y - 4:g}h26", class_=f"line c{at}", stroke_dasharray=RUN_DASHES[at])
+        yield element("path", d=f"M{x:g} {y - 4:g}h26", class_=f"line c{at}", stroke_dasharray=DASHES[at])
         yield element("text", label, x=f"{x + 32:g}", y=f"{y:g}", class_="legend")
         x += 52 + _LETTER * len(label)
 

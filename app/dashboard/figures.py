@@ -120,7 +120,6 @@ class Chart:
 
     Attributes:
         figure: figure for plotly.
-        name: identity of the content. A zoom and hidden lines persist while the name is unchanged.
         alt: description in words.
         rows: axis, tooltip and lines of each row. A line is the number of its trace, name, colour and CSS style.
         words: texts by x place.
@@ -131,7 +130,6 @@ class Chart:
     """
 
     figure: Figure
-    name: str
     alt: str
     rows: list[dict[str, Any]] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
@@ -189,7 +187,6 @@ def rows_chart(
     since: float | None = None,
     window: Window | None = None,
     axis: str = STEPS,
-    tickformat: str = ",d",
     legend: bool = False,
     note: str = "",
     exact: bool = False,
@@ -198,7 +195,7 @@ def rows_chart(
     """Return a chart of rows over one x axis.
 
     Args:
-        name: identity of the content.
+        name: identity of the content. A zoom and hidden lines persist while the name is unchanged.
         rows: rows from the top down, at least one.
         theme: colours.
         alt: description in words.
@@ -206,7 +203,6 @@ def rows_chart(
         since: step of a line through all rows that marks the onset.
         window: places in view, or None for all.
         axis: title of the x axis.
-        tickformat: plotly's format of the x axis.
         legend: true to list groups of curves above, as switches.
         note: text below the chart.
         exact: true to keep all digits of values instead of those that a screen needs.
@@ -231,7 +227,7 @@ def rows_chart(
             "groupclick": "togglegroup",
             "font": {"size": 12, "color": theme.text},
         },
-        "xaxis": _x_axis(theme, axis) | {"tickformat": tickformat, "range": list(shown)},
+        "xaxis": _x_axis(theme, axis) | {"range": list(shown)},
         "yaxis": {"domain": [1 - max(top, 1) / height, 1], "range": [0, 1], "fixedrange": True, "visible": False},
     }
     traces: list[Figure] = []
@@ -270,7 +266,7 @@ def rows_chart(
         if mark.kind != "weights":
             words[_key(mark.at)] = "; ".join(filter(None, [words.get(_key(mark.at)), mark.words]))
     figure = {"data": traces, "layout": layout}
-    return Chart(figure, name, alt, headings, words, axis, zooms, whole=axis == STEPS, note=note)
+    return Chart(figure, alt, headings, words, axis, zooms, whole=axis == STEPS, note=note)
 
 
 def _key(place: float) -> str:
@@ -289,7 +285,7 @@ def _layout(height: int, margin: dict[str, int], theme: Theme) -> Figure:
 def _x_axis(theme: Theme, title: str) -> Figure:
     return {
         "anchor": "free", "position": 0, "gridcolor": theme.line, "zeroline": False, "ticks": "", "nticks": 10,
-        "title": {"text": plain(title), "standoff": 4, "font": {"size": 11}},
+        "title": {"text": plain(title), "standoff": 4, "font": {"size": 11}}, "tickformat": ",d" if title == STEPS else "~s",
     }  # fmt: skip
 
 

@@ -51,11 +51,6 @@ class Panel:
         declared = metric(self.metric)
         return f"{declared.words}\n{declared.formula}"
 
-    @property
-    def unit(self) -> str:
-        """Unit for a label."""
-        return metric(self.metric).unit
-
 
 def _pairs(key: str, title: str, *, scale: Literal["linear", "log", "auto"] = "linear", height: int = 76) -> Panel:
     return Panel(

@@ -11,13 +11,10 @@ from typing import Final, Literal
 
 Mode = Literal["light", "dark"]
 
-# Of the lines of runs side by side: no two of neighbouring colour have the same one.
-RUN_DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")
-
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours as CSS hex strings. `pairs` and `roles`: colours of series."""
+    """Colours as CSS hex strings."""
 
     mode: Mode
     text: str
@@ -35,13 +32,7 @@ class Theme:
     runs: tuple[str, ...]  # runs side by side, the first one first
 
     def color(self, role: str) -> str:
-        """Return the colour of the role of a series.
-
-        Roles are pairs (`backend`, …) and runs (`run 0`, …). Other roles have a neutral colour.
-        """
-        name, _, at = role.partition(" ")
-        if name == "run" and at.isdecimal():
-            return self.runs[int(at) % len(self.runs)]
+        """Return the colour of the role of a series. Roles that are not pairs (`backend`, …) have a neutral colour."""
         pairs = {"backend": self.backend, "update": self.update, "total": self.total, "reference": self.reference}
         return pairs.get(role, self.neutral)
 

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.app.dashboard.theme import RUN_DASHES
 from logprobe.app.dashboard.thinning import thin, wants_log
 from logprobe.app.text.html import Markup, element, joined
 from logprobe.app.text.numbers import number
@@ -23,6 +22,7 @@ Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360.0, 190.0, 48.0, 8.0, 8.0, 22.0
 _MOST_POINTS: Final = 600
 _TICKS: Final = 5
+DASHES: Final = ("1 0", "1 0", "5 2", "2 2", "7 2 2 2", "1 3")  # no two of neighbouring colour have the same one
 _GAP: Final = 3.0  # usual distances without a value
 
 
@@ -143,7 +143,7 @@ def _path(line: Line, frame: _Frame) -> Markup:
         pen = "L"
     lonely = "dot" if len(words) == 1 else "line"  # a single value has no line
     drawn = "".join(words) + ("h0" if lonely == "dot" else "")
-    look = {"class_": f"{lonely} c{line.colour}", "stroke_dasharray": RUN_DASHES[line.colour]}
+    look = {"class_": f"{lonely} c{line.colour}", "stroke_dasharray": DASHES[line.colour]}
     if line.opacity < 1:  # what lies behind: no dashes, which many steps would blur
         look = {"class_": f"{lonely} c{line.colour}", "stroke_opacity": f"{line.opacity:g}"}
     return element("path", d=drawn, **look)

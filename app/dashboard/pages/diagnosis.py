@@ -12,7 +12,7 @@ import streamlit as st
 from logprobe.alerts.rules.acceptance import ACCEPT, MARGIN, WITHDRAW
 from logprobe.app.dashboard import acting, data, ui
 from logprobe.app.dashboard.acting import BY, Field
-from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
+from logprobe.app.dashboard.figures import Chart, Curve, Row, rows_chart
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.told import tell
 from logprobe.app.dashboard.ui import Line
@@ -31,7 +31,7 @@ from logprobe.monitor.judging.parity import compare
 from logprobe.monitor.judging.proven import latest
 
 _PARITY_TONES: Final = {"at_parity": "good", "not_at_parity": "bad", "unknown": "unsure"}
-_DASHES: Final = ("solid", "dash", "dot", "dashdot")
+_DASHES: Final = ("solid", "dash")  # of the affected tokens and of the others
 _PACE: Final = 10.0  # times what a comparison took
 
 
@@ -72,29 +72,23 @@ def _picture(run: Run, found: LatestDiagnosis, steps: Sequence[int]) -> None:
 
 def picture(proof: Picture, theme: Theme, window: tuple[int, int] | None = None) -> Chart:
     """Return the chart that shows the cause, on a logarithmic axis if all values permit one."""
-    values = [value for points in proof.lines.values() for _, value in points if value is not None]
-    curves = []
+    curves, newest = [], []
     for at, (name, points) in enumerate(proof.lines.items()):
-        columns = np.array(
-            [(step, np.nan if value is None else value) for step, value in points], dtype=np.float64
-        ).reshape(-1, 2)
-        color = theme.accent if at == 0 else theme.neutral
-        curves.append(Curve(name, columns[:, 0], columns[:, 1], color, _DASHES[at % len(_DASHES)], name))
+        step, k3 = np.array(points, dtype=np.float64).reshape(-1, 2).T  # None is NaN
+        curves.append(Curve(name, step, k3, theme.accent if at == 0 else theme.neutral, _DASHES[at], name))
+        known = k3[np.isfinite(k3)]
+        newest.append(f"{name} {number(float(known[-1]) if len(known) else None)}")
+    values = np.concatenate([curve.y for curve in curves])
     limits = [] if proof.limit is None else [(proof.limit_name, proof.limit)]
-    row = Row("K3", curves, unit="nats", log=bool(values) and min(values) > 0, limits=limits, height=170)
-    newest = {
-        name: next((v for _, v in reversed(points) if v is not None), None) for name, points in proof.lines.items()
-    }
-    said = ", ".join(f"{name} {number(value)}" for name, value in newest.items())
+    log = bool(np.isfinite(values).any() and np.nanmin(values) > 0)
+    row = Row("K3", curves, unit="nats", log=log, limits=limits, height=170)
     since = "" if proof.since is None else f" Since step {proof.since:,}."
-    alt = f"{proof.words}{since} Newest: {said}."
-    marks: list[Mark] = []
+    alt = f"{proof.words}{since} Newest: {', '.join(newest)}."
     return rows_chart(
         f"{proof.cause} {window}",
         [row],
         theme,
         alt=alt,
-        marks=marks,
         since=proof.since,
         window=window,
         legend=len(curves) > 1,

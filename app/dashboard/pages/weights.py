@@ -233,7 +233,6 @@ def switch_chart(rows: Sequence[Mapping[str, Any]], theme: Theme) -> Chart | Non
         alt=f"Mean |d| at {len(around)} distances to a switch of weights, between {number(mean.min())} and {number(mean.max())}.",
         marks=[Mark("weights", 0.0, "first token of the new weights")],
         axis="tokens after the switch",
-        tickformat="",
         note=f"{broken:,} broken tokens left out" if broken else "",
         zooms=False,
     )
