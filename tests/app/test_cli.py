@@ -59,7 +59,7 @@ for words in commands:
     loaded.append(sorted(sys.modules))
 json.dump([found, loaded], sys.stdout)
 """
-SERVED = ["duckdb", "polars", "streamlit", "plotly", "apscheduler", "tsdownsample"]
+SERVED = ["duckdb", "polars", "streamlit", "plotly", "apscheduler"]
 OTHERS = ["torch", "vllm", "cryptography", "transformers", "wandb", "trackio", "tensorboard"]
 
 
