@@ -122,7 +122,14 @@ class Disk:
 
     def sync(self, path: Path) -> None:
         """Make the names in a folder, or the content of a file, durable. Follow links: ``archive/`` may be one."""
-        _fsync(path, READ_FLAGS & ~os.O_NOFOLLOW)
+        descriptor = os.open(path, READ_FLAGS & ~os.O_NOFOLLOW)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _NOT_FOR_FOLDERS:
+                raise
+        finally:
+            os.close(descriptor)
 
 
 DISK: Final = Disk()
@@ -228,19 +235,3 @@ def make_durable(folder: Path, disk: Disk = DISK) -> None:
         with suppress(PermissionError):
             disk.sync(folder.parent)
     disk.durable_folders.add(folder)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. Raise `OSError`."""
-    _fsync(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
-def _fsync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _NOT_FOR_FOLDERS:
-            raise
-    finally:
-        os.close(descriptor)

@@ -32,7 +32,7 @@ from typing import Any, Final, Self
 
 from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
-from logprobe.collectors.files import DISK, disk_time, fsync_folder, make_durable, open_no_follow, replace_file
+from logprobe.collectors.files import DISK, disk_time, make_durable, open_no_follow, replace_file
 from logprobe.collectors.locks import SERVICE, FileLock
 from logprobe.monitor.plain_text import printable
 
@@ -305,7 +305,7 @@ def make_home(path: Path) -> None:
     mask = _umask()
     make_durable(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
-    fsync_folder(path.parent)
+    DISK.sync(path.parent)
     DISK.durable_folders.add(path)
     if mask is not None:
         mode = 0o777 & ~mask

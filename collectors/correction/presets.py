@@ -37,27 +37,6 @@ def preset(name: str, **changes: Any) -> CorrectionConfig:
     return PRESETS[name].config.replace(**changes)
 
 
-def _ms_swift(mode: str) -> CorrectionConfig:
-    """Return the correction of ms-swift's ``rollout_importance_sampling_mode`` at its default threshold.
-
-    ``sequence_mask`` keeps unlimited token weights in sequences whose geometric ratio is within the threshold: the
-    mean of log-ratios limited to ±20 each.
-    """
-    modes: Mapping[str, Mapping[str, Any]] = {
-        "token_truncate": {"is_level": "token"},
-        "token_mask": {"is_level": "token", "is_mode": "mask"},
-        "sequence_truncate": {"is_level": "geometric", "clamp": "token"},
-        "sequence_mask": {
-            "is_level": "token",
-            "is_upper": None,
-            "rs_level": "geometric",
-            "rs_upper": 2.0,
-            "clamp": "token",
-        },
-    }
-    return CorrectionConfig(**modes[mode])
-
-
 def _trl(level: str, mode: str) -> CorrectionConfig:
     return CorrectionConfig.from_dict({"is_level": level, "is_mode": mode, "is_upper": 3.0})
 
@@ -107,10 +86,13 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
         "verl/k3-rs": Preset(
             CorrectionConfig(rs_level="geometric", rs_measure="k3", rs_upper=0.01, denominator="renormalize"), _VERL
         ),
-        **{
-            f"ms-swift/{mode}": Preset(_ms_swift(mode), _MS_SWIFT)
-            for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
-        },
+        "ms-swift/token_truncate": Preset(CorrectionConfig(is_level="token"), _MS_SWIFT),
+        "ms-swift/token_mask": Preset(CorrectionConfig(is_level="token", is_mode="mask"), _MS_SWIFT),
+        "ms-swift/sequence_truncate": Preset(CorrectionConfig(is_level="geometric", clamp="token"), _MS_SWIFT),
+        "ms-swift/sequence_mask": Preset(  # token weights in sequences whose geometric ratio is within the threshold
+            CorrectionConfig(is_level="token", is_upper=None, rs_level="geometric", rs_upper=2.0, clamp="token"),
+            _MS_SWIFT,
+        ),
         "slime/tis": Preset(CorrectionConfig(is_level="token"), "slime --use-tis, tis_clip 2"),
         "slime/tis-rs": Preset(
             CorrectionConfig(

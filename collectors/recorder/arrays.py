@@ -9,7 +9,6 @@ Dimensions: ``_BT`` padded, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequen
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
@@ -292,8 +291,3 @@ def kept_under_lengths(lengths_B: NDArray[np.int64], time: int) -> NDArray[np.bo
 def _excerpt(values: NDArray[Any]) -> str:
     head = ", ".join(str(value) for value in values[:4])
     return f"[{head}, … {values[-1]}]" if len(values) > 4 else f"[{head}]"  # noqa: PLR2004
-
-
-def elements(shape: Sequence[int]) -> int:
-    """Return the number of elements of an array of `shape`."""
-    return math.prod(shape)

@@ -7,6 +7,7 @@ Fewer instructions therefore matter more here than anywhere else in logprobe.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Part:
         for piece in self.pieces:
             if not isinstance(piece, np.ndarray):
                 yield piece, start
-            start += arrays.elements(piece.shape) * self.dtype.itemsize
+            start += math.prod(piece.shape) * self.dtype.itemsize
 
     def at(self, memory: Bytes) -> NDArray[Any]:
         """Return the copy as an array."""
@@ -99,7 +100,7 @@ def array_part(name: str, piece: Piece, *, per_token: bool = False) -> Part:
 def list_part(name: str, pieces: Sequence[Piece], dtype: np.dtype[Any], *, per_token: bool) -> Part:
     """Return an argument that is a list of arrays. They may differ in their first dimension only."""
     shape = (sum(map(len, pieces)), *(pieces[0].shape[1:] if pieces else ()))
-    nbytes = arrays.elements(shape) * dtype.itemsize
+    nbytes = math.prod(shape) * dtype.itemsize
     on_device = not all(isinstance(piece, np.ndarray) for piece in pieces)
     return Part(name, pieces, dtype, shape, nbytes, per_token, on_device)
 
@@ -362,7 +363,7 @@ class Call(Captured):
             self.values[name] = [item if type(item) in _PLAIN else arrays.scalar(name, item) for item in items]
             return
         part = array_part(name, arrays.as_piece(name, value))
-        if arrays.elements(part.shape) not in (1, self.sequences):
+        if math.prod(part.shape) not in (1, self.sequences):
             raise InputError(
                 f"{name}: shape {tuple(part.shape)} for {self.sequences} sequences; pass one value per sequence"
             )

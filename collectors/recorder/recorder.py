@@ -11,6 +11,7 @@ import os
 import time as clock
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
@@ -439,11 +440,12 @@ class Recorder:
         with self._runtime.guard("config"):
             text = canonical_json(document)
             mark = fingerprint(text)
-            if self._runtime.first_time((kind, mark)):
+            if (kind, mark) not in (known := self._runtime.documents):
                 chosen = replica if replica is not None else self._settings.replica
                 row = {"fingerprint": mark, "kind": kind, "replica": chosen, "document": text}
+                known.add((kind, mark))
                 if not self._small("config", row, extra_bytes=len(text)):
-                    self._runtime.forget((kind, mark))
+                    known.discard((kind, mark))
         return mark
 
     def report(
@@ -568,7 +570,7 @@ class Recorder:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _recreate, (self._settings.arguments(),)
+        return _recreate, (asdict(self._settings),)
 
     def __repr__(self) -> str:
         settings = self._settings

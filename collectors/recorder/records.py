@@ -101,7 +101,7 @@ def correction(value: Any) -> str | Callable[[], str] | None:
 
 def _one_element(name: str, value: Any) -> Part:
     part = array_part(name, arrays.as_piece(name, value))
-    if arrays.elements(part.shape) != 1:
+    if math.prod(part.shape) != 1:
         raise InputError(f"scalar {name!r} has shape {part.shape}; pass one number")
     return part
 

@@ -75,7 +75,7 @@ class Runtime:
         )
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._seen: set[tuple[str, str]] = set()
+        self.documents: set[tuple[str, str]] = set()  # kind and fingerprint of those that this process has recorded
 
     def after_fork(self) -> None:
         """Reset in a child process to a new writer with an empty queue and fresh locks. The thread starts on first use.
@@ -108,17 +108,6 @@ class Runtime:
         if self._thread is None:
             self.start()
         return self.call_queue.offer(item)
-
-    def first_time(self, key: tuple[str, str]) -> bool:
-        """Return whether this process has not seen `key` yet, and store it."""
-        if key in self._seen:
-            return False
-        self._seen.add(key)
-        return True
-
-    def forget(self, key: tuple[str, str]) -> None:
-        """Undo `first_time`."""
-        self._seen.discard(key)
 
     def flush(self, timeout: float) -> bool:
         """Implement `Recorder.flush`."""

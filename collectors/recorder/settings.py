@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,10 +44,6 @@ class Settings:
     def folder(self) -> Path:
         """Local folder of the recordings. Raises `ConfigurationError`."""
         return folder_of(self.home)
-
-    def arguments(self) -> Mapping[str, Any]:
-        """Return keyword arguments that create an equal recorder."""
-        return asdict(self)
 
     @classmethod
     def resolve(cls, environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:

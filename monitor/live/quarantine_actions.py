@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
 from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreError
-from logprobe.collectors.files import fsync_folder, make_durable
+from logprobe.collectors.files import DISK, make_durable
 from logprobe.collectors.spool.segments import SegmentPath, run_dir
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
@@ -111,7 +111,7 @@ def _put_back(home: Home, file: Path, row: Row) -> None:
     file.lstat()  # what is gone needs no folder
     make_durable(target.parent)
     file.rename(target)
-    fsync_folder(target.parent)  # before the row goes
+    DISK.sync(target.parent)  # before the row goes
 
 
 def _check_segment_place(home: Home, target: Path) -> None:

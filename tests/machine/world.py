@@ -524,7 +524,7 @@ class World:
         with self.disk.aside():
             self.disk.wipe(place)
             kept.rename(place)
-            files.fsync_folder(self.home)
+            files.DISK.sync(self.home)
         self.done["elsewhere"] += 1
 
     def lose_index(self, *, journal: bool = False) -> None:
