@@ -8,44 +8,23 @@ from pathlib import Path
 from logprobe.collectors.spool.json_lines import JsonLines
 
 
-def test_lines_come_back_once(tmp_path: Path) -> None:
-    writer, reader = JsonLines(tmp_path / "new" / "lines"), JsonLines(tmp_path / "new" / "lines")
+def test_whole_lines_come_once_and_what_is_no_document_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "lines"
+    writer, reader = JsonLines(path), JsonLines(path)
     assert reader.read_new() == []
-    writer.append({"n": 1})
-    assert reader.read_new() == [{"n": 1}]
-    writer.append({"n": 2})
-    assert reader.read_new() == [{"n": 2}]
-    assert reader.read_new() == []
-    assert JsonLines(writer.path).read_new() == [{"n": 1}, {"n": 2}]
-
-
-def test_a_line_on_its_way_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "lines")
-    lines.append({"n": 1})
-    with lines.path.open("ab") as file:
-        file.write(b'{"n":')
-    assert lines.read_new() == [{"n": 1}]
-    with lines.path.open("ab") as file:
-        file.write(b" 2}\n")
-    assert lines.read_new() == [{"n": 2}]
-
-
-def test_lines_that_are_no_documents_are_passed_over(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "lines")
-    lines.append({"n": 1})
-    with lines.path.open("ab") as file:
-        file.write(b"nonsense\n[1]\n\xff\n")
-    lines.append({"n": 2})
-    assert lines.read_new() == [{"n": 1}, {"n": 2}]
-
-
-def test_a_replaced_file_is_read_anew(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "lines")
-    lines.append({"name": "a long one"})
-    lines.read_new()
-    lines.path.unlink()
-    lines.append({"n": 2})
-    assert lines.read_new() == [{"n": 2}]
+    for number, raw in ((1, b""), (2, b"nonsense\n[1]\n\xff\n"), (3, b'{"n":')):
+        writer.append({"n": number})
+        with path.open("ab") as file:
+            file.write(raw)
+        assert reader.read_new() == [{"n": number}]
+        assert reader.read_new() == []
+    with path.open("ab") as file:  # the rest of a line on its way
+        file.write(b" 4}\n")
+    assert reader.read_new() == [{"n": 4}]
+    assert JsonLines(path).read_new() == [{"n": number} for number in (1, 2, 3, 4)]
+    path.unlink()
+    writer.append({"n": 5})
+    assert reader.read_new() == [{"n": 5}], "a shorter file is another one"
 
 
 def test_many_writers(tmp_path: Path) -> None:

@@ -153,6 +153,7 @@ def test_configurations_weights_and_fingerprints_that_came_are_told(live: Home) 
         ({"config": [config]}, (True, False, False)),
         ({"weights": [mark]}, (False, True, False)),
         ({"weights": [mark | {"version": "2", "fingerprint": "00ff"}]}, (False, True, True)),
+        ({"weights": [mark | {"version": "3", "step": None}]}, (False, True, False)),
     ):
         tick = live.ingester.newest.tick
         live.bring(

@@ -98,6 +98,12 @@ class WeightReader:
 
     # --- The worker's thread ---
 
+    def stepped(self) -> None:
+        """Record that a step ran, so the weights are in memory, and read them if that is due."""
+        self._asleep = False
+        if self.due:
+            self.after_step()
+
     def after_step(self) -> None:
         """Start a reading, or check whether one has arrived."""
         started = time.thread_time()
@@ -119,10 +125,6 @@ class WeightReader:
         self._asleep = True
         with Guard(self._health, "vllm_worker.settle", cost=False):
             self._settle()
-
-    def steps(self) -> None:
-        """Record that a step ran, so the weights are in memory."""
-        self._asleep = False
 
     def read_at_the_end(self) -> None:
         """Read the weights of an ending engine twice, since only repeated readings count."""
@@ -270,43 +272,35 @@ def watch(worker: Any, config: Any) -> None:
     reader = WeightReader(worker, exchange, worker_name(config, rank), loads)
     worker.logprobe_reader = reader
     setattr(worker, READ_WEIGHTS, reader.read_at_the_end)
-    worker.execute_model = _read_after(worker.execute_model, reader)
+    worker.execute_model = _after(worker.execute_model, reader.stepped)
     if loads is not None:
         worker.execute_model = loads.within_step(worker.execute_model)
     if callable(getattr(worker, "sleep", None)):
-        worker.sleep = _settle_before(worker.sleep, reader)
-    if callable(getattr(worker, "compile_or_warm_up_model", None)):
-        worker.compile_or_warm_up_model = _look_after(worker.compile_or_warm_up_model, worker, config, reader)
+        worker.sleep = _before(worker.sleep, reader.sleeps)
+    if callable(getattr(worker, "compile_or_warm_up_model", None)):  # the last call before requests, when all is chosen
+        last = worker.compile_or_warm_up_model
+        worker.compile_or_warm_up_model = _after(last, lambda: reader.describe(lambda: effective(worker, config)))
     reader.start()
     if loads is not None:
         watch_adapters()
 
 
-def _look_after(original: Callable[..., Any], worker: Any, config: Any, reader: WeightReader) -> Callable[..., Any]:
-    """Wrap the last call before requests arrive, when the worker's choices are known."""
+def _before(original: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
+    """Return a method that calls `act` before `original`."""
 
-    def compile_or_warm_up_model(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        reader.describe(lambda: effective(worker, config))
-        return result
-
-    return compile_or_warm_up_model
-
-
-def _read_after(original: Callable[..., Any], reader: WeightReader) -> Callable[..., Any]:
-    def execute_model(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        reader.steps()
-        if reader.due:
-            reader.after_step()
-        return result
-
-    return execute_model
-
-
-def _settle_before(original: Callable[..., Any], reader: WeightReader) -> Callable[..., Any]:
-    def sleep(*args: Any, **kwargs: Any) -> Any:
-        reader.sleeps()
+    def method(*args: Any, **kwargs: Any) -> Any:
+        act()
         return original(*args, **kwargs)
 
-    return sleep
+    return method
+
+
+def _after(original: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
+    """Return a method that calls `act` after `original`."""
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        act()
+        return result
+
+    return method
