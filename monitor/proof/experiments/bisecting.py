@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, Pattern, decide
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import Knob, Side
-from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, Sums, differences, gap, removed, restores, speed, sums
+from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, Sums, differences, removed, restores, speed, sums
 from logprobe.monitor.proof.sample import Scores
 
 Verdict = Literal["this is it", "contributes", "unproven", "innocent", "not testable here"]
@@ -452,11 +452,6 @@ def _in_words(seen: Pattern | None, *, named: bool) -> str:
 def _leg_size(legs: Mapping[Departs, Gap | None], bench: Bench) -> float:
     leg_gap = legs.get(bench.side)
     return 0.0 if leg_gap is None else leg_gap.k3
-
-
-def leg(a: Scores, b: Scores, names: tuple[str, str]) -> Gap | None:
-    """Return the mismatch of one leg."""
-    return gap(names[0], a, names[1], b)
 
 
 def jumps(layers: Sequence[tuple[str, float]]) -> list[str]:

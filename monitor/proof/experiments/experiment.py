@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 from logprobe.monitor.judging.level import band_of
 from logprobe.monitor.judging.setup import Setup as SetupOfRun
 from logprobe.monitor.proof.departing import FLOOR, Departs, pattern
-from logprobe.monitor.proof.experiments.bisecting import Bench, Bisection, Change, Measured, Verdict, leg, search_all
+from logprobe.monitor.proof.experiments.bisecting import Bench, Bisection, Change, Measured, Verdict, search_all
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import KNOBS, Knob
-from logprobe.monitor.proof.paired import Gap
+from logprobe.monitor.proof.paired import Gap, gap
 from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence, assumptions
 from logprobe.monitor.proof.scorers.running import has_cuda, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers
@@ -56,17 +56,17 @@ def bisect(
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     lab = _Laboratory(sequences, setup, run, countdown)
     legs: dict[Departs, Gap | None] = {
-        "engine_state": leg(lab.r, lab.fresh.decode, ("r", "r_fresh")),
-        "engine": leg(lab.fresh.decode, lab.q_rollout, ("r_fresh", "q")),
-        "trainer": leg(lab.q, lab.t, ("q", "t")),
-        "policy_age": None if lab.q_rollout is lab.q else leg(lab.q_rollout, lab.q, ("q_rollout", "q")),
+        "engine_state": gap("r", lab.r, "r_fresh", lab.fresh.decode),
+        "engine": gap("r_fresh", lab.fresh.decode, "q", lab.q_rollout),
+        "trainer": gap("q", lab.q, "t", lab.t),
+        "policy_age": None if lab.q_rollout is lab.q else gap("q_rollout", lab.q_rollout, "q", lab.q),
     }
-    noise = leg(lab.fresh.decode, lab.again.decode, ("r_fresh", "r_fresh"))
+    noise = gap("r_fresh", lab.fresh.decode, "r_fresh", lab.again.decode)
     unlike = lab.unlike()
     bisection = search_all(
         lab.benches(knobs),
         legs,
-        leg(lab.r, lab.t, ("r", "t")),
+        gap("r", lab.r, "t", lab.t),
         look=partial(pattern, sequences=sequences),
         noise_floor=None if noise is None else noise.k3,
         floor=floor,

@@ -10,9 +10,9 @@ import pytest
 from logprobe.app.commands.bisect import text
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.proof.departing import FOREIGN
-from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged, leg, search_all
+from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged, search_all
 from logprobe.monitor.proof.experiments.knobs import KNOBS
-from logprobe.monitor.proof.paired import Cost, speed
+from logprobe.monitor.proof.paired import Cost, gap, speed
 
 SEQUENCES, TOKENS = 24, 30
 
@@ -110,8 +110,8 @@ def test_of_a_sample_that_is_not_the_runs_nothing_is_searched():
     side = Side({"dtype": 0.3})
     r, fresh = side._of(frozenset()), side.target
     benches = [Bench(name, (fresh, r), side.changes, side.measure) for name in ("engine", "trainer")]
-    legs = {"engine_state": leg(r, fresh, ("r", "r_fresh")), "trainer": leg(fresh, r, ("q", "t"))}
-    found = search_all(benches, legs, leg(r, r, ("r", "t")), look=lambda *_: None, noise_floor=0.0)
+    legs = {"engine_state": gap("r", r, "r_fresh", fresh), "trainer": gap("q", fresh, "t", r)}
+    found = search_all(benches, legs, gap("r", r, "t", r), look=lambda *_: None, noise_floor=0.0)
     assert (found.decision.departs, found.decision.departs_all, found.decision.why) == ("unknown", (), FOREIGN)
     assert (found.arms, found.smallest_set, side.runs) == ((), (), 0)
 
@@ -172,7 +172,7 @@ def test_the_cheapest_setting_need_only_reach_what_such_a_set_up_is_reported_to_
 
     base = (side._of(frozenset()), side.target)
     bench = Bench("engine", base, side.changes, measure, costs=(Cost((99.0, 100.0, 101.0)),))
-    legs = {"engine": leg(*base, ("r_fresh", "q"))}
+    legs = {"engine": gap("r_fresh", base[0], "q", base[1])}
     found = search_all([bench], legs, None, look=lambda *_: None, noise_floor=0.0)
     found = replace(found, level=level)
     assert (found.document()["cheapest"], found.document()["within_level"]) == (cheapest, within)
