@@ -269,6 +269,8 @@ def _equal_answers(frame: Frame) -> list[Finding]:
     setup, copies = frame.setup, frame.series["copies"]
     temperatures = setup.sampling("temperature")
     greedy = bool(temperatures) and not any(temperatures)
+    if frame.tokens is not None and frame.tokens.nameless:
+        return []
     if not greedy and setup.raw is not False and any(value < 1 for value in temperatures):
         return []
     for series in (frame.today.series, frame.series):

@@ -15,14 +15,14 @@ import numpy as np
 from logprobe.monitor.judging.counted import placeholder_ends
 from logprobe.monitor.judging.course import shape_of
 from logprobe.monitor.judging.declared import declared, listed
-from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.frame import Bools, Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import far
-from logprobe.monitor.judging.measures import SIGNIFICANT, clustered, correlation, k3_of, off_one
+from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, clustered, correlation, k3_of, off_one
 from logprobe.monitor.judging.proofs import vocabularies
 from logprobe.monitor.judging.records import gap_of, windows
 from logprobe.monitor.judging.thresholds import number
-from logprobe.monitor.judging.tokens import Siblings, Tokens, siblings_of, spread_of
+from logprobe.monitor.judging.tokens import Codes, Siblings, Tokens, siblings_of, spread_of
 
 _EXACTLY: Final = 0.02  # of a temperature: siblings of a few thousand tokens tell it to 0.2 %
 
@@ -76,8 +76,9 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
     gap, since = frame.gap, frame.start
     if gap.n < number("fewest") or not gap.k3 > number("slight") / 10:
         return None
-    if unrelated(frame, whole):
-        return _apart(frame, whole)
+    moved = _misaligned(frame, whole)
+    if moved is not None or unrelated(frame, whole):
+        return moved or _apart(frame, whole)
     side = _side(frame)
     beta = None if side else _scale(frame)
     sampled = None if beta is None else _sampled(frame, whole, beta[0])
@@ -103,7 +104,7 @@ def _repeats(frame: Frame) -> Finding | None:
     sampler that reuses a random number exceeds it.
     """
     tokens, rare = frame.tokens, number("rare_p")
-    if tokens is None or len(tokens) < number("fewest"):
+    if tokens is None or len(tokens) < number("fewest") or tokens.nameless:
         return None
     follows = tokens.sequence[1:] == tokens.sequence[:-1]
     again = (tokens.token_id[1:] == tokens.token_id[:-1]) & (tokens.r[1:] < math.log(rare))
@@ -304,28 +305,71 @@ def _parted(frame: Frame) -> bool:
 
 
 def _apart(frame: Frame, whole: Frame) -> Finding | None:
-    since, apart = shifted(whole), number("neighbour_gain")
-    evidence: dict[str, object] = {"correlation": frame.gap.correlation, "k3": frame.gap.k3}
-    if frame.tokens is not None:
-        beside, shift = _neighbours(frame.tokens)
-        if frame.gap.correlation > beside + apart and not _parted(frame):
-            return None
-        if beside > frame.gap.correlation + apart:
-            evidence |= {"correlation_after_shift": beside, "shift": shift}
-            return Finding("misaligned_tokens", Confidence.INFERRED, since, evidence=evidence)
-    return Finding("different_model", Confidence.INFERRED, since, evidence=evidence)
+    gap, tokens = frame.gap, frame.tokens
+    if tokens is not None and gap.correlation > _neighbours(tokens) + number("neighbour_gain") and not _parted(frame):
+        return None
+    evidence: dict[str, object] = {"correlation": gap.correlation, "k3": gap.k3}
+    return Finding("different_model", Confidence.INFERRED, shifted(whole), evidence=evidence)
 
 
-def _neighbours(tokens: Tokens) -> tuple[float, int]:
-    """Return the best correlation of r with t after a shift, and the shift in tokens."""
-    best, at, reach = -1.0, 0, int(number("shifts"))
-    for by in range(1, reach + 1):
-        same = tokens.sequence[:-by] == tokens.sequence[by:]
-        for a, b in ((tokens.r[:-by], tokens.t[by:]), (tokens.r[by:], tokens.t[:-by])):
-            c = correlation(a[same], b[same])
-            if c > best:
-                best, at = c, by
-    return best, at
+def _misaligned(frame: Frame, whole: Frame) -> Finding | None:
+    """Name sequences whose sides agree after a shift, if these hold most of K3."""
+    tokens = frame.tokens
+    if tokens is None or not len(tokens) or not frame.gap.k3 > far(whole):
+        return None
+    sequences = int(tokens.sequence.max()) + 1
+    still = _apart_by(tokens, 0, sequences)
+    least, shift = still.copy(), np.zeros(sequences, np.intp)
+    for by in _shifts():
+        away = _apart_by(tokens, by, sequences)
+        shift[away < least] = by
+        least = np.fmin(least, away)
+    moved = (shift != 0) & (least < number("aligned") * still)
+    k3 = np.bincount(tokens.sequence, tokens.k3, sequences)
+    if not k3[moved].sum() > number("place_share") * k3.sum():
+        return None
+    by = max(_shifts(), key=lambda one: int(np.count_nonzero(moved & (shift == one))))
+    before, after = (_beside(tokens, each, moved & (shift == by)) for each in (0, by))
+    evidence: dict[str, object] = {
+        "moved": float(moved.sum()) / np.count_nonzero(np.isfinite(still)),
+        "correlation": correlation(*before[1:]),
+        "correlation_after_shift": correlation(*after[1:]),
+        "shift": abs(by),
+    }
+    return Finding("misaligned_tokens", Confidence.INFERRED, shifted(whole), evidence=evidence)
+
+
+def _shifts() -> tuple[int, ...]:
+    most = int(number("shifts"))
+    return tuple(sign * by for by in range(1, most + 1) for sign in (1, -1))
+
+
+def _beside(tokens: Tokens, by: int, keep_S: Bools | None = None) -> tuple[Codes, Floats, Floats]:
+    """Return the sequence, r, and t of `by` tokens later of each token that has such a one.
+
+    `keep_S`: sequences that count, or None for all.
+    """
+    size = len(tokens)
+    ours, theirs = slice(max(-by, 0), size - max(by, 0)), slice(max(by, 0), size - max(-by, 0))
+    same = tokens.sequence[ours] == tokens.sequence[theirs]
+    if keep_S is not None:
+        same &= keep_S[tokens.sequence[ours]]
+    return tokens.sequence[ours][same], tokens.r[ours][same], tokens.t[theirs][same]
+
+
+def _apart_by(tokens: Tokens, by: int, sequences: int) -> Floats:
+    """Return the mean difference of r and the t of `by` tokens later [sequences], NaN for few tokens."""
+    sequence, r, t = _beside(tokens, by)
+    n = np.bincount(sequence, minlength=sequences)
+    total = np.bincount(sequence, np.abs(t - r), sequences)
+    away: Floats = np.divide(total, n, out=np.full(sequences, np.nan), where=n >= number("shifts"))
+    return away
+
+
+def _neighbours(tokens: Tokens) -> float:
+    """Return the best correlation of r with t after a shift of all sequences."""
+    found = [correlation(*_beside(tokens, by)[1:]) for by in _shifts()]
+    return max((c for c in found if c > -1), default=-1.0)
 
 
 def _at_once(frame: Frame) -> bool:

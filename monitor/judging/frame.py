@@ -352,7 +352,7 @@ class Frame:
         setups: first step and name of each engine setup, empty if there was only one.
         history: sums of all steps up to the last one, or None if `series` begins with the run.
         sampled: requests of the engines, trained or not, or None if they were not read.
-        unmoved_since: first step from which on every learning rate is 0, or None without such a step. It is read if K3 grows.
+        unmoved_since: first step from which on every learning rate is 0, read if K3 grows, or None without such a step.
     """
 
     series: Series

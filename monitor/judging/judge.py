@@ -89,7 +89,7 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
         return []
     shape, trainer = _distributions(frame)
     if shape is not None and shape.signature.hides:
-        if place is None or place.others > _another(shape, frame):
+        if place is None or "shift" in shape.evidence or place.others > number("reference"):
             return [shape]
         shape = None  # elsewhere both sides may score the same text
     rest = Rest(frame)
@@ -109,14 +109,6 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
         found += [] if grew is None else [grew]
     known_noise = any(f.signature.kind == "noise" for f in (*found, *counted_found))
     return found if known_noise else [*found, *noise(frame)]
-
-
-def _another(shape: Finding, frame: Frame) -> float:
-    """Return the K3 above which the tokens outside of a place are of other texts or weights, too.
-
-    A shift that makes the sides agree is measured among all tokens. A missing correlation may be of the place alone.
-    """
-    return far(frame) if "shift" in shape.evidence else number("reference")
 
 
 def _distributions(frame: Frame) -> tuple[Finding | None, Finding | None]:

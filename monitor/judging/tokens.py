@@ -120,6 +120,11 @@ class Tokens:
         return self.where(np.isfinite(self.d) & ~self.broken)
 
     @cached_property
+    def nameless(self) -> bool:
+        """True if all tokens have one id although their probabilities differ, as a stand-in for unknown ids has."""
+        return len(self) > 0 and int(np.ptp(self.token_id)) == 0 and bool(np.nanmin(self.r) < np.nanmax(self.r))
+
+    @cached_property
     def fresh(self) -> Tokens:
         """Tokens that are not known to come from weights older than the trainer's."""
         return self.where(~(self.lag > 0))

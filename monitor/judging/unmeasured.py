@@ -90,6 +90,11 @@ _MISSING: Final[tuple[_Row, ...]] = (
         "keep raw tokens (retention budget, Recorder without edge reduction), or look at newer steps",
     ),
     (
+        "equal answers, repeated tokens, other token ids at the trainer",
+        lambda frame: "all tokens have one id" if frame.tokens is not None and frame.tokens.nameless else "",
+        "pass the ids of the sampled tokens as token_ids",
+    ),
+    (
         "which part of a growth is other tokens, by their entropy",
         lambda frame: "the trainer recorded no entropy" if _no_entropy(frame) else "",
         "pass entropy to Recorder.training",

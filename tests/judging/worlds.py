@@ -235,6 +235,10 @@ class Drawn(Reduced):
         for side in (self.token, self.r, self.t, self.inside):
             side[rows] = side[first]
 
+    def _nameless(self, keep: np.ndarray) -> None:
+        """Token ids are a stand-in."""
+        self.token[keep] = 0
+
     def _shifted(self, keep: np.ndarray, by: int = 1) -> None:
         self.t[keep] = np.roll(self.t, by, 1)[keep]
 

@@ -106,3 +106,12 @@ def test_what_is_not_known_of_a_set_up_excuses_no_growth() -> None:
     assert band_of(Setup(engines=({"dtype": "float32"},), trainer={"dtype": "float16"})) is None  # no row is like it
     k3 = [5e-4] * 250 + [0.05] * 200
     assert Tracker(band=band_of(unknown)).follow(range(len(k3)), k3).verdict().verdict == "critical"
+
+
+@pytest.mark.parametrize(
+    ("level", "words"), [(1e-3, "K3 is what this setup has"), (4e-3, "is within 3 times what this setup has")]
+)
+def test_a_level_above_the_range_is_not_said_to_be_in_it(level: float, words: str) -> None:
+    found = diagnosed(rollouts(Run(steps=210, noise=Noise(level), setup=DENSE)).frame())
+    assert found["verdict"] == "healthy"
+    assert words in found["correction"]["why"]
