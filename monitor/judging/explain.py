@@ -177,6 +177,8 @@ def _unknown(finding: Finding) -> Iterator[str]:
     elif "looks_like" in evidence:
         excluded = f", which the record excludes ({str(evidence['excluded_by']).replace('_', ' ')})"
         yield f"The numbers look like {evidence['looks_like']}{excluded}."
+    elif "jump" in evidence:
+        yield f"K3 rose {evidence['jump']:.3g} times within a few steps, which no drift does."
     elif "above" in evidence:
         setup = "any setup" if evidence["unknown_setup"] else "such a setup"
         yield f"K3 of {evidence['k3']:.2g} is beyond {evidence['above']:.2g}, the most that {setup} is reported to have."

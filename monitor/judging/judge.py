@@ -325,7 +325,6 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     jumps = _jumps(shape, rest)
     evidence: dict[str, object] = {"drift": own.drift if own is not None and drifts else None}
     evidence["unproven"] = None if facts.arrive or drifts else "fingerprints of weights, or loads in the engine, tell"
-    evidence["jump"] = shape.step if shape is not None and jumps else None
     proven = drifts or (facts.arrive and not missed)
     confidence = Confidence.INFERRED if proven and not jumps else Confidence.POSSIBLE
     now = frame.now.k3
@@ -333,6 +332,9 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     if (few := _few(frame, rest)) is not None:
         evidence = {"concerned": few}
         return Finding(UNKNOWN, Confidence.INFERRED, since, share, part, evidence=evidence)
+    if shape is not None and jumps and trend == "critical":
+        evidence = {"jump": shape.ratio}
+        return Finding(UNKNOWN, Confidence.INFERRED, shape.step, share, part, evidence=evidence)
     return Finding("late_growth", confidence, since, share, part, evidence=evidence)
 
 
