@@ -183,12 +183,16 @@ class LagDocument(TypedDict):
         uncorrected: limit without a correction, or None if the effect of lag cannot be separated from that of length.
         corrected: limit with one, or None likewise.
         by_lag: curve.
+        k3_per_update: K3 that a weight update adds, or None if unknown.
+        half_learning_rate: factor of the limits at half the learning rate, and its 95 % interval, or None if unknown.
         words: the same as text.
     """
 
     uncorrected: LagLimitDocument | None
     corrected: LagLimitDocument | None
     by_lag: list[LagRowDocument]
+    k3_per_update: float | None
+    half_learning_rate: list[float] | None
     words: str
 
 

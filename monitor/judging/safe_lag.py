@@ -4,6 +4,11 @@ ESS is that of the catalog, (Σρ)² / (n·Σρ²) over tokens, and so is what a
 tokens are enough for a correction (`corrected_ess`). An uncorrected one suffers long before (`uncorrected_ess`).
 Nothing is said about a lag that no token has.
 
+Drift: a learning rate η moves the weights of an update by an amount proportional to η, and K3 is of second order in the
+distance. With K3(lag) = floor + c·lagᵖ (p = 1: a random walk, p = 2: steady motion) c is proportional to η². K3, and
+thus ESS, stays the same if half the learning rate meets 2^(2/p) times the lag. The power is fitted within steps that
+hold several lags, since a lag that grows over steps would be mixed up with a drift that changes over steps.
+
 Long answers take long, so their weights are old, and tokens of long answers may differ for reasons of their own. Where
 length may explain half of what seems due to lag, limits are unknown. Within bins of length and with its slope in each
 held fixed, the rise of mean |d| with lag is that of lag alone. The rest of the rise is due to length.
@@ -35,6 +40,10 @@ Rows = NDArray[np.intp]
 Sums = NDArray[np.float64]  # [B, L, 5]
 
 _MOST_LAGS: Final = 48  # rows of the curve
+_GRID: Final = 0.02
+_POWERS: Final = np.round(np.arange(0.5, 4, _GRID), 2)
+_BALLISTIC: Final = 2.0  # the largest power of a drift whose pace does not change
+_STEEPEST: Final = 2.2  # the same with the errors of a fit
 _ENDS: Final = (0.025, 0.975)
 _SHOWN: Final = 8  # lags in a sentence
 _BINS: Final = 20  # of like length
@@ -60,6 +69,7 @@ def of_tokens(tokens: Tokens) -> LagDocument | None:
     sums_L, sums_BL = _resampled(tokens, row_N, len(lag_L))
     ess, drawn = _falling_ess(sums_L[None])[0], _falling_ess(sums_BL)
     shares = zip(lag_L.tolist(), ess.tolist(), *(sums_L[:, 3:] / sums_L[:, :1]).T.tolist(), strict=True)
+    times, per_update = (None, None) if by_length else _drift(tokens)
     without, corrected = (_limit(lag_L, ess, drawn, number(of)) for of in ("uncorrected_ess", "corrected_ess"))
     unknown = by_length and not (without["largest_seen"] and corrected["largest_seen"])
     found: LagDocument = {
@@ -69,6 +79,8 @@ def of_tokens(tokens: Tokens) -> LagDocument | None:
             {"lag": int(lag), "ess": digits(ess), "masked": digits(masked), "k3": digits(k3)}
             for lag, ess, masked, k3 in shares
         ],
+        "k3_per_update": per_update,
+        "half_learning_rate": times,
         "words": "",
     }
     return {**found, "words": _words(found)}
@@ -119,7 +131,7 @@ def curve(found: LagDocument) -> str:
 
 
 def _words(found: LagDocument) -> str:
-    """Return the limits as text."""
+    """Return the limits and the part of the learning rate as text."""
     first, last = found["by_lag"][0], found["by_lag"][-1]
     without, corrected = number("uncorrected_ess"), number("corrected_ess")
     if found["uncorrected"] is None or found["corrected"] is None:
@@ -134,7 +146,11 @@ def _words(found: LagDocument) -> str:
         said += ", which no bound on the lag changes"
     elif last is not first:
         said += f" and {last['ess']:.2g} at lag {last['lag']}"
-    return f"{said}, where masked importance sampling drops {last['masked']:.1%}"
+    said += f", where masked importance sampling drops {last['masked']:.1%}"
+    if found["half_learning_rate"] is None:
+        return said
+    value, low, high = found["half_learning_rate"]
+    return f"{said}; half the learning rate allows {value:.2g} times the lag (95 % interval {low:.2g} to {high:.2g})"
 
 
 def _limit_words(limit: LagLimitDocument) -> str:
@@ -212,3 +228,36 @@ def _falling_ess(sums_BL: Sums) -> Floats:
     least = np.minimum.accumulate(spread[..., ::-1], -1)[..., ::-1]
     ess: Floats = 1 / np.where(inside, least, -math.inf).max(1)
     return ess
+
+
+def _drift(tokens: Tokens) -> tuple[list[float] | None, float | None]:
+    """Return the factor of half the learning rate with its interval, and K3 of an update; None if unknown."""
+    pairs = np.unique(np.stack([tokens.step, tokens.lag.astype(np.int64)]), axis=1)
+    steps, counts = np.unique(pairs[0], return_counts=True)
+    mixed = tokens.where(np.isin(tokens.step, steps[counts >= number("drift_lags")]))
+    lag_L, row_N = _groups(mixed.lag)
+    if len(lag_L) < number("drift_lags"):
+        return None, None
+    whole, drawn = _resampled(mixed, row_N, len(lag_L))
+    (power,), (per_update,) = _fitted(lag_L, whole[None])
+    low, high = np.quantile(_fitted(lag_L, drawn)[0], _ENDS).tolist()
+    low, high = low - _GRID, high + _GRID
+    if not (per_update > 0 and low <= _STEEPEST and high <= number("drift_width") * low):
+        return None, None
+    return [digits(2 ** (2 / min(each, _BALLISTIC))) for each in (power, high, low)], digits(per_update)
+
+
+def _fitted(lag_L: Floats, sums_BL: Sums) -> tuple[Floats, Floats]:
+    """Return p and c of K3 = floor + c·lagᵖ by least squares of relative errors [B]."""
+    k3 = sums_BL[..., 4] / sums_BL[..., 0]
+    weight = sums_BL[..., 0] / np.maximum(k3, number("least_k3")) ** 2
+    weight /= weight.sum(1, keepdims=True)
+    rest = k3 - (weight * k3).sum(1, keepdims=True)
+    errors, slopes = [], []
+    for power in _POWERS:
+        x = lag_L**power - (weight * lag_L**power).sum(1, keepdims=True)
+        slope = (weight * x * rest).sum(1) / (weight * x * x).sum(1)
+        errors.append((weight * (rest - slope[:, None] * x) ** 2).sum(1))
+        slopes.append(slope)
+    best = np.argmin(errors, 0)
+    return _POWERS[best], np.take_along_axis(np.array(slopes), best[None], 0)[0]

@@ -60,8 +60,12 @@ def safe_of(**run: object) -> LagDocument:
 
 # A random walk is at ln 2 after (0.693 − 0.02) / 0.09 = 7.5 versions and at −ln 0.9 after 0.9; steady motion after
 # √(0.673 / 0.0085) = 8.9 and √(0.085 / 0.0085) = 3.2.
-@pytest.mark.parametrize(("run", "corrected", "uncorrected"), [({}, 7, 0), ({"size": 0.0085, "power": 2.0}, 8, 3)])
-def test_limits_and_the_curve(run: dict[str, float], corrected: int, uncorrected: int) -> None:
+@pytest.mark.parametrize(
+    ("run", "corrected", "uncorrected", "times"), [({}, 7, 0, 4.0), ({"size": 0.0085, "power": 2.0}, 8, 3, 2.0)]
+)
+def test_limits_and_what_half_the_learning_rate_allows(
+    run: dict[str, float], corrected: int, uncorrected: int, times: float
+) -> None:
     found = safe_of(**run)
     for limit, lag in ((found["corrected"], corrected), (found["uncorrected"], uncorrected)):
         assert limit is not None
@@ -70,6 +74,9 @@ def test_limits_and_the_curve(run: dict[str, float], corrected: int, uncorrected
         low, high = limit["interval"]
         assert low <= lag <= high <= lag + 2
         assert not limit["largest_seen"]
+    assert found["half_learning_rate"] is not None
+    assert found["half_learning_rate"][1] <= times <= found["half_learning_rate"][2]
+    assert found["k3_per_update"] == pytest.approx(run.get("size", 0.09) / 2, rel=0.5)
     plain = Run(**run).tokens()
     rho = np.exp(plain.d[plain.lag == 3])
     row = found["by_lag"][3]
@@ -107,6 +114,7 @@ def test_of_lags_beyond_the_largest_seen_nothing_is_said() -> None:
     assert alone["words"].startswith(
         "none of the lags seen without a correction (ESS of at least 0.9), at least 4 versions with"
     )
+    assert alone["half_learning_rate"] is None
 
 
 def test_between_two_lags_seen_the_interval_reaches_up_to_the_unsafe_one() -> None:
@@ -128,8 +136,10 @@ def test_without_a_lag_there_is_no_answer(lags: tuple[float, ...]) -> None:
     assert of_tokens(Run(lags=lags).tokens()) is None
 
 
-def test_a_lag_that_grew_over_steps_has_the_same_limit() -> None:
-    assert safe_of(mixed=False)["corrected"]["lag"] in {6, 7, 8}
+def test_a_lag_that_grew_over_steps_says_nothing_about_the_learning_rate() -> None:
+    found = safe_of(mixed=False)
+    assert found["corrected"]["lag"] in {6, 7, 8}
+    assert (found["half_learning_rate"], found["k3_per_update"]) == (None, None)
 
 
 OLD_AND_LONG = {"lags": tuple(range(6)), "longer": 30}
@@ -154,12 +164,14 @@ def test_what_length_explains_is_not_said_of_the_lag(run: dict[str, float], told
     assert found is not None
     assert due_to_length(tokens) != told
     assert (found["uncorrected"] is not None) == (found["corrected"] is not None) == told
+    assert (found["half_learning_rate"] is not None) == told
     assert found["words"].startswith("unknown, since older answers differ in length") != told
     assert len(found["by_lag"]) == len(OLD_AND_LONG["lags"])
 
 
 def test_where_ess_does_not_fall_length_is_no_reason_to_say_nothing() -> None:
     found = safe_of(**OLD_AND_LONG, size=0.0, by_length=0.0001)
+    assert found["half_learning_rate"] is None
     assert found["uncorrected"] == {"lag": 5, "interval": [5, None], "largest_seen": True}
 
 
