@@ -330,6 +330,8 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     now = frame.now.k3
     share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
     if (few := _few(frame, rest)) is not None:
+        if trend not in GROWS:
+            return None  # without the growth test, a rise in a part of the tokens is how K3 varies
         evidence = {"concerned": few}
         return Finding(UNKNOWN, Confidence.INFERRED, since, share, part, evidence=evidence)
     if shape is not None and jumps and trend == "critical":
@@ -590,7 +592,7 @@ def _urgency(finding: Finding, frame: Frame, level: Level) -> Urgency:
         return "informational"  # it explains K3 up to the range of its setup, and nothing beyond
     if kind == "note" or not finding.named or finding.until is not None or "identical" in finding.evidence:
         return "watch"
-    if kind == "growth" or "concerned" in finding.evidence:  # growth of unknown cause is growth
+    if kind == "growth":
         return by_trend
     if kind == "lag":
         return _urgency_of_lag(finding, level, by_trend)
