@@ -14,7 +14,7 @@ import pyarrow as pa
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment
 from logprobe.monitor.live.records import Arrived, reduced
-from logprobe.monitor.live.soundness import SoundRows, sound_rows, sound_together
+from logprobe.monitor.live.soundness import SoundRows, sound_rows
 from logprobe.monitor.live.tick import Live
 from logprobe.monitor.live.writing import Within, write
 from logprobe.monitor.store.raw_files import RAW_KINDS
@@ -54,8 +54,7 @@ class Part:
 def sound_parts(segments: Sequence[Segment]) -> list[Part]:
     """Return the parts of segments of one kind, computed together. Raises `SegmentError` if a segment has no usable
     row."""
-    sound = (sound_together(segments) if len(segments) > 1 else None) or [sound_rows(segment) for segment in segments]
-    read = list(zip(segments, sound, strict=True))
+    read = list(zip(segments, sound_rows(segments), strict=True))
     table = pa.concat_tables([rows.table for _, rows in read])
     stored = reduced(segments[0].where.kind, table)
     writers = [pa.repeat(segment.writer, rows.table.num_rows) for segment, rows in read]

@@ -164,13 +164,7 @@ def _spans(place: Placed) -> Iterator[dict[str, object]]:
 
 
 def rollout_record(ours: Mapping[str, Any], sequence: Trajectory) -> pa.Table:
-    """Return one row of rollout_sequences for the parts of a sequence. `ours`: its key, name and source."""
-    row = _rollout(ours, sequence) | {"sample_id": ours["sample_id"]}
-    return pa.Table.from_pylist([row], schema=_ROLLOUT)
-
-
-def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]:
-    """Return the parts as one row of rollout_sequences.
+    """Return one row of rollout_sequences for the parts of a sequence. `ours`: its key, name and source.
 
     Columns that may differ between parts have the last part's value, or null where that would mislead.
     """
@@ -179,15 +173,13 @@ def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]
     logprobs = sequence.logprobs_K()
     finite = logprobs[np.isfinite(logprobs)].astype(np.float64)
     cached = [row["cached_prefix_tokens"] for row in rows]
-    return {
-        **{
-            name: rows[0][name]
-            for name in ("run", "sample_id", "group_id", "prompt_length", "prompt_hash", "trajectory")
-        },
+    row = {
+        **{name: rows[0][name] for name in ("run", "group_id", "prompt_length", "prompt_hash", "trajectory")},
         **{
             name: rows[-1][name]
             for name in ("time", "finish_reason", "sampling_id", "engine_config_id", "adapter", "adapter_id")
         },
+        "sample_id": ours["sample_id"],
         "segment_id": f"parts/{ours['segment_id']}",
         "row": ours["row"],
         "replica": replicas.pop() if len(replicas) == 1 else None,
@@ -200,6 +192,7 @@ def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]
         "logprobs": None if ours["rollout_source"] == "received" else logprobs,
         "parts": _places(sequence),
     }
+    return pa.Table.from_pylist([row], schema=_ROLLOUT)
 
 
 def _places(sequence: Trajectory) -> list[dict[str, object]]:

@@ -6,7 +6,7 @@ segment without a required column is refused as a whole (`SegmentError`, reason 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,43 +51,38 @@ class SoundRows:
     first_bad_step: int | None
 
 
-def sound_rows(segment: Segment) -> SoundRows:
-    """Check the rows of one segment. Raises `SegmentError` (reason ``columns``) if none is usable."""
-    kind, table = segment.where.kind, segment.table.replace_schema_metadata()
-    _check_required(segment)
-    faults = dict(_faults(kind, table))
-    bad = np.logical_or.reduce(list(faults.values())) if faults else np.zeros(table.num_rows, np.bool_)
-    tokens = _tokens(kind, table)
-    steps = table["step"].filter(pa.array(bad)).drop_null() if "step" in table.column_names else ()
+def sound_rows(segments: Sequence[Segment]) -> list[SoundRows]:
+    """Check the rows of segments of one kind, many small ones at the cost of one.
+
+    Raises `SegmentError` (reason ``columns``) if one of the segments has no usable row.
+    """
+    for segment in segments:
+        _check_required(segment)
+    kind = segments[0].where.kind
+    tables = [segment.table.replace_schema_metadata() for segment in segments]
+    table = pa.concat_tables(tables)
+    faults = {reason: bad for reason, bad in _faults(kind, table) if bad.any()}
+    tokens, found, end = _tokens(kind, table), [], 0
+    for segment, part in zip(segments, tables, strict=True):
+        own = slice(end, end := end + part.num_rows)
+        found.append(_usable(segment, part, {reason: bad[own] for reason, bad in faults.items()}, tokens[own]))
+    return found
+
+
+def _usable(
+    segment: Segment, table: pa.Table, faults: Mapping[str, NDArray[np.bool_]], tokens: NDArray[np.int64]
+) -> SoundRows:
+    bad = np.logical_or.reduce([np.zeros(table.num_rows, np.bool_), *faults.values()])
     rows = pa.array(np.flatnonzero(~bad).astype(np.int32))
-    good = table.take(rows) if bad.any() else table
+    steps = table["step"].filter(pa.array(bad)).drop_null() if "step" in table.column_names and bad.any() else ()
     return SoundRows(
-        table=_with_key(segment, good, rows),
+        table=_with_key(segment, table.take(rows) if bad.any() else table, rows),
         tokens=int(tokens[~bad].sum()),
         bad_rows=int(bad.sum()),
         bad_tokens=int(tokens[bad].sum()),
         reasons={reason: int(rows.sum()) for reason, rows in faults.items() if rows.any()},
         first_bad_step=pc.min(steps).as_py() if len(steps) else None,
     )
-
-
-def sound_together(segments: Sequence[Segment]) -> list[SoundRows] | None:
-    """Return `sound_rows` of several segments of one kind, or None if a row has a fault and each must be checked alone.
-
-    Checking many small segments together costs as much as checking one.
-    """
-    kind = segments[0].where.kind
-    tables = [segment.table.replace_schema_metadata() for segment in segments]
-    table = pa.concat_tables(tables)
-    if any(bad.any() for _, bad in _faults(kind, table)):
-        return None
-    sizes = np.array([part.num_rows for part in tables])
-    tokens = segment_sums(_tokens(kind, table), offsets_of(sizes))
-    rows = [pa.array(np.arange(size, dtype=np.int32)) for size in sizes]
-    return [
-        SoundRows(_with_key(segment, part, at), int(count), 0, 0, {}, None)
-        for segment, part, at, count in zip(segments, tables, rows, tokens, strict=True)
-    ]
 
 
 def _check_required(segment: Segment) -> None:

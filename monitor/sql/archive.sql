@@ -1,5 +1,9 @@
--- archive_again: Sequences whose tokens are there after all. Grain: training record. Inputs: incoming (Arrow: segment_id).
-UPDATE all_sequences SET raw_kept = true WHERE segment_id IN (SELECT segment_id FROM incoming) AND NOT raw_kept
+-- archive_again: Sequences whose tokens are in files after all. To be run before archive_places. Grain: training record. Inputs: incoming (Arrow: path,
+-- segment_id), segments.
+UPDATE all_sequences SET raw_kept = true
+WHERE NOT raw_kept AND segment_id IN (
+    SELECT segment_id FROM incoming JOIN segments USING (segment_id) WHERE kind = 'training' AND rows > 0 AND raw_file IS NULL
+)
 
 -- archive_files: Makes files of the archive exist for readers. To be run after archive_places. Grain: one row per file. Inputs: incoming (Arrow), segments.
 INSERT INTO raw_files BY NAME
@@ -10,10 +14,6 @@ FROM incoming AS i LEFT JOIN (
 
 -- archive_forget: Makes files of the archive cease to exist for readers. Grain: one row per file. Inputs: incoming (Arrow: path).
 DELETE FROM raw_files WHERE path IN (SELECT path FROM incoming)
-
--- archive_lost: Segments with tokens that no file has, by the index. Grain: row of incoming (Arrow: path, segment_id). Inputs: incoming, segments.
-SELECT i.segment_id FROM incoming AS i JOIN segments AS s USING (segment_id)
-WHERE s.kind IN ('training', 'rollout') AND s.rows > 0 AND s.raw_file IS NULL
 
 -- archive_places: The files that have the rows of segments now. Grain: one row per segment. Inputs: incoming (Arrow: path, segment_id).
 UPDATE segments SET raw_file = i.path FROM incoming AS i

@@ -390,8 +390,8 @@ class Archiving:
         new = [file for file in changes.new if file.segments <= known and self._freeze(cursor, file)]
         if new:
             places = _places(file for file in new if file.tier == 0)
-            self._again(cursor, places)
-            self._store.execute(cursor, "archive_places", places)
+            for name in ("archive_again", "archive_places"):
+                self._store.execute(cursor, name, places)
             self._store.execute(cursor, "archive_files", pa.Table.from_pylist(list(map(_row, new)), _FILES))
         if changes.gone:
             gone = pa.table({"path": pa.array([FOLDER + path for path in changes.gone], pa.string())})
@@ -407,12 +407,6 @@ class Archiving:
             except OSError:  # of the file: the next start names it, or reads it
                 return False
         return True
-
-    def _again(self, cursor: Any, places: pa.Table) -> None:
-        """Mark sequences as complete again after the user has restored their file."""
-        lost = self._store.read_within(cursor, "archive_lost", places)
-        if lost.num_rows:
-            self._store.execute(cursor, "archive_again", lost)
 
     def _forget(self, cursor: Any, paths: pa.Table) -> None:
         """Mark the tokens in some files as gone, unless other files have them."""

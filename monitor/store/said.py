@@ -130,9 +130,7 @@ def _execute(connection: duckdb.DuckDBPyConnection, name: str, params: Any, rows
 
 
 def _forget(connection: duckdb.DuckDBPyConnection, run: str, tables: Iterable[str]) -> None:
-    connection.execute(
-        "DELETE FROM deliveries WHERE key IN (SELECT key FROM notifications WHERE run = $run)", {"run": run}
-    )
+    connection.execute(statement("deletion_deliveries"), {"run": run})
     for table in tables:
         connection.execute(f"DELETE FROM {table} WHERE run = $run", {"run": run})  # noqa: S608 - our own names
 

@@ -97,7 +97,7 @@ def parts_share() -> float:
         table = training(USUAL)
         for _ in range(SEGMENTS // 2):
             writer.write("training", table)
-        rows = [sound_rows(read_segment(item.where)).table for item in scan(store.home, now=time.time()).segments]
+        rows = [sound_rows([read_segment(item.where)])[0].table for item in scan(store.home, now=time.time()).segments]
         together = [pa.concat_tables(rows[first : first + 20]) for first in range(0, len(rows), 20)]
         begun = time.process_time()
         for each in rows:

@@ -128,7 +128,7 @@ def test_the_statistics_are_bit_for_bit_those_of_the_raw_tokens(tmp_path: Path):
     expected: dict[str, dict] = {}
     for segment in segments(tmp_path / "raw"):
         if segment.where.kind == "training":
-            rows = reduce_training(sound_rows(segment).table).select(STATISTICS.names).to_pylist()
+            rows = reduce_training(sound_rows([segment])[0].table).select(STATISTICS.names).to_pylist()
             expected |= {row["sample_id"]: row for row in rows}
     found = by_sample(tmp_path / "edge", "statistics")
     assert len(found) > 40

@@ -22,7 +22,7 @@ from logprobe.monitor.live.delays import Delays
 from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.live.quarantine import quarantine
 from logprobe.monitor.live.scan import ABANDONED_SECONDS, STALE_SECONDS
-from logprobe.monitor.live.soundness import sound_rows, sound_together
+from logprobe.monitor.live.soundness import sound_rows
 from logprobe.monitor.service.pipeline import backlog
 from logprobe.monitor.store.store import Store
 
@@ -206,15 +206,18 @@ def test_segments_that_are_looked_at_together_have_the_rows_that_each_has_alone(
         segment("training", n, *some)
         for n, some in enumerate(((trained("a", 1), trained("b", 1)), (), (trained("c", 2, n=7),), ()))
     ]
+    wrong = segment(
+        "training", 5, trained("d", 3), trained("e", 3) | {"mask": [True]}, trained("f", 3) | {"step": None}
+    )
     for segments in (
         training,
+        [training[0], wrong, *training],
         [segment("rollout", 1, sampled("a")), segment("rollout", 2, sampled("b"), sampled("c"))],
     ):
-        together = sound_together(segments)
-        assert together is not None
-        assert [asdict(each) for each in together] == [asdict(sound_rows(each)) for each in segments]
-    for wrong in ({"step": None}, {"step": -(1 << 63)}, {"mask": [True]}):  # then each is looked at
-        assert sound_together([*training, segment("training", 5, trained("d", 3), trained("e", 3) | wrong)]) is None
+        alone = [asdict(each) for one in segments for each in sound_rows([one])]
+        assert [asdict(each) for each in sound_rows(segments)] == alone
+    assert (alone_of := sound_rows([wrong])[0]).bad_rows == 2
+    assert (alone_of.table["row"].to_pylist(), alone_of.first_bad_step, len(alone_of.reasons)) == ([0], 3, 2)
 
 
 def test_a_segment_that_cannot_be_stored_takes_no_other_with_it(store: Store, writer: SpoolWriter):

@@ -129,7 +129,7 @@ def arrived(run: str, pieces: Iterable[tuple[int, Piece]]) -> dict[str, Arrived]
     for number, (writer, kind, rows) in pieces:
         segment = f"{run}/{number:04d}"
         where = SegmentPath(Path(segment), run, writer, number, kind, 0)
-        table = sound_rows(Segment(where, records(kind, *rows), 0, segment, writer, number)).table
+        table = sound_rows([Segment(where, records(kind, *rows), 0, segment, writer, number)])[0].table
         found.setdefault(kind, []).append(table.append_column("writer", pa.repeat(writer, table.num_rows)))
     return {kind: Arrived.of(kind, pa.concat_tables(some).combine_chunks()) for kind, some in found.items()}
 
