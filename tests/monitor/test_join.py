@@ -17,7 +17,6 @@ from logprobe.monitor.analysis import slices
 from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.live import sequences
 from logprobe.monitor.live.placing import Part, trajectory
-from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
 # Two turns with a tool's answer (90, 91) between; of the first, token 7 was sampled and never sent. r is −1, −2, …, t = r + 0.5.
@@ -69,21 +68,6 @@ def test_sequences_tokens_metrics_and_slices_have_what_was_joined(fed: Fed) -> N
     assert found[2, "routing_agreement"] == 8 / 11, "of other numbers of layers, too"
     table = slices.by(fed.store, RUN, "length", metrics=["routing_agreement"], steps=(2, 2)).to_pylist()
     assert {row["slice"]: row["routing_agreement"] for row in table} == {"2–3": 2 / 3, "4–7": 6 / 8}
-
-
-def test_without_raw_tokens_fingerprints_decide(fed: Fed) -> None:
-    fed.feed("rollout", sampled("a"), sampled("b", token_ids=[4, 4, 4, 4]), sampled("c", 2), sampled("d"))
-    Retention(fed.store, RetentionPolicy(max_bytes=0)).run_once()
-    fed.restart()
-    fed.feed(
-        "training",
-        *(trained(name, received=False) for name in "abc"),
-        trained("d", received=False, mask=[True, False, True, True]),
-    )
-    check(fed, "a", rollout_source="missing", token_match=True, length_match=True, alignment="all", n=None)
-    check(fed, "b", rollout_source="unaligned", token_match=False, length_match=True, alignment=None)
-    check(fed, "c", rollout_source="unaligned", token_match=False, length_match=False, alignment=None)
-    check(fed, "d", rollout_source="missing", token_match=None, length_match=True, alignment=None)
 
 
 def test_many_batches_come_to_the_same_as_one(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 STEPS = "SELECT count(*) AS n FROM steps"
 TOKENS = "SELECT count(*) AS n FROM tokens"
+KEPT = "SELECT count(*) AS n FROM training_sequences WHERE raw_kept"
 
 
 def refusal(damaged: Path) -> str:
@@ -100,6 +101,15 @@ def test_a_moved_home_opens_without_it_until_it_was_put_back_or_moved_away(home:
         retention.run_once()
         assert store.archive.problems() == []
         assert store.query(TOKENS)["n"].to_pylist() == [8]
+        assert store.query(KEPT)["n"].to_pylist() == [2]
+        damaged.unlink()
+        retention.run_once()
+        assert store.query(KEPT)["n"].to_pylist() == [1]
+    shutil.copy(tmp_path / "whole", damaged)
+    with Store.open(moved) as store:
+        take_in(store)
+        assert store.query(KEPT)["n"].to_pylist() == [2]
+        retention = Retention(store)
         _cut(damaged)
         store.damaged.look({file.path: (file.bytes, file.rows) for file in retention.files()})
         assert len(store.archive.problems()) == 1

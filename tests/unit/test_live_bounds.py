@@ -79,15 +79,36 @@ def test_names_are_found_by_their_steps() -> None:
     assert Names().steps(["a"]) == set()
 
 
-def test_what_is_gone_is_compared_by_fingerprints() -> None:
+@pytest.mark.parametrize(
+    ("rollout", "mask", "source", "token_match", "length_match", "alignment"),
+    [
+        ({}, None, "missing", True, True, "all"),
+        ({"token_ids": [4, 4, 4, 4]}, None, "unaligned", False, True, None),
+        ({"n": 2}, None, "unaligned", False, False, None),
+        ({}, [True, False, True, True], "missing", None, True, None),
+    ],
+    ids=["same tokens", "other tokens", "fewer tokens", "a mask, so the fingerprint says nothing"],
+)
+def test_what_is_gone_is_compared_by_fingerprints(
+    rollout: dict[str, Any],
+    mask: list[bool] | None,
+    source: str,
+    *,
+    token_match: bool | None,
+    length_match: bool,
+    alignment: str | None,
+) -> None:
     mirror, live = brought()
-    mirror.write(live.add(arrived("one", [(0, SAMPLED)])))
+    mirror.write(live.add(arrived("one", [(0, ("e", "rollout", [sampled("a", **rollout)]))])))
     live.keep(lists=0)
     mirror.raw["rollout"].clear()
-    mirror.write(live.add(arrived("one", [(1, TRAINED)])))
-    (row,) = mirror.query("SELECT rollout_source, token_match, alignment FROM training_sequences").to_pylist()
-    expected: dict[str, Any] = {"rollout_source": "missing", "token_match": True, "alignment": "all"}
-    assert row == expected
+    mirror.write(live.add(arrived("one", [(1, ("t", "training", [trained("a", 3, received=False, mask=mask)]))])))
+    (row,) = mirror.query(
+        "SELECT rollout_source, token_match, length_match, alignment FROM training_sequences"
+    ).to_pylist()
+    expected = {"token_match": token_match, "length_match": length_match, "alignment": alignment}
+    assert row == {"rollout_source": source} | expected
+    assert mirror.query("FROM all_statistics").num_rows == 0
 
 
 @pytest.mark.parametrize("order", ["b", "bb", "bv", "vb", "bvb", "vbv"])
