@@ -537,6 +537,46 @@ def test_without_the_times_of_steps_tokens_of_a_late_mark_are_unknown() -> None:
     assert resolved(record, [[], [(14, "3")]], None) == ((0, 2, "1"), (2, 4, "3")), "all of these tokens came later"
 
 
+RARE = {"rollout_logprobs": [-4.0] * 4, "trainer_logprobs": [-4.1] * 4}  # e^-16 = 1e-7
+LIKELY = {"rollout_logprobs": [-3.0] * 4, "trainer_logprobs": [-3.1] * 4}  # e^-12 = 6e-6
+FIVE = {"mask": [True] * 4 + [False], "rollout_logprobs": [-4.0] * 5, "trainer_logprobs": [-4.0] * 5}
+
+
+def answers(count: int, group: str | None = "p", **fields: Any) -> list[Piece]:
+    return [training(f"{group}{n}", received=True, group_id=group, **RARE | fields) for n in range(count)]
+
+
+def other(**fields: Any) -> list[Piece]:
+    return [training("x", received=True, group_id="p", **RARE | fields)]
+
+
+@pytest.mark.parametrize(
+    ("words", "pieces", "grouped", "copies"),
+    [
+        ("alike", answers(8), 8, 7),
+        ("alike by chance", answers(8, **LIKELY), 8, 0),
+        ("the trainer scales by a temperature, the engine does not", answers(8, trainer_logprobs=[-0.1] * 4), 8, 0),
+        ("two prompts", answers(4) + answers(4, "q", token_ids=[5, 6, 7, 8]), 8, 6),
+        ("one answer to each", answers(1) + answers(1, "q"), 0, 0),
+        ("prompts are not known", answers(3, None), 0, 0),
+        ("another answer", answers(1) + other(token_ids=[0, 1, 2, 9]), 2, 0),
+        ("one sequence, recorded by two ranks", answers(1) + answers(1, rank=1), 0, 0),
+        ("a broken one", answers(2) + other(rollout_logprobs=[-4.0] * 3 + [NAN]), 2, 1),
+        ("nothing under the mask", answers(2, mask=[False] * 4), 0, 0),
+        ("alike under the mask",
+         [training(f"m{n}", n=5, received=True, group_id="p", token_ids=[0, 1, 2, 3, n], **FIVE) for n in range(2)], 2, 1),
+        ("the engine knows the prompts",
+         [training(f"s{n}", trainer_logprobs=[-4.1] * 4) for n in range(3)]
+         + [rollout(f"s{n}", logprobs=[-4.0] * 4, prompt_hash="a" if n else "b") for n in range(3)], 2, 1),
+    ],
+)  # fmt: skip
+def test_copies_are_counted_where_chance_gives_none(words: str, pieces: list[Piece], grouped: int, copies: int) -> None:
+    (computed,) = (
+        Live().add({name: Arrived.of(name, table) for name, table in tables(enumerate(pieces)).items()}).computed
+    )
+    assert (computed.counts["grouped"].tolist(), computed.counts["copies"].tolist()) == ([grouped], [copies]), words
+
+
 TWO = spans((0, 1, "2"), (1, 4, "4"))
 
 
