@@ -1380,6 +1380,7 @@ def past_runs(source: Source, /, *, runs: Any) -> Rows[PastRuns]: ...
 
 class PastSampled(TypedDict):
     name: Any  # VARCHAR
+    step: Any  # INTEGER
 
 def past_sampled(source: Source, /, *, run: Any) -> Rows[PastSampled]: ...
 

@@ -94,13 +94,11 @@ def _learn(run: Run, source: Source) -> None:
         past.label(row["step"], [row["version"]])
     (ends,) = source.read("past_ends", run=run.name).to_pylist()
     past.last, past.wall = (NONE if ends[name] is None else ends[name] for name in ("last", "wall"))
-    trained, sampled = source.read("past_names", run=run.name), source.read("past_sampled", run=run.name)
-    for start in range(0, trained.num_rows, _NAMES_AT_A_TIME):
-        some = trained.slice(start, _NAMES_AT_A_TIME)
-        past.trained.add(some["name"].to_pylist(), some["step"].to_numpy())
-    for start in range(0, sampled.num_rows, _NAMES_AT_A_TIME):
-        names = sampled.slice(start, _NAMES_AT_A_TIME)["name"].to_pylist()
-        past.sampled.add(names, np.zeros(len(names), np.int64))
+    for known, statement in ((past.trained, "past_names"), (past.sampled, "past_sampled")):
+        names = source.read(statement, run=run.name)
+        for start in range(0, names.num_rows, _NAMES_AT_A_TIME):
+            some = names.slice(start, _NAMES_AT_A_TIME)
+            known.add(some["name"].to_pylist(), some["step"].to_numpy())
     run.first_met = past.first_met()
 
 

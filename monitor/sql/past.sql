@@ -22,10 +22,10 @@ SELECT step, coalesce(epoch_us(time), -9223372036854775808) AS time FROM step_su
 SELECT sample_id AS name, step FROM all_sequences WHERE run = $run
 UNION ALL SELECT unnest(part_ids), step FROM all_sequences WHERE run = $run AND part_ids IS NOT NULL
 
--- past_sampled: Names of rollout records of $run, and of the sequences that they are parts of. Grain: name, some more than once. Inputs:
+-- past_sampled: Names of rollout records of $run, and of the sequences that they are parts of; of no step. Grain: name, some more than once. Inputs:
 -- rollout_sequences.
-SELECT sample_id AS name FROM rollout_sequences WHERE run = $run AND parts IS NULL
-UNION ALL SELECT DISTINCT trajectory FROM rollout_sequences WHERE run = $run AND parts IS NULL AND trajectory IS NOT NULL
+SELECT sample_id AS name, 0 AS step FROM rollout_sequences WHERE run = $run AND parts IS NULL
+UNION ALL SELECT DISTINCT trajectory, 0 FROM rollout_sequences WHERE run = $run AND parts IS NULL AND trajectory IS NOT NULL
 
 -- past_ends: When the last steps of rollout records of $run began, on the clock of their machine and on the wall clock. Grain: one row. Inputs:
 -- rollout_sequences.
