@@ -92,25 +92,6 @@ def test_a_late_request_is_so_by_the_newest_version_that_was_seen() -> None:
     np.testing.assert_array_equal(sampled.late, [0, 0, 3, np.nan])
 
 
-@pytest.mark.parametrize("slow", [2.0, 4.0])
-def test_a_slow_evaluation_is_late_and_never_trained_yet_nothing_drops_it(slow: float) -> None:
-    sampled = Requests("slow_evaluation", slow=slow).sampled()
-    found = discarding(sampled)
-    assert found is not None
-    assert found["length"] is not None
-    assert found["length"]["difference_interval"][0] > 0
-    assert found["late"] is None
-    assert late_answers(sampled) == []
-
-
-def test_late_answers_beside_a_slow_evaluation_are_named_by_their_own_numbers() -> None:
-    alone, beside = Requests("late").sampled(), Requests("late_beside_evaluation", slow=2.0).sampled()
-    (finding,) = late_answers(beside)
-    assert (finding.evidence["limit"], finding.evidence["dropped"]) == (LIMIT, 1.0)
-    (other,) = late_answers(alone)
-    assert finding.evidence["shorter"] == pytest.approx(other.evidence["shorter"], rel=0.15)
-
-
 def test_without_groups_late_answers_may_be_those_of_an_evaluation() -> None:
     sampled = Requests("late", answers=1).sampled()
     found = discarding(sampled)

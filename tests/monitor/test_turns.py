@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,6 +161,12 @@ def test_an_ended_run_that_fails_does_not_make_the_service_unwell_and_an_error_o
     alone = Simulated(Clock(5.0), [Run("only")], broken="only")
     with pytest.raises(ArithmeticError):
         Turns(alone, clock=alone.clock, processor=lambda: alone.spent).run_once()
+
+
+def test_a_service_that_stops_waits_for_no_run() -> None:
+    stopping, stage = threading.Event(), Simulated(Clock(5.0), [Run("live")])
+    stopping.set()
+    assert Turns(stage, stopping, clock=stage.clock, processor=lambda: stage.spent).run_once()["runs"] == 0
 
 
 def test_the_order_of_priorities() -> None:

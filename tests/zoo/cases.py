@@ -109,8 +109,8 @@ class Case:
     @property
     def onset(self) -> int | None:
         """Where growth or the fault begins; None: there is none, or it was always there."""
-        lag, trend, fault = self.run.lag.onset, self.run.trend.onset, self.run.fault
-        return trend if trend is not None else lag if lag is not None else fault.since or None
+        begins = [onset for onset in (self.run.drifts, self.run.lag.onset) if onset is not None]
+        return begins[0] if begins else self.run.fault.since or None
 
 
 def cases(of: Set, each: int, healthy: int | None = None) -> Iterator[Case]:

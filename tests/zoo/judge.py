@@ -1,84 +1,70 @@
-"""Judges runs of the zoo as a service would, at several steps of each, and says what was right."""
+"""Judges runs of both zoos as a service would, at several steps of each, and says what was right."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
+import numpy as np
 from zoo.cases import Case
-from zoo.rollouts import rollouts
 
+from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.explain import diagnosed
 
-LATE = 20  # steps that the switch may be dated before the onset: blocks of 5 steps and noise of the bend do not allow for better
+CALIBRATED: Final = 205  # first step that is judged
+Outcome = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What became of one case. `enabled`: first of the steps looked at that advised a correction; None: none did."""
-
-    case: Case
-    verdict: str
-    layer: str
-    cause: str | None
-    advice: str
-    since: int | None
-    enabled: int | None
-
-    @property
-    def early(self) -> bool:
-        """Whether a correction was advised where none should ever be, or before there was a reason."""
-        onset = self.case.onset if self.case.wanted == "enable" else None
-        return self.enabled is not None and (onset is None or self.enabled < onset)
-
-    @property
-    def right(self) -> bool:
-        wanted = self.case.wanted
-        if wanted == "healthy":
-            return self.verdict == "healthy" and self.layer == "none" and not self.early
-        if wanted == "enable":
-            return self.advice == "enable" and self.layer == "objective" and not self.early
-        return self.advice == "do_not_enable" and not self.early
-
-    @property
-    def named(self) -> bool:
-        """Whether the first cause is the one that was put in."""
-        return self.case.cause is None or self.cause == self.case.cause
-
-    @property
-    def error(self) -> int | None:
-        """Steps by which the onset was missed; None: there was none, or none was found."""
-        onset = self.case.onset
-        return None if onset is None or self.since is None else self.since - onset
-
-
-def steps_of(case: Case) -> list[int]:
-    """The steps at which a case is looked at: once calibrated, before the onset, on the way, at the end."""
-    last, onset = case.run.steps - 1, case.onset
-    if onset is None:
-        return [205, last]
-    return sorted({onset - 1, (onset + last) // 2, last})
-
-
-def judged(case: Case) -> Judged:
-    drawn = rollouts(case.run)
-    seen = [(step, diagnosed(drawn.frame(step))) for step in steps_of(case)]
-    final = seen[-1][1]
-    return Judged(
-        case=case,
-        verdict=final["verdict"],
-        layer=final["layer"],
-        cause=final["findings"][0]["cause"] if final["findings"] else None,
-        advice=final["correction"]["advice"],
-        since=final["since_step"],
-        enabled=next((step for step, found in seen if found["correction"]["advice"] == "enable"), None),
-    )
-
-
-def judge(cases: Iterable[Case], processes: int = 1) -> Iterator[Judged]:
+def judge(cases: Iterable[Case], processes: int = 1, every: int | None = None) -> Iterator[Outcome]:
+    """The outcome of each case, see `judged`."""
+    one = partial(judged, every=every)
     if processes == 1:
-        yield from map(judged, cases)
+        yield from map(one, cases)
         return
     with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(judged, cases, chunksize=4)
+        yield from pool.map(one, cases, chunksize=4)
+
+
+def judged(case: Case, every: int | None = None) -> Outcome:
+    """One case as plain data. `every`: steps from one look at a run without a fault to the next; None: two looks."""
+    drawn, onset = case.run.rollouts(), case.onset
+    seen = [(step, diagnosed(drawn.frame(step))) for step in steps_of(case, every)]
+    final = seen[-1][1]
+    cause = final["findings"][0]["cause"] if final["findings"] else None
+    enabled = next((step for step, found in seen if found["correction"]["advice"] == "enable"), None)
+    since = final["since_step"]
+    outcome: Outcome = {
+        "name": case.name, "family": case.family, "kind": case.kind, "wanted": case.wanted, "verdict": final["verdict"],
+        "layer": final["layer"], "advice": final["correction"]["advice"], "cause": cause, "expected": case.cause,
+        "named": case.cause in {None, cause}, "since": since, "onset": onset, "enabled": enabled, "looks": len(seen),
+        "error": None if onset is None or since is None else since - onset,
+        "early": enabled is not None and not (case.wanted == "enable" and onset is not None and enabled >= onset),
+        "alarms": [step for step, found in seen if _alarms(found)], "k3": float(np.median(drawn.frame().series.k3)),
+    }  # fmt: skip
+    return outcome | {"right": _right(outcome)}
+
+
+def steps_of(case: Case, every: int | None = None) -> list[int]:
+    """The steps at which a case is judged: once calibrated, before the onset, on the way, within a spell, at the end."""
+    last, onset = case.run.steps - 1, case.onset
+    if every is not None and case.wanted in {"healthy", "no fault"}:
+        return sorted({*range(CALIBRATED, last, every), last})
+    some = {CALIBRATED, last} if onset is None else {onset - 1, (onset + last) // 2, last}
+    return sorted(some | {case.run.fault.until - 1} if case.wanted == "ended" else some)
+
+
+def _alarms(found: DiagnosisDocument) -> bool:
+    return found["verdict"] not in {"healthy", "calibrating"} or found["correction"]["advice"] == "enable"
+
+
+def _right(outcome: Outcome) -> bool:
+    wanted, advice, layer = outcome["wanted"], outcome["advice"], outcome["layer"]
+    if wanted == "healthy":
+        return not outcome["alarms"] and layer == "none"
+    if wanted == "enable":
+        return advice == "enable" and layer == "objective" and not outcome["early"]
+    if wanted == "no fault":
+        return layer in {"none", "objective"}
+    return outcome["enabled"] is None and advice == ("not_needed" if wanted == "ended" else "do_not_enable")

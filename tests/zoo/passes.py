@@ -97,6 +97,11 @@ class Run:
     weights: Weights = field(default_factory=Weights)
     raw: bool = True
 
+    @property
+    def drifts(self) -> int | None:
+        """Step from which policies drift apart."""
+        return self.drift.onset
+
     def rollouts(self) -> Rollouts:
         """Draws it."""
         torch.set_num_threads(1)

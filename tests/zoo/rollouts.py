@@ -112,6 +112,15 @@ class Run:
     raw: bool = True  # raw tokens are kept
     spread: float = 2.5  # of the logit of the likeliest token's probability
 
+    @property
+    def drifts(self) -> int | None:
+        """Step from which policies drift apart."""
+        return self.trend.onset
+
+    def rollouts(self) -> Rollouts:
+        """Draws it."""
+        return rollouts(self)
+
 
 @dataclass(frozen=True)
 class Rollouts:

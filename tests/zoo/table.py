@@ -12,29 +12,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from marked_page import write_between
 from zoo.cases import DEVELOPMENT, FAMILIES, HEALTHY_FAMILIES, HELD_BACK, KINDS, SEMANTIC_FAMILIES, Set, cases
-from zoo.judge import Judged, judge
+from zoo.judge import Outcome, judge
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
 BEGIN, END = "<!-- zoo: written by make campaign NAME=zoo -->", "<!-- zoo: end -->"
 WIDTH: Final = 120  # of the page's prose
 TARGETS: Final = {"healthy": 0.99, "enable": 0.95, "refuse": 0.98, "refuse, semantic": 1.0}
-Outcome = dict[str, Any]
-
-
-def outcome(judged: Judged) -> Outcome:
-    """One judged run as plain data."""
-    case = judged.case
-    wanted = "refuse, semantic" if case.family in SEMANTIC_FAMILIES else case.wanted
-    return {
-        "name": case.name, "family": case.family, "kind": case.kind, "wanted": wanted, "right": judged.right, "named": judged.named,
-        "advice": judged.advice, "early": judged.early, "verdict": judged.verdict, "layer": judged.layer, "cause": judged.cause,
-        "error": judged.error,
-    }  # fmt: skip
 
 
 def markdown(outcomes: list[Outcome], *, whole: bool = False) -> str:
@@ -120,7 +108,7 @@ def _judged(arguments: argparse.Namespace) -> Iterator[Outcome]:
     everything = [case for of in sets for case in cases(of, arguments.each, arguments.healthy)]
     order = np.random.default_rng(17).permutation(len(everything))
     for each in judge((everything[place] for place in order), arguments.processes):
-        yield outcome(each)
+        yield {**each, "wanted": "refuse, semantic"} if each["family"] in SEMANTIC_FAMILIES else each
 
 
 def _kept(outcomes: Iterable[Outcome], file: Path | None) -> list[Outcome]:

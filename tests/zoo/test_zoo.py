@@ -15,7 +15,7 @@ RANGES = ("spreads", "unrest", "doublings", "peaks")
 @pytest.mark.parametrize("family", [HEALTHY_FAMILIES[0], "policies drift apart", "replica gone astray"])
 def test_runs_of_each_outcome_are_judged_as_the_campaign_does(family: str) -> None:
     found = judged(FAMILIES[family](QUICK, KINDS[1], family, QUICK.first_seed))
-    assert found.right, found
+    assert found["right"], found
 
 
 @pytest.mark.parametrize("held", HELD_BACK, ids=lambda of: of.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,31 +11,12 @@ from recorded_home import ingest_recorded
 from segments import Clock
 from store_contents import same
 
-from logprobe.collectors.errors import QueryError
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.judging.job import DiagnosisStage
-from logprobe.monitor.service.turns import Turns
+from logprobe.monitor.service.turns import Priority, Turns
 from logprobe.monitor.store.store import Store
-
-
-class Moved(Store):
-    """A store whose reads take time on the test's clock, or fail for one run."""
-
-    clock = Clock()
-    began = datetime(2026, 1, 1, tzinfo=UTC)  # before any step was computed: no run has fallen silent
-    broken: str | None = None
-
-    def now(self) -> datetime:
-        return self.began + timedelta(seconds=self.clock.seconds)
-
-    def read(self, name, *incoming, **params):
-        if name == "diagnosis_steps":
-            self.clock.seconds += 2
-            if self.broken == params["run"]:
-                raise QueryError("no such file")
-        return super().read(name, *incoming, **params)
 
 
 @pytest.fixture
@@ -97,52 +77,20 @@ def test_another_engine_configuration_gives_the_run_a_new_normal(beginning: Path
         assert gather(store, "v0-reference").growth.reasons == ("18 of the 200 measured steps that set the baseline",)
 
 
-def test_armed_runs_come_first_and_an_ended_one_is_diagnosed_once(beginning: Path) -> None:
-    for name in ("v1-fixed", "v1-initial"):
-        ingest_recorded(beginning, name, before_step=30)
-    with Moved.open(Home(beginning)) as store:
-        ended = "v1-initial"
-        with store.transaction() as cursor:
-            cursor.execute("UPDATE step_summaries SET time = NULL")
-            cursor.execute("UPDATE step_summaries SET computed_at = '2025-12-31' WHERE run = ?", [ended])
-        # The store's clock begins before the steps of the others were computed: these are live.
-        job = Turns(
-            DiagnosisStage(store, now=store.now, armed="v1-fixed".__eq__), clock=store.clock, processor=store.clock
-        )
-
-        def diagnosed() -> list[str]:
-            job.run_once()
-            rows = store.read("diagnosis_latest", run=None).to_pylist()
-            return [row["run"] for row in sorted(rows, key=lambda row: row["diagnosed_at"])]
-
-        assert diagnosed() == ["v1-fixed", "v0-reference", ended]
-        for name in ("v0-reference", "v1-fixed"):
-            recompute(store, name)
-        assert diagnosed() == [ended, "v1-fixed", "v0-reference"]
-
-
-def test_a_run_that_cannot_be_diagnosed_keeps_no_other_waiting(beginning: Path) -> None:
-    ingest_recorded(beginning, "v1-fixed", before_step=30)
-    with Moved.open(Home(beginning)) as store:
-        store.broken = "v1-fixed"  # the newer one, which comes first
-        job = Turns(DiagnosisStage(store, now=store.now), clock=store.clock)
-        done = job.run_once()
-        assert done["runs"] == 1
-        assert done["problem"] == "v1-fixed: diagnosis fails (QueryError: no such file)"
-        assert store.read("diagnosis_latest", run=None)["run"].to_pylist() == ["v0-reference"]
-        assert job.run_once()["waiting"] == 1
-        store.clock.seconds += 61
-        store.broken = None
-        assert job.run_once()["runs"] == 1
-        assert "problem" not in job.run_once()
-
-
-def test_a_service_that_stops_waits_for_no_diagnosis(beginning: Path) -> None:
-    stopping = threading.Event()
-    stopping.set()
+def test_the_priority_of_a_run_is_that_of_what_the_stage_knows_of_it(beginning: Path) -> None:
     with Store.open(Home(beginning)) as store:
-        assert Turns(DiagnosisStage(store), stopping).run_once()["runs"] == 0
+        with store.transaction() as cursor:
+            cursor.execute("UPDATE step_summaries SET time = NULL")  # as of now, not of the recording
 
+        def due(now: datetime, *, armed: bool) -> Priority:
+            stage = DiagnosisStage(store, now=lambda: now, armed=lambda _run: armed)
+            (row,) = stage.rows()
+            return stage.due(row)
 
-def test_a_home_without_steps_costs_a_query(store: Store) -> None:
-    assert Turns(DiagnosisStage(store)).run_once()["runs"] == 0
+        live, ended = datetime(2026, 1, 1, tzinfo=UTC), store.time.now() + timedelta(days=2)
+        assert (due(live, armed=True), due(live, armed=False)) == (Priority.ARMED, Priority.LIVE)
+        assert due(ended, armed=True) == Priority.FIRST
+        Turns(DiagnosisStage(store)).run_once()
+        assert not DiagnosisStage(store).rows()
+        recompute(store)
+        assert due(ended, armed=True) == Priority.ENDED
