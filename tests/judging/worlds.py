@@ -53,6 +53,7 @@ class World:
     drift: dict[str, float] = field(default_factory=dict)
     by_column: dict[str, dict[Any, float]] = field(default_factory=dict)
     temperature: float = 1.0
+    nucleus: None = None  # as the other author's runs may have one
     engine: dict[str, Any] | None = None
     trainer: dict[str, Any] | None = None
     sampling: dict[str, Any] | None = None
