@@ -6,9 +6,9 @@ An accepted cause stays visible, and neither alarms nor vetoes until it exceeds 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 
 from logprobe.monitor.judging.document import (
     AcceptanceDocument,
@@ -30,6 +30,13 @@ REMEMBERED_RUNS: Final = 3  # known-good runs of a setup, from which on they say
 def digits(value: float) -> float:
     """Return a number rounded to the digits that do not depend on the order of a sum."""
     return float(f"{value:.9g}")
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """Return the fields of a record by name, for a document."""
+    fields = asdict(record).items()
+    numbers = {name: digits(value) for name, value in fields if isinstance(value, float)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields} | numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +63,7 @@ class Growth:
 
     def document(self) -> GrowthDocument:
         """Return the JSON-ready form."""
-        interval = self.doubling_interval
-        return {
-            "verdict": self.verdict,
-            "since_step": self.since_step,
-            "baseline": None if self.baseline is None else digits(self.baseline),
-            "ratio": None if self.ratio is None else digits(self.ratio),
-            "doubling_steps": self.doubling_steps,
-            "doubling_interval": None if interval is None else list(interval),
-            "reasons": list(self.reasons),
-        }
+        return cast("GrowthDocument", _plain(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +97,7 @@ class Remembered:
 
     def document(self) -> RememberedDocument:
         """Return the JSON-ready form."""
-        return {
-            "runs": self.runs,
-            "low": digits(self.low),
-            "high": digits(self.high),
-            "median": digits(self.median),
-            "words": self.words,
-        }
+        return cast("RememberedDocument", {**_plain(self), "words": self.words})
 
 
 @dataclass(frozen=True, slots=True)
