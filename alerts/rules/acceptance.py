@@ -46,7 +46,7 @@ def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> Accepti
             )
         up_to = MARGIN * known
     done: Accepting = {"run": run, "cause": cause, "up_to": up_to}
-    facts = {"because": because, "up_to": up_to, "author": author}
+    facts: dict[str, Any] = {"because": because, "up_to": up_to, "author": author}
     if any(all(row[name] == value for name, value in facts.items()) for row in _standing(store, run, cause)):
         return done
     with store.transaction() as cursor:
@@ -71,7 +71,7 @@ def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[
     return {"run": run, "cause": cause}
 
 
-def _standing(store: Store, run: str, cause: str) -> list[queries.AcceptancesRead]:
+def _standing(store: Store, run: str, cause: str) -> list[Mapping[str, Any]]:
     """Return the acceptance of a cause in a run, if any. A pattern stands for itself."""
     return [row for row in queries.acceptances_read(store, runs=[run]).to_pylist() if row["cause"] == cause]
 

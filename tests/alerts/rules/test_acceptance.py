@@ -17,7 +17,7 @@ from logprobe.alerts.rules.actions import of as offered
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.accepted import accepted, accepted_by_run
+from logprobe.monitor.judging.accepted import accepted_by_run
 from logprobe.monitor.judging.job import PACES, DiagnosisStage
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
@@ -125,7 +125,10 @@ def test_a_pattern_accepts_in_runs_of_such_names_also_later_ones(home: Path) -> 
         assert {run: [each.up_to for each in found] for run, found in later.items()} == {RUN: [3e-3], "prod-8": [3e-3]}
         with pytest.raises(ConfigurationError, match=r"in all runs 'prod-\*'; withdraw it there"):
             act[WITHDRAW].run({**request, "run": RUN})
-        act[ACCEPT].run({**request, "run": RUN, "up_to": 5e-4})
-        assert [each.up_to for each in accepted(store, RUN)] == [5e-4]  # what was said last counts
-        act[WITHDRAW].run(request)
+        for run, up_to in ((RUN, 5e-4), ("prod-*", 2e-3), ("*", 1e-3)):
+            act[ACCEPT].run({**request, "run": run, "up_to": up_to})
+        found = accepted_by_run(store, [RUN, "prod-8"])
+        assert [found[run][0].up_to for run in (RUN, "prod-8")] == [5e-4, 1e-3], "of the run itself, then the newest"
+        for pattern in ("prod-*", "*"):
+            act[WITHDRAW].run({**request, "run": pattern})
         assert accepted_by_run(store, [RUN, "prod-8"]).keys() == {RUN}
