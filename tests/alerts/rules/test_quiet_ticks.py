@@ -41,19 +41,21 @@ def bring(spool: SpoolWriter, pipeline: Pipeline, step: int) -> None:
     pipeline.ingest(lambda _: None)
 
 
-def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, store: Store) -> None:
-    spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
-
-    def tick() -> set[str]:
-        watched.asked.clear()
-        watch.run_once()
-        return set(watched.asked)
-
+def test_what_may_be_another_is_read_once_for_all_runs_and_nothing_without_news(home: Path, store: Store) -> None:
+    """A small statement takes milliseconds, whatever it reads: so many per run would be most of what the service does."""
+    pipeline, watched = Pipeline(store, threading.Event()), Watched(store)
     watch = Watch(watched, lambda: THRESHOLDS, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
-    for step, asked in ((0, COSTLY), (1, OF_STEPS)):
-        bring(spool, pipeline, step)
-        assert tick() == asked
-        assert tick() == set()
+
+    def tick() -> tuple[Any, list[str]]:
+        watched.asked.clear()
+        return watch.run_once().get("steps"), sorted(watched.asked)
+
+    for step, (runs, asked) in enumerate(((["a"], COSTLY), (["a"], OF_STEPS), (["a", "b", "c"], COSTLY))):
+        for run in runs:
+            SpoolWriter(home, run, f"w{step}").write("training", records("training", trained(f"{step}", step)))
+        pipeline.ingest(lambda _: None)
+        assert tick() == (len(runs), sorted(asked))
+        assert tick()[1] == []
 
 
 def test_a_step_that_may_still_receive_data_is_asked_about_later(home: Path, store: Store) -> None:
@@ -80,21 +82,6 @@ def test_a_step_that_may_still_receive_data_is_asked_about_later(home: Path, sto
     bring(spool, pipeline, 2)
     assert tick(timedelta(0)) == (0, True)
     assert tick(timedelta(hours=1)) == (2, True)
-
-
-def test_many_runs_are_asked_about_together(home: Path, store: Store) -> None:
-    """A small statement takes milliseconds, whatever it reads: so many per run would be most of what the service does."""
-    pipeline, watched = Pipeline(store, threading.Event()), Watched(store)
-    watch = Watch(watched, lambda: THRESHOLDS, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
-    asked = []
-    for step, runs in enumerate((["a"], ["a", "b", "c"])):
-        for run in runs:
-            SpoolWriter(home, run, f"w{step}").write("training", records("training", trained(f"{step}", step)))
-        pipeline.ingest(lambda _: None)
-        watched.asked.clear()
-        assert watch.run_once()["steps"] == len(runs)
-        asked.append(sorted(watched.asked))
-    assert asked == [sorted(COSTLY), sorted(COSTLY)]
 
 
 def test_of_a_run_that_only_time_can_change_looks_are_seconds_apart(home: Path, store: Store) -> None:

@@ -57,8 +57,6 @@ def told(home: Path, name: str, parts: int) -> list[tuple[str, str, str, str | N
     ("name", "parts", "expected"),
     [
         ("faults/healthy", 4, []),
-        ("faults/missing_logprobs", 4, [(3, "firing", "critical", "missing_logprobs")]),
-        ("faults/missed_weight_sync", 4, [(11, "firing", "critical", "missed_weight_sync")]),
         ("faults/late_growth", 5, [(103, "firing", "critical", "staleness")]),
     ],
 )

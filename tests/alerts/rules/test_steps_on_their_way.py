@@ -1,4 +1,4 @@
-"""Trainer and engine flush when they like: no threshold judges a step by half of its records."""
+"""Trainer and engine flush when they like: no threshold judges a step by half of its records, and none is missed for ever."""
 
 from __future__ import annotations
 
@@ -94,3 +94,18 @@ def test_an_engine_that_is_always_later_than_the_trainer_raises_no_alert(run: Ru
     Watch(run.store, lambda: low, threading.Event(), clock=lambda: now).run_once()
     assert run.store.query("SELECT step FROM alert_states WHERE rule = 'low'")["step"].to_pylist() == [4]
     assert run.store.query("SELECT document ->> '$.summary' AS s FROM notifications").to_pylist() == []
+
+
+def test_the_absence_of_an_engine_is_told_once_and_ends_with_its_records(run: Run) -> None:
+    run.train(*range(12))
+
+    def told(minutes: float) -> list[tuple[str, str, str]]:
+        now = run.computed + timedelta(minutes=minutes)
+        Watch(run.store, tuple, threading.Event(), clock=lambda: now).run_once()
+        rows = run.store.query("SELECT rule, state, severity FROM notifications ORDER BY number").to_pylist()
+        return [tuple(row.values()) for row in rows]
+
+    assert told(1) == []
+    assert told(3) == told(4) == [("liveness", "firing", "warning")]
+    run.sample("11/0")
+    assert told(5)[1:] == [("liveness", "resolved", "warning")]
