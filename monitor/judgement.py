@@ -15,7 +15,9 @@ The verdict is the worse one of the newest diagnosis and the growth judged since
 | unknown, calibrating, no data, or none yet | info, or none | any step | unknown |
 
 A silenced or acknowledged alert still counts. The alert that reports the verdict adds nothing to it.
-`logprobe.monitor.judging.judged` defines when a verdict is overdue.
+A live run should be judged at most ten steps, or two seconds if that is longer, after its newest step; else its verdict
+is overdue. Records in the spool belong to steps that the store does not have yet: where they have been for longer, the
+verdict is overdue, too.
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ from typing import Any, Final, Literal, Self
 
 from logprobe.monitor import queries
 from logprobe.monitor.judging.document import Advice, Urgency, Verdict
-from logprobe.monitor.judging.judged import is_in_time
 from logprobe.monitor.queries import Source
 
 Severity = Literal["critical", "warning", "unknown", "ok"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "unknown", "ok")  # the worst first
 FIRING: Final = frozenset({"firing", "recovering"})  # phases of an alert with an episode that people should know of
 JUDGEMENT: Final = "judgement"  # rule of the alert that tells the verdict
+STEPS: Final = 10  # behind the newest one, as promised above
+SECONDS: Final = 2.0  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,21 @@ class Judgement:
     @property
     def overdue(self) -> bool:
         """Return whether the verdict is overdue."""
-        return not is_in_time(self.behind, self.waiting or 0.0, self.spooled or 0.0)
+        return self._lags or (self.spooled or 0.0) > SECONDS
+
+    @property
+    def _lags(self) -> bool:
+        return self.behind > STEPS and (self.waiting or 0.0) > SECONDS
+
+    @property
+    def late(self) -> str | None:
+        """Return since which step the run is not judged, in words, or None if it is in time."""
+        if not self.overdue:
+            return None
+        since = "not judged yet" if self.step is None else f"not judged since step {self.step}"
+        if not self._lags:
+            return f"{since}: newer records have waited in the spool for {self.spooled:,.0f} s"
+        return f"{since}: {self.behind:,} steps and {self.waiting:,.0f} s behind step {self.newest}"
 
     @property
     def outdated(self) -> bool:
@@ -163,7 +180,13 @@ class Judgement:
 
     def document(self) -> dict[str, object]:
         """Return the JSON-ready form, except for times."""
-        return {"severity": self.severity, "since": self.since, "overdue": self.overdue, **asdict(self)}
+        return {
+            "severity": self.severity,
+            "since": self.since,
+            "overdue": self.overdue,
+            "late": self.late,
+            **asdict(self),
+        }
 
 
 def _seconds(since: datetime | None, now: datetime) -> float | None:

@@ -1177,17 +1177,6 @@ class IncidentShow(TypedDict):
 
 def incident_show(source: Source, /, *, incident: Any) -> Rows[IncidentShow]: ...
 
-class JudgedAsOf(TypedDict):
-    run: Any  # VARCHAR
-    newest_step: Any  # BIGINT
-    steps_behind: Any  # BIGINT
-    judged_step: Any  # BIGINT
-    live: Any  # BOOLEAN
-    seconds_behind: Any  # DOUBLE
-    spooled_seconds: Any  # DOUBLE
-
-def judged_as_of(source: Source, /, *, now: Any, run: Any) -> Rows[JudgedAsOf]: ...
-
 class Judgements(TypedDict):
     run: Any  # VARCHAR
     newest_step: Any  # BIGINT

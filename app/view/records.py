@@ -23,7 +23,6 @@ from logprobe.app.text.lost_records import (
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import FIRING, JUDGEMENT, Judgement
 from logprobe.monitor.judging import bit_equality
-from logprobe.monitor.judging.judged import judged_as_of
 from logprobe.monitor.service.status import Backlog, Status, StuckFile
 
 _LEVELS: Final = ("problem", "note", "ok")
@@ -69,7 +68,6 @@ class RecordsDocument(TypedDict):
     bit_equality: Mapping[str, object]
     alerts: list[Firing]
     alerts_seen_step: int | None  # None: the alerts have not looked, so that no firing one means nothing
-    judged: Mapping[str, Any] | None
     kept: queries.FreezeSpan
     sudden_ends: list[queries.CliEnds]
     name_clashes: list[queries.CliNameClashes]
@@ -90,7 +88,6 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
     facts = run_of(reader, run, now)
     aside = queries.quarantine_list(reader, run=run)
     service = reader.status()
-    judged = judged_as_of(reader, run)
     alerts = queries.alert_list(reader, run=run).to_pylist()
     complete = bit_equality.complete_until(now, ended=facts.liveness.state.over)
     equal = bit_equality.read(reader, [run], until=complete)[run]
@@ -111,7 +108,6 @@ def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
         "bit_equality": asdict(bit_equality.explained(reader, run, equal)),
         "alerts": _firing(alerts),
         "alerts_seen_step": next((row["step"] for row in alerts if row["rule"] == JUDGEMENT), None),
-        "judged": None if judged is None else judged.document(),
         "kept": queries.freeze_span(reader, run=run, first=None, last=None).to_pylist()[0],
         "sudden_ends": queries.cli_ends(reader, run=run, now=now, silent=gaps.SILENT_SECONDS).to_pylist(),
         "name_clashes": queries.cli_name_clashes(reader, run=run).to_pylist(),

@@ -94,8 +94,7 @@ def headline(view: RunView) -> str:
 
 def of_view(view: RunView) -> Iterator[Section]:
     """Yield the sections about a run."""
-    judged = view.records["judged"]
-    late = judged["sentence"] if judged is not None and (view.kept or judged["spooled_seconds"]) else ""
+    late = "" if view.judgement is None else view.judgement.late
     state = f"{view.records['state']}: {view.records['reason']}"
     soon = outlook(view.diagnosis, view.records["step_seconds"])
     told = [*_diagnosed(view.diagnosis, view.standing), ("outlook", soon), *(_accepted(each) for each in view.accepted)]

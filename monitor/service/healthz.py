@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.monitor.judging.judged import JudgedAsOf
+from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.service.jobs import PATIENCE, Job
 from logprobe.monitor.service.scrape import CONTENT_TYPE
 
@@ -26,6 +26,7 @@ PATH: Final = "/healthz"
 METRICS: Final = "/metrics"
 LATE_PATIENCE: Final = 60.0  # seconds that a live run may be judged late
 _MOST_NAMED: Final = 10
+NONE: Final[Mapping[str, Judgement]] = {}
 _CLIENT_SECONDS: Final = 5.0  # a client that sends nothing holds no thread for longer
 
 
@@ -47,7 +48,7 @@ def describe(
     jobs: Iterable[Job],
     intake: Intake | None = None,
     *,
-    late: Sequence[JudgedAsOf] = (),
+    late: Mapping[str, Judgement] = NONE,
     late_seconds: float = 0.0,
     patience: float = PATIENCE,
     problems: Sequence[str] = (),
@@ -66,8 +67,8 @@ def describe(
     return {"healthy": healthy, "problems": list(problems), "jobs": watched, **others}
 
 
-def _judged(late: Sequence[JudgedAsOf], seconds: float) -> dict[str, object]:
-    sentences = [f"{run.run}: {run.sentence}" for run in late[:_MOST_NAMED]]
+def _judged(late: Mapping[str, Judgement], seconds: float) -> dict[str, object]:
+    sentences = [f"{run}: {late[run].late}" for run in list(late)[:_MOST_NAMED]]
     return {"healthy": seconds <= LATE_PATIENCE, "late_runs": len(late), "late": sentences}
 
 

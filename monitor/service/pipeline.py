@@ -17,8 +17,8 @@ from typing import Final, cast
 from logprobe.collectors.clock import TIME, Time
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import SECONDS
 from logprobe.monitor.judging.job import PACES, DiagnosisStage
-from logprobe.monitor.judging.judged import SECONDS
 from logprobe.monitor.live.delays import Delays
 from logprobe.monitor.live.ingest import BATCH_BYTES, Ingester, IngestReport
 from logprobe.monitor.live.scan import scan

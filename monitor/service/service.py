@@ -27,8 +27,9 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
+from logprobe.monitor import judgement, queries
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
-from logprobe.monitor.judging.judged import JudgedAsOf, judged_runs
+from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.service import healthz, heap, scrape
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.flight import FlightServer, Request
@@ -43,6 +44,7 @@ from logprobe.monitor.service.jobs import (
 )
 from logprobe.monitor.service.pipeline import Pipeline, backlog, note_spooled
 from logprobe.monitor.service.status import Backlog, Ingested, JobAccount, Status
+from logprobe.monitor.service.turns import as_of
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
@@ -121,7 +123,7 @@ class Service:
         # When the spool was looked at last (monotonic), and what waited.
         self._waiting: tuple[float, Backlog] | None = None
         # Live runs that the health job found judged late, and the time from which on it has (monotonic).
-        self._late: dict[str, tuple[JudgedAsOf, float]] = {}
+        self._late: dict[str, tuple[Judgement, float]] = {}
         self._store: Store
         self._pipeline: Pipeline
         self._schedule: Schedule
@@ -228,7 +230,7 @@ class Service:
             lambda: healthz.describe(
                 list(self.jobs.values()),
                 self._intake(),
-                late=[run for run, _ in self._late.values()],
+                late={run: found for run, (found, _) in self._late.items()},
                 late_seconds=self._late_seconds(),
                 patience=self._patience or PATIENCE,
                 problems=[
@@ -265,9 +267,10 @@ class Service:
         self._waiting = (time.monotonic(), waiting)
         now = time.monotonic()
         note_spooled(self._store, waiting, datetime.now(UTC))
-        runs = judged_runs(self._store).values()
-        late = [run for run in runs if run.live and not run.in_time]
-        self._late = {run.run: (run, self._late.get(run.run, (run, now))[1]) for run in late}
+        rows = as_of(queries.runs_now(self._store.kept_records), datetime.now(UTC))
+        live = judgement.read(self._store, [row["run"] for row in rows if row["live"]], datetime.now(UTC))
+        late = {run: found for run, found in live.items() if found.overdue}
+        self._late = {run: (found, self._late.get(run, (found, now))[1]) for run, found in late.items()}
         heap.trim()
         account = {name: value for name, value in waiting.items() if name not in _OF_EACH_RUN}
         return {**account, "judged_late": len(late)}

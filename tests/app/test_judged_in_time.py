@@ -13,7 +13,7 @@ from typing import Any
 from processes import eventually, logprobe, service
 from processes import record as record_run
 
-from logprobe.monitor.judging.judged import SECONDS, STEPS
+from logprobe.monitor.judgement import SECONDS, STEPS
 
 PROGRAM = Path(__file__).parent.parent / "support" / "pacing_program.py"
 LIVE, PACED_STEPS = "armed", 60
@@ -39,12 +39,12 @@ def test_an_armed_live_run_is_judged_in_time_or_it_is_said_that_it_is_not(home: 
         while trainer.poll() is None or looks == 0:
             check_what_is_said(home, told)
             looks += 1
-        eventually(lambda: judged_of(home)["judged_step"] == PACED_STEPS - 1, "all of it is judged")
-        assert judged_of(home)["sentence"] is None
+        eventually(lambda: judged_of(home)["step"] == PACED_STEPS - 1, "all of it is judged")
+        assert judged_of(home)["late"] is None
 
 
 def judged_of(home: Path) -> dict[str, Any]:
-    judged: dict[str, Any] = json.loads(logprobe("show", LIVE, "--json", "--home", home).stdout)["judged"]
+    judged: dict[str, Any] = json.loads(logprobe("show", LIVE, "--json", "--home", home).stdout)["judgement"]
     return judged
 
 
@@ -54,8 +54,8 @@ def check_what_is_said(home: Path, told: Path) -> None:
     recorded = [line.split() for line in told.read_text().splitlines(keepends=True) if line.endswith("\n")]
     old = [int(step) for step, at in recorded if before - float(at) > SECONDS]
     judged = judged_of(home)
-    behind = [step for step in old if judged["judged_step"] is None or step > judged["judged_step"]]
+    behind = [step for step in old if judged["step"] is None or step > judged["step"]]
     if len(behind) > STEPS:
-        assert judged["sentence"] is not None, (judged, behind)
-        assert judged["sentence"].startswith(("not judged since step", "not judged yet"))
-        assert not judged["in_time"]
+        assert judged["late"] is not None, (judged, behind)
+        assert judged["late"].startswith(("not judged since step", "not judged yet"))
+        assert judged["overdue"]

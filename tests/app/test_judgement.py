@@ -28,8 +28,7 @@ from logprobe.app.text.judgement import headline
 from logprobe.app.text.runs import matching, worst_first
 from logprobe.app.view import run_view, story
 from logprobe.monitor import judgement as judged
-from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
-from logprobe.monitor.judging.judged import SECONDS, judged_runs
+from logprobe.monitor.judgement import SECONDS, SEVERITIES, Firing, Judgement
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.service import healthz, scrape
 from logprobe.monitor.store.store import Store
@@ -206,13 +205,11 @@ PLACES = {
 
 
 def check_lateness(reader: StoreReader) -> None:
-    """`/healthz` and `logprobe show` go by the first, banner and severity by the second."""
-    now = datetime.now(UTC)
-    stated, judgements = judged_runs(reader, now=now), judged.read(reader, list(CASES), now)
-    late = {name for name, run in stated.items() if not run.in_time}
-    assert late == {name for name, judgement in judgements.items() if judgement.overdue}
-    assert late >= {name for name, (_, _, age) in CASES.items() if age in {"overdue", "in the spool"}}
-    said = healthz.describe([], late=[stated[name] for name in sorted(late)])["judged"]
+    """`/healthz` says it of each run that is overdue."""
+    judgements = judged.read(reader, list(CASES), datetime.now(UTC))
+    late = {name: judgement for name, judgement in judgements.items() if judgement.overdue}
+    assert late.keys() >= {name for name, (_, _, age) in CASES.items() if age in {"overdue", "in the spool"}}
+    said = healthz.describe([], late=late)["judged"]
     assert said["late_runs"] == len(late) > 0
     assert all("not judged" in sentence for sentence in said["late"])
 

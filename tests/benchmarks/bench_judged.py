@@ -2,7 +2,7 @@
 
 A real service beside ended runs; live runs have a history that sets their baseline, and some of them begin to grow, so that the verdict
 changes and waits for a diagnosis. A step is late when it was judged after more than two seconds and more than ten newer steps: the
-promise of `logprobe.monitor.judging.judged`. The load is four busy loops for each core, of lower priority, as data loaders have.
+promise of `logprobe.monitor.judgement`. The load is four busy loops for each core, of lower priority, as data loaders have.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import copied_runs
@@ -25,7 +26,7 @@ from processes import connected, end, start_service
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.judged import SECONDS, STEPS, judged_runs
+from logprobe.monitor.judgement import SECONDS, STEPS, read
 from logprobe.monitor.reader import FlightReader
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
@@ -146,10 +147,10 @@ def play(runs: list[Run], pace: float, begun: float) -> None:
 
 
 def look(runs: list[Run], reader: FlightReader) -> None:
-    known = judged_runs(reader)
+    known = read(reader, [run.name for run in runs], datetime.now(UTC))
     now = time.monotonic()
     for run in runs:
-        judged = known[run.name].judged_step
+        judged = known[run.name].step
         newest = max(run.recorded, default=0)
         for step in [step for step in list(run.recorded) if step not in run.judged]:
             if judged is not None and judged >= step:

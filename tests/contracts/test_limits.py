@@ -26,7 +26,7 @@ from logprobe.app.text.scores import _sequences
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.judged import JudgedAsOf
+from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.judging.level import rows_named
 from logprobe.monitor.judging.weight_readings import Mismatch
 from logprobe.monitor.live.delays import SHOWN, Delays
@@ -238,7 +238,7 @@ def test_weight_versions_in_an_error() -> None:
 
 
 def test_late_runs() -> None:
-    late = [JudgedAsOf(f"run-{at}", True, 99, 40, 40, 59, 90.0) for at in range(11)]
+    late = {f"run-{at}": Judgement(step=40, newest=99, behind=59, waiting=90.0) for at in range(11)}
     said = healthz.describe([], late=late, late_seconds=90.0)["judged"]
     assert isinstance(said, dict)
     assert (said["late_runs"], len(said["late"])) == (11, 10)

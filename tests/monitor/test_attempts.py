@@ -4,6 +4,7 @@ and what becomes of frozen steps in tests/machine."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from segments import RUN, at, records, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
+from logprobe.monitor.judgement import read
 from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.judging.job import DiagnosisStage
-from logprobe.monitor.judging.judged import judged_runs
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
@@ -102,16 +103,18 @@ def test_what_is_trained_again_counts_as_it_was_trained_last_and_says_how_the_ru
     )
     found = [(row["step"], row["older"], row["n"]) for row in runs.rows(counted)]
     assert found == [(5, False, SAMPLES), (7, False, SAMPLES), (7, True, SAMPLES)]
-    (judged,) = judged_runs(store).values()
-    assert (judged.newest_step, judged.judged_step, judged.in_time) == (7, None, True)
+    judged = read(store, [RUN], datetime.now(UTC))[RUN]
+    assert (judged.newest, judged.behind, judged.overdue) == (7, 7, False), (
+        "what was judged of the first attempt is none of it"
+    )
     (due,) = DiagnosisStage(store).rows()
     assert due["step"] == 7
     diagnosis.run_once()
-    (judged,) = judged_runs(store).values()
-    assert (judged.newest_step, judged.judged_step) == (7, 7)
+    judged = read(store, [RUN], datetime.now(UTC))[RUN]
+    assert (judged.newest, judged.step) == (7, 7)
     assert gather(store, RUN).series.step.tolist() == list(range(1, 8))
     assert queries.metrics_newest(store, runs=[RUN], keys=["backend.k3_kl"]).num_rows == 1
     again.trains(*range(8, 13))
     runs.sequences()
     assert runs.rows("FROM abandoned_steps") == []
-    assert judged_runs(store)[RUN].newest_step == 12
+    assert read(store, [RUN], datetime.now(UTC))[RUN].newest == 12

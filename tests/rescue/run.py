@@ -47,7 +47,6 @@ from logprobe.monitor.judgement import read
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.gather import SAMPLE_TOKENS
 from logprobe.monitor.judging.judge import judge
-from logprobe.monitor.judging.judged import judged_runs
 from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.reader import Reader, connect
 
@@ -254,15 +253,15 @@ def healthy(runs: int, seed: int, steps: int, pace: float) -> list[str]:
         with connect(Home(home)) as reader:
             deadline = time.monotonic() + _END
             while reader.status()["backlog"]["segments"] or any(
-                run.steps_behind for run in judged_runs(reader).values()
+                run.behind for run in read(reader, names, datetime.now(UTC)).values()
             ):
                 if time.monotonic() > deadline:
                     raise SystemExit("the service did not catch up with what was recorded")
                 time.sleep(_LOOK)
-            known = judged_runs(reader)
+            known = read(reader, names, datetime.now(UTC))
             return [
-                f"{run}: recorded to {known[run].newest_step}, judged to {known[run].judged_step}, "
-                f"diagnosed to {known[run].judged_step}, switched on: {'; '.join(_switched_on(reader, run)) or 'never'}, "
+                f"{run}: recorded to {known[run].newest}, judged to {known[run].step}, "
+                f"diagnosed to {known[run].step}, switched on: {'; '.join(_switched_on(reader, run)) or 'never'}, "
                 f"alerts fired: {'; '.join(_fired(reader, run)) or 'none'}"
                 for run in names
             ]

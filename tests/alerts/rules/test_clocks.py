@@ -20,8 +20,9 @@ from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.gaps import SILENT_SECONDS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
-from logprobe.monitor.judging.judged import judged_as_of
+from logprobe.monitor.judgement import read
 from logprobe.monitor.liveness import Liveness, State
+from logprobe.monitor.service.turns import as_of
 from logprobe.monitor.store.store import Store
 
 MINUTE = timedelta(minutes=1)
@@ -106,6 +107,11 @@ def run_at(store: Store, now: datetime) -> Run:
     return run
 
 
+def is_live(store: Store, now: datetime) -> bool:
+    (row,) = as_of(queries.runs_now(store), now)
+    return row["live"]
+
+
 @pytest.mark.parametrize("ahead", [timedelta(0), *WRONG])
 def test_records_that_come_at_their_pace_are_of_a_live_run_whatever_they_are_dated(
     store: Store, ahead: timedelta
@@ -116,15 +122,15 @@ def test_records_that_come_at_their_pace_are_of_a_live_run_whatever_they_are_dat
     run = run_at(store, now)
     assert run.liveness.state is State.LIVE
     assert ("dated" in run.liveness.reason) is (ahead != timedelta(0))
-    judged = judged_as_of(store, "run", now=now)
-    assert judged is not None
-    assert judged.live
-    assert judged.seconds_behind == pytest.approx(10 * (STEPS - 1) + 1, abs=1), "waited since they came in"
+    assert is_live(store, now)
+    assert read(store, ["run"], now)["run"].waiting == pytest.approx(10 * (STEPS - 1) + 1, abs=1), (
+        "waited since they came in"
+    )
     assert [finding.text for finding in doctor._clocks(store) if "dated" in finding.text] == (
         [f"run: {run.liveness.reason.partition('; ')[2]}"] if ahead else []
     )
     assert run_at(store, over).liveness.state is State.STALE
-    assert not judged_as_of(store, "run", now=over).live
+    assert not is_live(store, over)
 
     def looked_at(when: datetime) -> object:
         return Controller(store, lambda _: Policy(), clock=lambda: when).run_once().get("runs")
@@ -141,4 +147,4 @@ def test_an_import_and_a_backlog_are_of_no_live_run(store: Store, pace: float) -
     run = run_at(store, now)
     assert run.liveness.state is State.IDLE, "it came just now, but is two days old"
     assert "dated" not in run.liveness.reason
-    assert not judged_as_of(store, "run", now=now).live
+    assert not is_live(store, now)
