@@ -60,8 +60,8 @@ class Quantiles:
     counts_C: Mapping[str, Counts]
 
 
-def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, *, most: int = COLUMNS) -> Columns:
-    """Return at most `most` columns for a range of steps. A column covers at least one step, and more steps if they
+def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int) -> Columns:
+    """Return at most `COLUMNS` columns for a range of steps. A column covers at least one step, and more steps if they
     have few tokens.
 
     Args:
@@ -69,7 +69,6 @@ def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, 
         tokens: number of tokens of each step, NaN if unknown.
         first: first step to show.
         last: last step to show.
-        most: maximum number of columns.
 
     >>> columns_of(np.arange(0, 1000, 10), np.full(100, 1e5), 0, 999)
     Columns(first=0, last=999, width=10)
@@ -80,7 +79,7 @@ def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, 
     inside, span = steps[chosen], last - first + 1
     apart = int(np.median(np.diff(inside))) if len(inside) > 1 else 1
     tokens_shown = np.nansum(tokens[chosen])
-    wanted = int(np.clip(tokens_shown // _ENOUGH, min(_FEWEST, most), most))
+    wanted = int(np.clip(tokens_shown // _ENOUGH, _FEWEST, COLUMNS))
     return Columns(first, last, max(1, apart, -(-span // wanted)))
 
 

@@ -63,7 +63,6 @@ def test_columns_are_no_narrower_than_steps_are_apart() -> None:
     steps = np.arange(0, 5000, 25)
     tokens = np.full(200, 1e6)
     assert quantiles.columns_of(steps, tokens, 0, 4999).width == 25
-    assert quantiles.columns_of(steps, tokens, 0, 4999, most=10).size == 10
     assert quantiles.columns_of(steps, tokens, 75, 75) == Columns(75, 75, 1)
 
 
