@@ -253,7 +253,7 @@ def notes(step: StepTokens, strip: Strip | None) -> list[str]:
     if not step.sequences:
         if not any(side.get("frozen_at") for side in step.sides):
             said.append("No sequences were recorded in this step.")
-    elif all(sequence["share"] is None and sequence["broken"] is None for sequence in step.sequences):
+    elif all(sequence["broken"] is None for sequence in step.sequences):
         said.append(f"The pair {step.pair} was not measured in this step: record {NEEDED[step.pair]}.")
     if step.chosen is not None and strip is None:
         kept = step.chosen["raw_kept"]

@@ -321,7 +321,7 @@ def test_what_has_to_be_known_before_anything_is_believed() -> None:
     assert "no sequence called <i>x</i>; showing the worst" in " ".join(
         tokens.notes(step_of(asked="<i>x</i>"), strip())
     )
-    unmeasured = {name: value for name, value in SEQUENCE.items() if name not in {"share", "broken", "k3_kl"}}
+    unmeasured = SEQUENCE | dict.fromkeys(("share", "broken", "k3_kl"))
     assert "record current_logprobs" in " ".join(
         tokens.notes(step_of(pair="update", sequences=[unmeasured], chosen=unmeasured), strip())
     )
