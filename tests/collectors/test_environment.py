@@ -93,13 +93,14 @@ PLUGINS = {
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_a_home_that_is_misspelt_is_said_by_each_plugin(plugin: str, tmp_path: Path) -> None:
-    def said(**variables: str) -> str:
-        command = [sys.executable, "-c", f"{PLUGINS[plugin]}; print('goes on')"]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=True)
-        assert done.stdout == "goes on\n"
-        return done.stderr
+    command = [sys.executable, "-c", f"{PLUGINS[plugin]}; print('goes on')"]
+    variables = {"LOGPROBE_HOEM": str(tmp_path), "LOGPROBE_RUN": "r"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout == "goes on\n"
+    assert "nothing is recorded, as LOGPROBE_HOME is not set; LOGPROBE_HOEM" in done.stderr
+    assert "did you mean LOGPROBE_HOME?" in done.stderr
 
-    words = said(LOGPROBE_HOEM=str(tmp_path), LOGPROBE_RUN="r")
-    assert "nothing is recorded, as LOGPROBE_HOME is not set; LOGPROBE_HOEM" in words
-    assert "did you mean LOGPROBE_HOME?" in words
-    assert said(LOGPROBE_RUN="r") == ""
+
+def test_without_a_name_like_it_nothing_is_said(notices: pytest.LogCaptureFixture) -> None:
+    assert not environment.wanted({"LOGPROBE_RUN": "r"})
+    assert notices.text == ""

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from logprobe.collectors.vllm.config import engine_document, environment, sampling_document
+
+
+@pytest.fixture(autouse=True)
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaded, as in every process that asks for these documents: to import the real one takes seconds."""
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__version__="0.32.0"))  # type: ignore[arg-type]
 
 
 class Mode(Enum):
@@ -71,6 +80,7 @@ def test_document_is_json_without_secrets_and_passing_things() -> None:
     assert document()["config"]["mode"] == "piecewise"
     assert document()["config"]["model_config"]["backends"] == ["a", "b"]
     assert document()["logprobe"] == {"injected_logprobs": True}
+    assert document()["versions"]["vllm"] == "0.32.0"
     for unwanted in ("hf_secret", "29501", "changes-every-time", " at 0x", '"rank"'):
         assert unwanted not in text
 
