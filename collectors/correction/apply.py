@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import array_api_compat
 
@@ -24,14 +24,6 @@ from logprobe.collectors.errors import InputError
 from logprobe.collectors.kernel.arithmetic import SENTINEL
 
 _SMALLEST_MEAN = 1e-8  # weights whose mean is below are not normalized: there is nothing to divide by
-
-
-class Acknowledgement(TypedDict):
-    """A correction that a trainer applied: its configuration, fingerprint and report."""
-
-    config: Mapping[str, object]
-    fingerprint: str
-    report: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,21 +42,16 @@ class Correction:
     def __iter__(self) -> Iterator[Any]:
         yield from (self.weights, self.mask, self.report)
 
-    def acknowledgement(self) -> Acknowledgement:
-        """Return configuration, fingerprint and report. Wait for the device."""
-        return _acknowledged(self.config, self.report)
+    def deferred(self) -> Callable[[], dict[str, object]]:
+        """Return a function that reads configuration, fingerprint and report later, in any thread.
 
-    def deferred(self) -> Callable[[], Acknowledgement]:
-        """Return a function that computes `acknowledgement` later, in any thread, without waiting here or keeping the
-        batch.
-
-        `Recorder.step(correction=…)` calls it.
+        It waits for the device, and keeps no batch. `Recorder.step(correction=…)` calls it.
         """
         self.report.start()
         return partial(_acknowledged, self.config, self.report)
 
 
-def _acknowledged(config: CorrectionConfig, report: Report) -> Acknowledgement:
+def _acknowledged(config: CorrectionConfig, report: Report) -> dict[str, object]:
     return {"config": config.to_dict(), "fingerprint": config.fingerprint(), "report": dict(report)}
 
 

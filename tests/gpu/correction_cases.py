@@ -49,7 +49,7 @@ def test_weights_and_masks_are_those_of_the_host(device: torch.device, name: str
     assert torch.equal(there.mask.cpu(), host.mask)
     tolerance = 1e-12 if dtype is torch.float64 else 1e-5
     torch.testing.assert_close(there.weights.cpu(), host.weights, rtol=tolerance, atol=tolerance)
-    ours, theirs = there.acknowledgement(), host.acknowledgement()
+    ours, theirs = there.deferred()(), host.deferred()()
     assert ours["fingerprint"] == theirs["fingerprint"]
     assert ours["report"] == pytest.approx(theirs["report"], rel=tolerance, abs=tolerance, nan_ok=True)
 
@@ -57,7 +57,7 @@ def test_weights_and_masks_are_those_of_the_host(device: torch.device, name: str
 @pytest.mark.parametrize("name", CONFIGS)
 def test_nobody_waits_for_the_device(device: torch.device, busy: Callable[[], Any], name: str) -> None:
     given = moved(named(torch.float32), device)
-    corrected(CONFIGS[name], given).acknowledgement()  # kernels are loaded once
+    corrected(CONFIGS[name], given).deferred()()  # kernels are loaded once
     end = busy()
     began = time.monotonic()
     found = corrected(CONFIGS[name], given)

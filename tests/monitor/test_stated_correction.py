@@ -62,7 +62,7 @@ def test_ranks_and_micro_batches_add_up_to_the_step(home: Path) -> None:
     assert 0 < values[1]["clipped_frac"] < 1
     for step in (2, 3, 4, 5):
         assert values[step] == {"is_weight_mean": None, "clipped_frac": None}
-    assert json.loads(stated[0]) == first.acknowledgement()
+    assert json.loads(stated[0]) == first.deferred()()
 
 
 def test_the_report_is_read_in_the_recorders_thread(home: Path) -> None:

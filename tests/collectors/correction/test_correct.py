@@ -205,7 +205,7 @@ def test_it_unpacks_and_is_acknowledged_with_its_configuration() -> None:
     weights, mask, report = found
     assert weights is found.weights
     assert mask is found.mask
-    assert found.acknowledgement() == {
+    assert found.deferred()() == {
         "config": EVERYTHING.to_dict(),
         "fingerprint": EVERYTHING.fingerprint(),
         "report": dict(report),
