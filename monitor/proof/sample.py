@@ -13,7 +13,6 @@ A sample file is JSON lines or Parquet, one sequence per row:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,12 +98,6 @@ class TokenSequence:
             "sampling": dict(self.sampling),
             "spans": [(span.start, span.end, span.version) for span in self.spans],
         }
-
-
-def digest(sequences: Sequence[TokenSequence]) -> str:
-    """Return the digest of the scored sequences, from their ids and sampling params in order."""
-    text = json.dumps([sequence.job() for sequence in sequences], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_sample(path: Path) -> tuple[TokenSequence, ...]:

@@ -46,10 +46,6 @@ class ArmCache:
             ) from error
         return outcome
 
-    def has(self, module: str, job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
-        """Return whether an answer is cached."""
-        return _read(self.folder / f"{_key(module, job, environment or {})}.json") is not None
-
 
 def _key(module: str, job: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     weights = [_weights_of(Path(path)) for path in (job["model"], *sorted(job.get("checkpoints", {}).values()))]

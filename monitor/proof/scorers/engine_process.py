@@ -32,9 +32,8 @@ _WORKER = f"{WorkerCalls.__module__}.{WorkerCalls.__qualname__}"
 def main(job: EngineJob, folder: Path) -> EngineAnswer:
     """Start the engine, score, and return the answer."""
     os.environ[READINGS] = str(folder / "readings.jsonl")
-    began = time.monotonic()
     scorer = Scorer(job)
-    answer: EngineAnswer = {"start_s": time.monotonic() - began, "settings": scorer.settings()}
+    answer: EngineAnswer = {"settings": scorer.settings()}
     if "decode" in scorer.paths:
         began = time.monotonic()
         answer["decode"] = scorer.decode(job.get("replay"))

@@ -61,7 +61,6 @@ class EngineAnswer(TypedDict):
     engine that can repeat no tokens has `prefill` only.
     """
 
-    start_s: float
     settings: Mapping[str, Any]
     decode: NotRequired[list[Logprobs]]
     tokens_per_s: NotRequired[float]

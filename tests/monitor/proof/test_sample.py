@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.proof.sample import Span, assumptions, digest, read_sample, stating
+from logprobe.monitor.proof.sample import Span, assumptions, read_sample, stating
 
 ROW = {"sample_id": "a", "prompt_ids": [1, 2], "response_ids": [3, 4], "rollout_logprobs": [-1.0, None]}
 
@@ -29,20 +29,13 @@ def test_json_lines_and_parquet_are_read_alike(tmp_path):
     from_lines = read_sample(_written(tmp_path, *rows))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "sample.parquet")
     from_parquet = read_sample(tmp_path / "sample.parquet")
-    assert digest(from_lines) == digest(from_parquet)
+    assert [one.job() for one in from_lines] == [one.job() for one in from_parquet]
     first, second = from_lines
     assert (first.temperature, first.sampling, first.rollout_version) == (0.7, {"top_p": 0.9}, "3")
     assert np.isnan(first.rollout[1])
     assert first.trainer is None
     assert second.temperature == 1.0
     np.testing.assert_array_equal(second.trainer, [-1.0, -2.0])
-
-
-def test_what_is_scored_has_one_identity_whatever_was_recorded_about_it(tmp_path):
-    before = digest(read_sample(_written(tmp_path, ROW)))
-    assert digest(read_sample(_written(tmp_path, {**ROW, "rollout_logprobs": [-3.0, -4.0]}))) == before
-    assert digest(read_sample(_written(tmp_path, {**ROW, "temperature": 0.5}))) != before
-    assert digest(read_sample(_written(tmp_path, {**ROW, "response_ids": [3, 5]}))) != before
 
 
 def test_a_greedy_response_is_scored_without_a_temperature_and_spans_are_kept(tmp_path):
