@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from tiny_model import make_tiny_model
+
 from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.pipeline import Pipeline
@@ -36,18 +38,10 @@ ENGINE_ENVIRONMENT = {
 }
 
 
-def make_models(folder: Path) -> Path:
-    """Two checkpoints of one tiny policy below `folder`, made in a process of its own: pytest's stays free of torch."""
-    code = (
-        "import sys; from pathlib import Path; from tiny_model import make_tiny_model as make\n"
-        "old, new = (Path(sys.argv[1], name) for name in ('old', 'new'))\n"
-        "make(old); make(new, seed=1, like=old)"
-    )
-    command = [sys.executable, "-c", code, str(folder)]
-    subprocess.run(
-        command, cwd=SCENARIOS.parent, env={**os.environ, **ENGINE_ENVIRONMENT}, check=True, capture_output=True
-    )
-    return folder
+def make_models(folder: Path) -> None:
+    """Two checkpoints of one tiny policy below `folder`."""
+    make_tiny_model(folder / "old")
+    make_tiny_model(folder / "new", seed=1, like=folder / "old")
 
 
 def run_scenario(

@@ -15,6 +15,7 @@ from audited import Audit
 from engine_process import ENGINE_ENVIRONMENT
 
 from logprobe.monitor.proof.departing import UNLIKE
+from logprobe.monitor.proof.forward import score
 from logprobe.monitor.proof.scorers import running
 
 pytestmark = pytest.mark.engine
@@ -46,7 +47,8 @@ def scored(models, tmp_path_factory, audit):
         for index in range(PLAIN + TRUNCATED)
     ]
     sample = folder / "sample.jsonl"
-    for row, exact, rounded in zip(rows, *_forward(folder, rows, models / "new"), strict=True):
+    scores = (score(rows, models / "new", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    for row, exact, rounded in zip(rows, *scores, strict=True):
         row.update(rollout_logprobs=exact, trainer_logprobs=rounded)
     sample.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = subprocess.run(
@@ -59,19 +61,6 @@ def scored(models, tmp_path_factory, audit):
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def _forward(folder, rows, model):
-    """Log-probs in float32 and in bfloat16, by a process of its own: pytest's stays free of torch."""
-    (folder / "rows.json").write_text(json.dumps(rows))
-    code = (
-        "import json, sys; from logprobe.monitor.proof.forward import score\n"
-        "rows = json.load(open(sys.argv[1]))\n"
-        "print(json.dumps([score(rows, sys.argv[2], dtype=dtype) for dtype in ('float32', 'bfloat16')]))"
-    )
-    command = [sys.executable, "-c", code, str(folder / "rows.json"), str(model)]
-    done = subprocess.run(command, env={**os.environ, **ENGINE_ENVIRONMENT}, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _pair(document, a, b):

@@ -1,8 +1,8 @@
 """A trainer one of whose layers is wrong: ``--trainer layer_faults:score``; and whether the first layer that drifts is named, and the operation.
 
-    PYTHONPATH=tests/proof:tests/e2e python tests/proof/layer_faults.py FOLDER [engine]
+    PYTHONPATH=tests/proof:tests/e2e python tests/proof/layer_faults.py FOLDER
 
-`engine`: the same of a real engine.
+As a program, the same of a real engine.
 """
 
 from __future__ import annotations
@@ -212,8 +212,5 @@ def _spoil_engine(worker: Any, *, fault: str, layer: int) -> Any:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    judges = {"trainer": judge, "engine": judge_engine}
-    print(
-        "RESULT " + json.dumps(judges[sys.argv[2] if len(sys.argv) > 2 else "trainer"](Path(sys.argv[1]))), flush=True
-    )
+    print("RESULT " + json.dumps(judge_engine(Path(sys.argv[1]))), flush=True)
     os._exit(0)  # an engine's threads take their time to end

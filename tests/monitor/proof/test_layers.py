@@ -24,16 +24,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(folder: Path) -> dict[str, Any]:
     """Layers and operations named by fault of the trainer."""
-    return judged(folder, "trainer")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(PROOF))
+        from layer_faults import judge
 
-
-def judged(folder: Path, who: str) -> dict[str, Any]:
-    """In a process of its own: pytest's stays free of torch."""
-    command = [sys.executable, str(PROOF / "layer_faults.py"), str(folder), who]
-    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    answer = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    return json.loads(answer.removeprefix("RESULT "))
+        return judge(folder)
 
 
 def test_the_first_layer_is_named_and_no_layer_of_a_right_trainer(found):
@@ -53,7 +48,11 @@ def test_the_first_operation_that_differs_is_named_and_none_where_all_are_equal(
 @pytest.mark.engine
 def test_the_first_layer_and_operation_of_an_engine_are_named(tmp_path):
     """A real engine, made wrong and right again: hidden states beside the reference's, operations beside its own."""
-    found = judged(tmp_path, "engine")
+    command = [sys.executable, str(PROOF / "layer_faults.py"), str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    found = json.loads(answer.removeprefix("RESULT "))
     right = found.pop("nothing of layer 0")
     assert (right["named"], right["breaks"]["operation"]) == ([], None)
     assert right["breaks"]["equal"] > 12 * LAYERS

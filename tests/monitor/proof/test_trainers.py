@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "proof" / "trainers.py"
-TESTS = SCRIPT.parents[1]
+PROOF = Path(__file__).resolve().parents[2] / "proof"
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the script keeps; a process of its own, pytest's stays free of torch."""
+    """What the script keeps."""
     folder = tmp_path_factory.mktemp("trainers")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), "suite"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS / 'support'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-2000:]}"  # each situation is judged as expected
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(PROOF))
+        import trainers
+
+        assert trainers.main(folder, suite=True) == 0  # each situation is judged as expected
     return json.loads((folder / "trainers.json").read_text())
 
 
