@@ -135,9 +135,12 @@ def _rollout(values: Record, record: Record) -> Columns:
 def _checked(kind: str, row: Columns) -> Columns:
     """Return the row if it fits the wire contract. Raises `BadRecordError`."""
     for name, value in row.items():
+        wanted = SCHEMAS[kind].field(name).type
         try:
-            pa.array([value], SCHEMAS[kind].field(name).type)
+            pa.array([value], wanted)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            if pa.types.is_list(wanted) and pa.types.is_floating(wanted.value_type):
+                raise BadRecordError(f"{name}: not a list with one number per token; write one") from error
             raise BadRecordError(f"{name}: {str(error).splitlines()[0]}") from error
     return row
 

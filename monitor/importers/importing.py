@@ -161,7 +161,9 @@ def _row(framework: Framework, unit: Unit, place: Place) -> Row:
 def _without_logprobs(path: Path, head: Sequence[Unit]) -> str:
     """Return the error text for a file without log-probs, with its content and the remedy."""
     if not head:
-        there = "it has no complete line"
+        with path.open("rb") as file:
+            is_array = file.read(1) == b"["
+        there = "it is one JSON array; write one record per line" if is_array else "it has no complete line"
     elif names := next((list(unit.value) for unit in head if unit.value), None):
         there = f"it has {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"  # noqa: PLR2004 - enough to know it by
     else:

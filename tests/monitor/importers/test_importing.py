@@ -305,6 +305,7 @@ WITHOUT = {
         "(char 3)): '0%| | 0/20'",
     ),
     "trainer_state.json": (json.dumps({"log_history": [{"step": 1, "loss": 0.5}]}, indent=1), "no line was understood"),
+    "array.json": (json.dumps([generic_row(1, "a")]), "it is one JSON array; write one record per line"),
     "events.out.tfevents.1": ("\x18\0\0\0\0\0\0\0\xa3\x7f", "it has no complete line"),
     "null.jsonl": (
         json.dumps(generic_row(1, "a") | {"rollout_logprobs": None, "trainer_logprobs": None}),
@@ -347,6 +348,9 @@ def test_bad_lines_cost_only_themselves(tmp_path, capsys):
         json.dumps({"step": 1}): "no token_ids",
         json.dumps(good | {"mask": [1]}): "mask has 1 values, token_ids has 5",
         json.dumps(good | {"mask": [0, 1, 2, 0, 1]}): "mask: 2 is not allowed; write 0 or 1",
+        json.dumps(
+            good | {"rollout_logprobs": [[-0.1, -3.0]] * 5}
+        ): "rollout_logprobs: not a list with one number per token",
         json.dumps(good | {"step": "a"}): "step: 'a' is not a whole number",
         json.dumps(good | {"step": 1.5}): "step: 1.5 is not a whole number",
         json.dumps(good | {"rank": 1 << 40}): "rank: ",
