@@ -157,6 +157,12 @@ def _told(clause: str, evidence: Mapping[str, object]) -> str:
         return ""
 
 
+_FROM_START: Final = {
+    "reference": "the reference is not the policy that training began with, or is scored otherwise",
+    "update": "the trainer's two computations of one policy differ (dropout, dtype, temperature), or a step moves it far",
+}
+
+
 def _unknown(finding: Finding) -> Iterator[str]:
     """Describe a mismatch without a named cause: place, step and excluded causes."""
     evidence = finding.evidence
@@ -167,6 +173,8 @@ def _unknown(finding: Finding) -> Iterator[str]:
     if "pair" in evidence:
         name, k3, limit = evidence["pair"], evidence["k3"], evidence["limit"]
         yield f"K3 of the pair {name} is {k3:.2g}, above {limit:.2g}."
+        if evidence["from_start"]:
+            yield f"It was so from the first step on: {_FROM_START[str(name)]}."
         return
     if finding.place is not None:
         yield f"{place_words(finding.place, dated=finding.since is None)}."

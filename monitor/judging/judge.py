@@ -314,6 +314,8 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     shape, trend = shape_of(rest.all), frame.growth.verdict
     if trend not in GROWS and (shape is None or shape.kind == "level" or shape.ratio < number("growth_ratio")):
         return None
+    if trend not in GROWS and _with_setup(frame, shape):
+        return None
     part, little = _growth_part(frame, rest, found)
     ended = trend not in GROWS and not frame.now.k3 > number("grown_ratio") * frame.first.k3
     if little or ended:
@@ -338,6 +340,12 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
         evidence = {"jump": shape.ratio}
         return Finding(UNKNOWN, Confidence.INFERRED, shape.step, share, part, evidence=evidence)
     return Finding("late_growth", confidence, since, share, part, evidence=evidence)
+
+
+def _with_setup(frame: Frame, shape: Shape | None) -> bool:
+    """Return whether K3 left its level as another engine setup began, whose level it then has."""
+    at = None if shape is None else shape.step
+    return at is not None and any(abs(at - step) <= number("abrupt_steps") for step, _ in frame.setups[1:])
 
 
 def _growth_part(frame: Frame, rest: Rest, found: list[Finding]) -> tuple[float, bool]:
@@ -453,12 +461,13 @@ def _contradicted(finding: Finding) -> bool:
 def _pairs(frame: Frame) -> list[Finding]:
     """Judge the level of the other pairs: trainer to reference policy, and to itself after its updates of a step."""
     high: list[Finding] = []
-    limit = number("reference")
     for name, pair in frame.pairs.items():
-        first, now = (float(np.median(pair.k3[among(pair.step, steps)])) for steps in windows(pair.step))
+        now = float(np.median(pair.k3[among(pair.step, windows(pair.step)[1])]))
+        limit = number("update") if name == "update" else number("reference")
         if now > limit:
-            evidence: dict[str, object] = {"pair": name, "k3": now, "limit": limit, "first": first}
             over = pair.step[pair.k3 > limit]
+            from_start = int(over[0]) == frame.start
+            evidence: dict[str, object] = {"pair": name, "k3": now, "limit": limit, "from_start": from_start}
             high.append(Finding(UNKNOWN, Confidence.INFERRED, int(over[0]), evidence=evidence))
     return high
 

@@ -17,6 +17,8 @@ from judging.second.reduced import Reduced
 from sampled_requests import Requests
 
 from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.growth import Tracker
+from logprobe.monitor.judging.level import band_of
 
 
 @dataclass
@@ -33,6 +35,7 @@ class World:
         length_noise: standard deviation that the longest answers add to each trainer logit, the shortest none.
         recorded: what there is to read, see `Reduced`.
         requests: requests of the engine and what drops them, see `Requests`.
+        setup_changes_at: first step of another engine setup.
     """
 
     seed: int = 0
@@ -59,6 +62,7 @@ class World:
     sampling: dict[str, Any] | None = None
     recorded: dict[str, Any] = field(default_factory=dict)
     requests: dict[str, Any] | None = None
+    setup_changes_at: int | None = None
     faults: tuple[dict[str, Any], ...] = ()
 
     def frame(self) -> Frame:
@@ -67,6 +71,11 @@ class World:
         for fault in self.faults:
             drawn.apply(**fault)
         frame = drawn.frame()
+        if self.setup_changes_at is not None:
+            changes, series = ((0, "before"), (self.setup_changes_at, "after")), frame.series
+            tracker = Tracker(band=band_of(frame.setup), setup="before")
+            growth = tracker.follow(series.step.tolist(), series.k3.tolist(), changes[1:]).verdict()
+            frame = replace(frame, setups=changes, growth=growth)
         return frame if self.requests is None else replace(frame, sampled=Requests(**self.requests).sampled())
 
 
