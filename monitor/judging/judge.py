@@ -312,9 +312,8 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     that fits better than missed updates.
     """
     shape, trend = shape_of(rest.all), frame.growth.verdict
-    if trend not in GROWS and (shape is None or shape.kind == "level" or shape.ratio < number("growth_ratio")):
-        return None
-    if trend not in GROWS and _with_setup(frame, shape):
+    level = shape is None or shape.kind == "level" or shape.ratio < number("growth_ratio")
+    if trend not in GROWS and (level or _with_setup(frame, shape)):
         return None
     part, little = _growth_part(frame, rest, found)
     ended = trend not in GROWS and not frame.now.k3 > number("grown_ratio") * frame.first.k3
