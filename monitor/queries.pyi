@@ -1064,12 +1064,6 @@ class FreezeDue(TypedDict):
 def freeze_due(source: Source, /, *, most: Any, protected: Any, quiet_since: Any) -> Rows[FreezeDue]: ...
 def freeze_known(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
-class FreezeRevisions(TypedDict):
-    step: Any  # BIGINT
-    revision: Any  # BIGINT
-
-def freeze_revisions(source: Source, /, *, run: Any, steps: Any) -> Rows[FreezeRevisions]: ...
-
 class FreezeRolloutsDue(TypedDict):
     run: Any  # VARCHAR
     segment_id: Any  # VARCHAR

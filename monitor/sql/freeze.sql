@@ -14,13 +14,10 @@ WHERE place > $protected AND computed_at <= $quiet_since::TIMESTAMPTZ
 ORDER BY computed_at, run, step
 LIMIT $most
 
--- freeze_revisions: How the steps $steps of $run stand now. Grain: step. Inputs: step_summaries.
-SELECT step, revision FROM step_summaries WHERE run = $run AND list_contains($steps::BIGINT[], step)
-
 -- freeze_size: How much of the store's file is in use, in bytes; blocks that were freed are used again first. Grain: one row.
 SELECT (used_blocks * block_size)::BIGINT AS bytes, (free_blocks * block_size)::BIGINT AS free_bytes FROM pragma_database_size()
 
--- freeze_rows: What is kept of steps. Grain: step of incoming (Arrow: run, step). Inputs: incoming, step_summaries, step_metrics, training_sequences,
+-- freeze_rows: What is kept of steps, and their revisions. Grain: step of incoming (Arrow: run, step). Inputs: incoming, step_summaries, step_metrics, training_sequences,
 -- rollout_sequences.
 WITH counted AS (
     SELECT t.step, list(DISTINCT r.engine_config_id) FILTER (r.engine_config_id IS NOT NULL) AS engines
@@ -37,7 +34,7 @@ SELECT s.run, s.step, s.time, now() AS frozen_at, s.sequences, s.tokens, c.engin
         'unseen': s.unseen, 'unseen_tokens': s.unseen_tokens, 'unaligned': s.unaligned, 'other_ids': s.other_ids, 'routed': s.routed,
         'versions_compared': s.versions_compared, 'versions_differing': s.versions_differing, 'engine_older': s.engine_older, 'engine_newer': s.engine_newer, 'grouped': s.grouped, 'copies': s.copies,
         'bits_compared': s.bits_compared, 'bits_differing': s.bits_differing, 'bits_unknown': s.bits_unknown,
-        'older_compared': s.older_compared, 'older_differing': s.older_differing} AS counts
+        'older_compared': s.older_compared, 'older_differing': s.older_differing} AS counts, s.revision
 FROM incoming AS i JOIN step_summaries AS s ON s.run = i.run AND s.step = i.step
 LEFT JOIN counted AS c ON c.step = i.step LEFT JOIN measured AS m ON m.step = i.step
 ORDER BY s.step

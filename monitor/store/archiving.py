@@ -9,7 +9,7 @@ A thread that holds the archive's lock never waits for the store's writer. The w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -317,12 +317,20 @@ class Archiving:
                 ) from error
             self.note()
 
-    def freeze(self, run: str, steps: Sequence[int]) -> None:
-        """Replace the sequences of steps, and the statistics of these steps alone, by metrics. Raises `StoreError`."""
+    def freeze(self, run: str, revisions: Mapping[int, int]) -> bool:
+        """Replace the sequences of steps, and the statistics of these steps alone, by metrics.
+
+        `revisions`: revision of each step. Return False, with nothing done, if one has another by now. Raises
+        `StoreError`.
+        """
         self.open()
+        steps = sorted(revisions)
         keys = pa.table({"run": pa.repeat(run, len(steps)), "step": pa.array(steps, pa.int64())})
         with self._store.standing_still():
-            rows = queries.freeze_rows(self._store, keys)
+            found = queries.freeze_rows(self._store, keys)
+            if dict(zip(found["step"].to_pylist(), found["revision"].to_pylist(), strict=True)) != revisions:
+                return False
+            rows = found.drop_columns("revision")
             rollouts = queries.freeze_rollouts_due(self._store, run=run, steps=steps)
             covered = queries.freeze_covered(self._store, rollouts, run=run, steps=steps)
             segments = frozenset(covered["segment_id"].to_pylist())
@@ -336,6 +344,7 @@ class Archiving:
                     f"steps of run {run!r} could not be frozen ({error}); check disk space and retry"
                 ) from error
             self.note()
+        return True
 
     def _counts(self, segments: pa.Table) -> dict[str, Counts]:
         """Return the rows and tokens of segments from the index."""
