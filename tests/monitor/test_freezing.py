@@ -106,6 +106,9 @@ def sequences_kept(store: Store) -> list[int]:
 def test_freezing_changes_no_metric_and_a_new_index_has_them_too(home: Path) -> None:
     with Store.open(Home(home)) as store:
         before, seen = store.query(METRICS), reads(store)
+        chosen = {row["step"]: row["revision"] for row in store.query("FROM step_summaries WHERE step < 3").to_pylist()}
+        assert not store.archive.freeze(RUN, chosen | {1: chosen[1] - 1}), "one was computed again since it was chosen"
+        assert sequences_kept(store) == [*range(40)]
         report = freeze(store)
         assert (report.steps, report.sequences) == (36, 216)
         assert store.query(METRICS).equals(before)
