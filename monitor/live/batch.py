@@ -26,6 +26,11 @@ _ORDER: Final = ("training", "statistics", "rollout", "step", "weights", "config
 _HEALTH: Final = pa.schema(
     [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int32()), *HEALTH, ("writer", pa.string())]
 )
+LEDGER: Final = pa.schema(
+    [(name, pa.string()) for name in ("segment_id", "run", "writer", "kind", "raw_file")]
+    + [(name, pa.int64()) for name in ("sequence", "rows", "tokens", "bytes")]
+    + [("ingested_at", pa.timestamp("us", "UTC")), ("bad_rows", pa.list_(pa.int32()))]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +188,4 @@ def _ledger(store: Store, parts: Sequence[Part], now: datetime) -> pa.Table:
             "bad_rows": _bad_rows(part),
         }
 
-    schema = pa.schema(
-        [(name, pa.string()) for name in ("segment_id", "run", "writer", "kind", "raw_file")]
-        + [(name, pa.int64()) for name in ("sequence", "rows", "tokens", "bytes")]
-        + [("ingested_at", pa.timestamp("us", "UTC")), ("bad_rows", pa.list_(pa.int32()))]
-    )
-    return pa.Table.from_pylist([row(part) for part in parts], schema=schema)
+    return pa.Table.from_pylist([row(part) for part in parts], LEDGER)

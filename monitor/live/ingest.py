@@ -34,10 +34,10 @@ from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segmen
 from logprobe.monitor import queries
 from logprobe.monitor.live.batch import Part, sound_parts, write_batch
 from logprobe.monitor.live.delays import Delays
-from logprobe.monitor.live.memory import Memory
+from logprobe.monitor.live.memory import Memory, StepKey
 from logprobe.monitor.live.newest import Newest
 from logprobe.monitor.live.quarantine import forget_the_lost, quarantine
-from logprobe.monitor.live.restoring import StepKey, compute, restore_frozen, restore_sequences
+from logprobe.monitor.live.restoring import compute, restore_frozen, restore_sequences
 from logprobe.monitor.live.scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.live.tick import Live
 from logprobe.monitor.plain_text import printable

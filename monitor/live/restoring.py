@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor import ragged
+from logprobe.monitor.live.batch import LEDGER
+from logprobe.monitor.live.memory import StepKey
 from logprobe.monitor.live.tick import STEPS_PER_BATCH, Live
 from logprobe.monitor.live.writing import Within, write
 from logprobe.monitor.store.archive_file import Merged
 from logprobe.monitor.store.store import Store
-
-StepKey = tuple[str, int]
-_LEDGER: Final = pa.schema(
-    [(name, pa.string()) for name in ("segment_id", "run", "writer", "kind")]
-    + [(name, pa.int64()) for name in ("sequence", "rows", "tokens", "bytes")]
-    + [("ingested_at", pa.timestamp("us", "UTC"))]
-)
 
 
 def restore_sequences(store: Store, file: Merged, table: pa.Table, unknown: Collection[str]) -> set[StepKey]:
@@ -101,4 +96,4 @@ def _ledger(store: Store, file: Merged, segments: Collection[str]) -> pa.Table:
             "ingested_at": now,
         }
 
-    return pa.Table.from_pylist([row(segment) for segment in sorted(segments)], _LEDGER)
+    return pa.Table.from_pylist([row(segment) for segment in sorted(segments)], LEDGER)
