@@ -160,8 +160,8 @@ class Freezer:
         """Return whether the blocks of deleted rows were freed. DuckDB refuses while another thread works."""
         for _ in range(_CHECKPOINT_ATTEMPTS):
             with suppress(StoreError):
-                self._store.checkpoint()
-                return True
+                if self._store.checkpoint():
+                    return True
             self._stopping.wait(_PAUSE)
         return False
 

@@ -61,8 +61,6 @@ _SPOOL_PAUSE: Final = 0.01
 _WATCH_SECONDS: Final = 0.1
 _LOCKED_SECONDS: Final = 20.0
 LOCKED: Final = "set lock"  # what DuckDB says of a file that another process has open
-_CHECKPOINT_ATTEMPTS: Final = 20
-_CHECKPOINT_PAUSE: Final = 0.01
 _DAMAGE: Final = (
     "replaying WAL",
     "Corrupt",
@@ -337,28 +335,23 @@ class Store:
             rows = self.archive.spooled(run)
         return {f"spooled_{kind}": table for kind, table in rows.items()}
 
-    def checkpoint(self) -> None:
-        """Move the write-ahead log into the database file. Raises `StoreError`."""
-        if not self.try_checkpoint():
-            raise StoreError(f"{self.home.database}: reads prevent a checkpoint; retry it later")
+    def checkpoint(self) -> bool:
+        """Move the write-ahead log into the database file. Return False if DuckDB refuses because of concurrent reads.
 
-    def try_checkpoint(self) -> bool:
-        """Try a `checkpoint`. Return False if DuckDB refuses because of concurrent reads. Raises `StoreError`."""
+        Raises `StoreError`.
+        """
         with self._writing:
-            for _ in range(_CHECKPOINT_ATTEMPTS):
-                cursor = self._cursor("writer")
-                try:
-                    cursor.execute("CHECKPOINT")
-                except duckdb.TransactionException:
-                    time.sleep(_CHECKPOINT_PAUSE)
-                except duckdb.Error as error:
-                    self._recover(cursor)
-                    raise StoreError(
-                        f"{self.home.database}: checkpoint failed ({one_line(error)}); check disk space"
-                    ) from error
-                else:
-                    return True
-        return False
+            cursor = self._cursor("writer")
+            try:
+                cursor.execute("CHECKPOINT")
+            except duckdb.TransactionException:
+                return False
+            except duckdb.Error as error:
+                self._recover(cursor)
+                raise StoreError(
+                    f"{self.home.database}: checkpoint failed ({one_line(error)}); check disk space"
+                ) from error
+            return True
 
     def interrupt(self) -> None:
         """Interrupt all running reads, which then raise `QueryError`. No other thread may be writing."""

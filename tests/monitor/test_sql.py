@@ -141,7 +141,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Desk, S
             path.write_text(f"word\n{SECRET}\n", encoding="utf-8")
         for name, target in (("link", "outside.csv"), ("link.csv", "outside.csv"), ("up", "home")):
             (home / "archive" / name).symlink_to(home.parent / target)
-        assert store.try_checkpoint()
+        assert store.checkpoint()
         yield Desk(store, SMALL), store
 
 
