@@ -81,9 +81,9 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
         return moved or _apart(frame, whole)
     side = _side(frame)
     beta = None if side else _scale(frame)
-    sampled = None if beta is None else _sampled(frame, whole, beta[0])
+    sampled = None if beta is None else _sampled(frame, whole, beta)
     if beta is not None and sampled is not None:
-        return _scaled(frame, whole, beta[0], sure=beta[1], trainer=sampled == "trainer")
+        return _scaled(frame, whole, beta, trainer=sampled == "trainer")
     off = gap.k3 > number("slight") and off_one(gap.ratio.value, gap.ratio.z, gap.k3)
     if not off and not side:
         return None
@@ -116,7 +116,7 @@ def _repeats(frame: Frame) -> Finding | None:
     )
 
 
-def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool, trainer: bool) -> Finding:
+def _scaled(frame: Frame, whole: Frame, beta: float, *, trainer: bool) -> Finding:
     """Name the side whose logits have another temperature.
 
     Raw log-probs are certain if the mismatch equals exactly the engine's own temperature.
@@ -125,9 +125,9 @@ def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool, trainer: boo
     theirs = frame.setup.temperatures
     declared_one = len(theirs) == 1 and theirs[0] != 1 and math.isclose(implied, theirs[0], rel_tol=_EXACTLY)
     cause = "raw_logprobs" if trainer else "temperature_mismatch"
-    confidence = Confidence.INFERRED if sure else Confidence.POSSIBLE
+    confidence = Confidence.INFERRED
     evidence: dict[str, object] = {"beta": beta, "temperature_implied": implied}
-    if trainer and declared_one and sure and frame.tokens is not None:
+    if trainer and declared_one and frame.tokens is not None:
         confidence = Confidence.KNOWN
         evidence |= {"temperature": theirs[0], "stated_mode": frame.setup.logprobs_mode}
     ours = frame.setup.trainer_temperature
@@ -164,8 +164,8 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
     return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence) if side else None
 
 
-def _scale(frame: Frame) -> tuple[float, bool] | None:
-    """Return β of Δt = β·Δr and whether siblings prove it, or None if both sides have the same temperature."""
+def _scale(frame: Frame) -> float | None:
+    """Return β of Δt = β·Δr, or None if both sides have the same temperature."""
     tokens = frame.tokens
     if tokens is not None and len(tokens) >= number("fewest"):
         siblings = siblings_of(tokens.fresh if len(tokens.fresh) >= number("fewest") else tokens)
@@ -174,8 +174,8 @@ def _scale(frame: Frame) -> tuple[float, bool] | None:
     return _by_moments(frame)
 
 
-def by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
-    """Return β of Δt = β·Δr and True if siblings prove it, or None if both sides have the same temperature."""
+def by_siblings(siblings: Siblings) -> float | None:
+    """Return β of Δt = β·Δr, or None if siblings do not prove that the sides have different temperatures."""
     beta = siblings.slope
     misfit, plain = siblings.misfit(beta), siblings.misfit(1.0)
     error = misfit / math.sqrt(len(siblings.r) / 2)
@@ -184,30 +184,27 @@ def by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
     if not beta > 0 or abs(beta - 1) <= max(least, SIGNIFICANT * error):
         return None
     wanted = number("scale_misfit") if abs(beta - 1) > number("scale_least") else number("scale_exact_misfit")
-    return (beta, True) if misfit < wanted * plain else None
+    return beta if misfit < wanted * plain else None
 
 
-def _by_moments(frame: Frame) -> tuple[float, bool] | None:
-    """Return β from the regression of d on r, if it exceeds the bias from noise.
+def _by_moments(frame: Frame) -> float | None:
+    """Return β from the regression of d on r if the engine's declared temperature predicts it, or None.
 
-    A declared temperature that predicts the slope proves it. Otherwise, a bend has other explanations.
+    Noise bends a regression, too, so that a bend without such a setting has other explanations.
     """
-    gap, setup = frame.gap, frame.setup
+    gap, theirs = frame.gap, frame.setup.temperatures
+    if len(theirs) != 1 or abs(theirs[0] - 1) <= number("scale_least") or frame.setup.trainer_temperature is not None:
+        return None
     if gap.correlation < number("related") or gap.n < number("fewest"):
         return None
     bend = gap.correlation * gap.scale - 1
     spread = 1 + gap.scale**2 - 2 * (bend + 1)
-    z = bend / math.sqrt(spread * 4 / gap.n) if spread > 0 else 0.0
-    if abs(z) < SIGNIFICANT:
+    if not spread > 0 or abs(bend) < SIGNIFICANT * math.sqrt(spread * 4 / gap.n):
         return None
-    theirs = setup.temperatures
-    if len(theirs) == 1 and abs(theirs[0] - 1) > number("scale_least") and setup.trainer_temperature is None:
-        low, high = number("bend_low"), number("bend_high")
-        for expected in (theirs[0] - 1, 1 / theirs[0] - 1):
-            if min(low * expected, high * expected) < bend < max(low * expected, high * expected):
-                return 1 + bend, True
-    if abs(bend) > max(number("scale_least"), number("bend_noise") * spread):
-        return 1 + bend, abs(gap.ratio.z) > SIGNIFICANT  # of noise, E[ρ] = 1
+    low, high = number("bend_low"), number("bend_high")
+    for expected in (theirs[0] - 1, 1 / theirs[0] - 1):
+        if min(low * expected, high * expected) < bend < max(low * expected, high * expected):
+            return 1 + bend
     return None
 
 

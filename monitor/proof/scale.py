@@ -28,10 +28,7 @@ def scale_between(tokens: Tokens) -> float | None:
     if len(tokens) < _FEWEST or correlation(tokens.r, tokens.t) < _RELATED:
         return None
     siblings = siblings_of(tokens)
-    if siblings is None:
-        return _bounded_scale(tokens) or _regressed_scale(tokens)
-    found = by_siblings(siblings)
-    return None if found is None else found[0]
+    return by_siblings(siblings) if siblings is not None else _bounded_scale(tokens) or _regressed_scale(tokens)
 
 
 def _bounded_scale(tokens: Tokens) -> float | None:
