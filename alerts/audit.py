@@ -7,8 +7,6 @@ from typing import Any
 
 from logprobe.monitor.store.store import Store
 
-UNKNOWN_AUTHOR = "somebody"
-
 
 def note(store: Store, cursor: Any, now: datetime, *, author: str, action: str, subject: str, words: str) -> None:
     """Record a user's action inside a `Store.transaction`.

@@ -110,7 +110,7 @@ def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict
     silences = {row["id"]: row for row in queries.alert_silences(store, now=now.isoformat()).to_pylist()}
     if wanted not in silences:
         raise ConfigurationError(f"no active silence {wanted!r}; see `logprobe alerts list`")
-    author, ended = str(document.get("author") or audit.UNKNOWN_AUTHOR), silences[wanted]
+    author, ended = actions.text(document, "author"), silences[wanted]
     with store.transaction() as cursor:
         store.execute(cursor, "alert_unsilence", id=wanted, now=now.isoformat())
         words = f"run={ended['run']}, rule={ended['rule']}, by {ended['author']}"

@@ -6,7 +6,7 @@ not apply to a recording and are omitted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -29,16 +29,11 @@ class Outcome:
 
 
 def backtest(source: Source, run: str, thresholds: Sequence[Threshold]) -> Outcome:
-    """Apply thresholds to all steps of a run. Raise `QueryError` as the source does."""
-    return over(run, _steps(source, run, {threshold.metric for threshold in thresholds}), thresholds)
-
-
-def over(run: str, steps: Iterable[Step], thresholds: Sequence[Threshold]) -> Outcome:
-    """Apply thresholds to steps in ascending order. Pure."""
+    """Apply thresholds to all steps of a run, in order. Raise `QueryError` as the source does."""
     alerts = [Alert(t.name, t.fingerprint, t.steps, t.steps) for t in thresholds]
     context = Context(run=run, now=END_OF_TIME)
     looked, sent = 0, []
-    for step in steps:
+    for step in _steps(source, run, {threshold.metric for threshold in thresholds}):
         looked += 1
         alerts = [
             alert.look(threshold.look(step.values.get(threshold.metric)), step=step.step, at=step.at)

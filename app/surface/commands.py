@@ -214,7 +214,7 @@ ALERTS: Final[Leaves] = {
         ),
     ),
     "accept": Leaf(
-        "accept a finding: it neither alerts nor vetoes until it grows",
+        "accept a finding in a run, or in runs like 'prod-*': it neither alerts nor vetoes until it grows",
         "accept",
         (
             RUN,

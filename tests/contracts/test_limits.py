@@ -89,6 +89,7 @@ OTHERS = {
     "monitor/judging/growth.py _LONGEST": "window",
     "monitor/judging/growth.py _STEADY_BLOCKS": "window",
     "monitor/judging/growth.py _TREND_BLOCKS": "window",
+    "monitor/judging/named.py _SHOWN": "counted",  # values of a setting
     "monitor/judging/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
     "monitor/importers/reading.py _SHOWN": "text",
     "monitor/judging/gather.py _ROUTED_STEPS": "sample",
@@ -135,6 +136,7 @@ GUARDS = {
     "monitor/judging/weight_readings.py _NAMED": "said",
     "monitor/judging/growth.py _FEWEST_BLOCKS": "least",
     "monitor/judging/growth.py _LATE_BLOCKS": "least",
+    "monitor/judging/named.py _SHOWN": "said",
     "monitor/judging/parity/judging.py _SHOWN": "said",
     "monitor/judging/proven.py _FEWEST": "least",
     "monitor/live/ingest.py BATCH_SEGMENTS": "batch",

@@ -256,7 +256,7 @@ def test_people_take_care_and_silence(store: Store) -> None:
     look(store, now)
     assert standing(store, "b")["muted"] == "silenced by bob: ablation"
     assert len(messages(store)) == 2
-    actions[UNSILENCE].run({"id": "s"})
+    actions[UNSILENCE].run({"id": "s", "author": "bob"})
     look(store, now + timedelta(seconds=1))
     assert messages(store)[2:] == [("b", 4, "high", "firing")]
 
