@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor import judgement
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 
@@ -134,10 +136,9 @@ def _await_judged(home: Path, step: int) -> int:
     """Return the newest step that the service has judged, once that is `step` or later."""
     while True:
         with suppress(ServiceUnavailableError), connect(Home(home)) as reader:
-            rows = reader.query("SELECT judged_step FROM judged_steps WHERE run = $run", {"run": RUN}).to_pylist()
-            judged = max((row["judged_step"] or 0 for row in rows), default=0)
+            judged = judgement.read(reader, [RUN], datetime.now(UTC))[RUN].step or 0
             if judged >= step:
-                return int(judged)
+                return judged
         time.sleep(_POLL_SECONDS)
 
 

@@ -32,7 +32,6 @@ VIEWS: Final = (
     "rollouts",
     "events",
     "runs",
-    "judged_steps",
     "judgements",
 )
 MACROS: Final = {  # views with parameters, in the order of their dependencies
