@@ -347,7 +347,6 @@ def app_tokens_sides(source: Source, /, *, run: Any, step: Any) -> Rows[AppToken
 
 class AppTokensSteps(TypedDict):
     step: Any  # BIGINT
-    sequences: Any  # BIGINT
     k3_kl: Any  # DOUBLE
     broken: Any  # BIGINT
     kept: Any  # BIGINT

@@ -29,7 +29,6 @@ from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
 from logprobe.monitor import queries
-from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import Reader, connect
 
@@ -219,11 +218,6 @@ def frame_of(run: Run, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
     place = (str(home()), run.name, tuple(metrics))
     grown = _GROWN.get(place, None, lambda: Grown(run.name, tuple(metrics), reader))
     return grown.at(run.revision)
-
-
-def catalog_of(run: Run) -> pl.DataFrame:
-    """Return `frame_of` with every metric of the catalog."""
-    return frame_of(run, KEYS)
 
 
 class Grown:

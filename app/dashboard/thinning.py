@@ -61,7 +61,7 @@ def floor_of(values: Floats) -> float:
     return max(float(positive.min()), float(np.quantile(positive, _LOW_QUANTILE)) / _FAR)
 
 
-def spread(values: Floats, points: int = 60) -> Floats:
+def spread(values: Floats, points: int) -> Floats:
     """Return at most `points` evenly spaced values for a sparkline, including the last value."""
     if len(values) <= points:
         return values

@@ -32,7 +32,7 @@ WITH measured AS (
 kept AS (
     SELECT step, count(*) FILTER (raw_kept) AS kept FROM training_sequences WHERE run = $run GROUP BY step
 )
-SELECT s.step, s.sequences, m.k3_kl, m.broken, coalesce(k.kept, 0) AS kept
+SELECT s.step, m.k3_kl, m.broken, coalesce(k.kept, 0) AS kept
 FROM step_summaries AS s LEFT JOIN measured AS m USING (step) LEFT JOIN kept AS k USING (step)
 WHERE s.run = $run
 ORDER BY s.step

@@ -29,7 +29,7 @@ from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
 from logprobe.monitor.analysis.log_ratio_quantiles import NAMES, Quantiles
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG
-from logprobe.monitor.metrics.catalog import CATALOG
+from logprobe.monitor.metrics.catalog import CATALOG, KEYS
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
 
 Declared = PairMetric | StepMetric
@@ -89,7 +89,7 @@ def draw(run: Run) -> None:
     if ui.choice("view", ("metrics", "weights"), "view") == "weights":
         weights.draw(run)
         return
-    frame = data.catalog_of(run)
+    frame = data.frame_of(run, KEYS)
     window = ui.window(frame["step"])
     seen = Seen(int(frame["step"][0]), int(frame["step"][-1])) if window is None else Seen(*window, whole=False)
     keys = [metric.key for metric in CATALOG]

@@ -50,7 +50,7 @@ def test_a_few_tiny_values_do_not_press_the_others_against_the_end() -> None:
 
 
 def test_a_sparkline_ends_with_the_newest_value_of_the_whole_run() -> None:
-    values = spread(np.arange(1000.0))
+    values = spread(np.arange(1000.0), 60)
     assert (len(values), values[0], values[-1]) == (60, 0, 999)
     assert wants_log(np.array([1e-4, 1e-1]))
     assert not wants_log(np.array([1e-4, 1e-3]))
