@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Sources are compiled once, also where the environment says otherwise: tests start hundreds of processes.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same examples every time: nobody's change fails by an example that its author never saw. Exploring is done on purpose.
 # No example has a time limit: a busy machine is no fault.
@@ -29,8 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)
 
 
-# Their tests share one process with engines, see tests/e2e/engine_host.py: one worker runs them.
-_OF_ENGINES = ("test_vllm_engine.py", "test_attribution.py", "test_real_engine.py", "test_experts.py")
+# One worker runs files that share what is long to start: a process with engines (tests/e2e/engine_host.py), or the import of transformers.
+_TOGETHER = {
+    **dict.fromkeys(
+        ("test_vllm_engine.py", "test_attribution.py", "test_real_engine.py", "test_experts.py"), "engines"
+    ),
+    **dict.fromkeys(("test_score.py", "test_preflight.py", "test_layers.py", "test_trainers.py"), "transformers"),
+}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -41,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByNeighbour(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "engines" if file.endswith(_OF_ENGINES) else file
+            return _TOGETHER.get(file.rpartition("/")[2], file)
 
     return ByNeighbour(config, log)
 
