@@ -53,6 +53,7 @@ SAID = {
     "app/view/parity.py MOST": "tests/app/dashboard/test_words.py::test_what_is_not_met_comes_first",
     "app/dashboard/pages/mismatch.py MOST_TAGS": "tests/app/dashboard/test_words.py::test_slices_and_tags_beyond",
     "app/proof_setup.py _NAMED": "tests/contracts/test_limits.py::test_weight_versions_in_an_error",
+    "monitor/judging/named.py _SHOWN": "tests/monitor/diagnosis/test_named.py::test_three_values_of_a_setting_are_shown",
     "app/view/story.py _SHOWN": "tests/app/test_report_command.py::test_a_terminal_shows_the_newest",
     "app/view/changes.py _MOST": "tests/app/test_changes.py::test_the_first_setting_past_the_limit",
     "app/text/comparison.py _SHOWN": "tests/contracts/test_limits.py::test_names_in_a_sentence",

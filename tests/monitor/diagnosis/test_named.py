@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from setting_names import missing
 
-from logprobe.monitor.judging.named import settings_of, table, with_settings
+from logprobe.monitor.judging.named import particulars, settings_of, table, with_settings
 from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.judging.signatures import SIGNATURES
 
@@ -121,3 +121,16 @@ def test_what_is_normal_needs_no_setting() -> None:
     found = with_settings(document, Setup((ENGINE,)))
     assert found["framework"] == "vLLM"
     assert [len(finding["settings"]) for finding in found["findings"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (None, "not recorded"),
+        ([0.7, 0.8, 0.9], "0.7, 0.8, 0.9"),
+        ([0.7, 0.8, 0.9, 1.0], "0.7, 0.8, 0.9 and 1 more"),
+    ],
+)
+def test_three_values_of_a_setting_are_shown_and_how_many_more_there_are(values: Any, shown: str) -> None:
+    setting: Any = {"where": "", "now": values, "words": ""}
+    assert particulars(setting) == (f"now {shown}",)
