@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from logprobe.collectors.kernel.arithmetic import CLAMP
 from logprobe.monitor.judging.counted import placeholder_ends
 from logprobe.monitor.judging.course import shape_of
 from logprobe.monitor.judging.declared import declared, listed
@@ -76,9 +77,9 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
     gap, since = frame.gap, frame.start
     if gap.n < number("fewest") or not gap.k3 > number("slight") / 10:
         return None
-    moved = _misaligned(frame, whole)
-    if moved is not None or unrelated(frame, whole):
-        return moved or _apart(frame, whole)
+    found = _constant(frame) or _misaligned(frame, whole)
+    if found is not None or unrelated(frame, whole):
+        return found or _apart(frame, whole)
     side = _side(frame)
     beta = None if side else _scale(frame)
     sampled = None if beta is None else _sampled(frame, whole, beta)
@@ -307,6 +308,20 @@ def _apart(frame: Frame, whole: Frame) -> Finding | None:
         return None
     evidence: dict[str, object] = {"correlation": gap.correlation, "k3": gap.k3}
     return Finding("different_model", Confidence.INFERRED, shifted(whole), evidence=evidence)
+
+
+def _constant(frame: Frame) -> Finding | None:
+    """Name a value that stands for many log-probs of one side, far from what the other side computed."""
+    tokens = frame.tokens
+    if tokens is None:
+        return None
+    for side, values_N, further_N in (("rollout", tokens.r, tokens.d), ("trainer", tokens.t, -tokens.d)):
+        values, counts = np.unique(values_N[further_N > CLAMP], return_counts=True)
+        if counts.sum() >= number("few") and counts.max() > number("most") * counts.sum():
+            value, share = float(values[counts.argmax()]), float(counts.max()) / len(tokens)
+            evidence: dict[str, object] = {"side": side, "value": value, "value_share": share}
+            return Finding("nonfinite_logprobs", Confidence.KNOWN, frame.start, evidence=evidence)
+    return None
 
 
 def _misaligned(frame: Frame, whole: Frame) -> Finding | None:
