@@ -325,7 +325,7 @@ def _constant(frame: Frame) -> Finding | None:
 
 
 def _misaligned(frame: Frame, whole: Frame) -> Finding | None:
-    """Name sequences whose sides agree after a shift, if these hold most of K3."""
+    """Name sequences whose sides agree after a shift, if these are most of them or hold most of K3."""
     tokens = frame.tokens
     if tokens is None or not len(tokens) or not frame.gap.k3 > far(whole):
         return None
@@ -338,12 +338,13 @@ def _misaligned(frame: Frame, whole: Frame) -> Finding | None:
         least = np.fmin(least, away)
     moved = (shift != 0) & (least < number("aligned") * still)
     k3 = np.bincount(tokens.sequence, tokens.k3, sequences)
-    if not k3[moved].sum() > number("place_share") * k3.sum():
+    share = float(moved.sum()) / max(np.count_nonzero(np.isfinite(still)), 1)
+    if not (share > number("most") or k3[moved].sum() > number("place_share") * k3.sum()):
         return None
     by = max(_shifts(), key=lambda one: int(np.count_nonzero(moved & (shift == one))))
     before, after = (_beside(tokens, each, moved & (shift == by)) for each in (0, by))
     evidence: dict[str, object] = {
-        "moved": float(moved.sum()) / np.count_nonzero(np.isfinite(still)),
+        "moved": share,
         "correlation": correlation(*before[1:]),
         "correlation_after_shift": correlation(*after[1:]),
         "shift": abs(by),
