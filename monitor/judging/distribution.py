@@ -319,8 +319,8 @@ def _constant(frame: Frame) -> Finding | None:
         values, counts = np.unique(values_N[further_N > CLAMP], return_counts=True)
         if counts.sum() >= number("few") and counts.max() > number("most") * counts.sum():
             value, share = float(values[counts.argmax()]), float(counts.max()) / len(tokens)
-            evidence: dict[str, object] = {"side": side, "value": value, "value_share": share}
-            return Finding("nonfinite_logprobs", Confidence.KNOWN, frame.start, evidence=evidence)
+            evidence: dict[str, object] = {"value": value, "value_share": share}
+            return Finding(f"unfilled_{side}", Confidence.KNOWN, frame.start, evidence=evidence)
     return None
 
 

@@ -89,7 +89,7 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
         return []
     shape, trainer = _distributions(frame)
     if shape is not None and shape.signature.hides:
-        if place is None or "shift" in shape.evidence or place.others > number("reference"):
+        if place is None or shape.cause != "different_model" or place.others > number("reference"):
             return [shape]
         shape = None  # elsewhere both sides may score the same text
     rest = Rest(frame)
