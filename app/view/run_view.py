@@ -11,8 +11,8 @@ The JSON form is public API, one document. Unknown values are null:
      "correction": {"advice": "enable|do_not_enable|not_needed", "why", "mode", "phase", "waiting", "stopped",
                     "from_step", "config", "problem", "effect": {"judgement", "words", "step"} | null,
                     "figures": […], "actions": […]},
-     "judgement": {"severity", "words", "verdict", "step", "late": since which step it is not judged | null, "alerts", …}
-         of the run as a whole; null with ``--steps``,
+     "judgement": {"severity", "words", "verdict", "step", "late": since which step it is not judged | null,
+         "alerts", …} of the run as a whole; null with ``--steps``,
      "state", "reason", "last_step", "steps", "sequences", "tokens", "last_record_at", "alerts": those that fire, …
          and what was lost or waits, see `logprobe.app.view.records.RecordsDocument`,
      "lacks": [{"level": "problem|note|ok", "text", "remedy"}],

@@ -338,7 +338,7 @@ def _misaligned(frame: Frame, whole: Frame) -> Finding | None:
         least = np.fmin(least, away)
     moved = (shift != 0) & (least < number("aligned") * still)
     k3 = np.bincount(tokens.sequence, tokens.k3, sequences)
-    share = float(moved.sum()) / max(np.count_nonzero(np.isfinite(still)), 1)
+    share = float(moved.sum()) / max(int(np.count_nonzero(np.isfinite(still))), 1)
     if not (share > number("most") or k3[moved].sum() > number("place_share") * k3.sum()):
         return None
     by = max(_shifts(), key=lambda one: int(np.count_nonzero(moved & (shift == one))))
