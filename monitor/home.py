@@ -37,7 +37,7 @@ from logprobe.collectors.locks import SERVICE, FileLock
 from logprobe.monitor.plain_text import printable
 
 # `Home.owner` looks by locking for an instant; whoever starts in that instant must not take it for an owner.
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 25
 _PAUSE: Final = 0.02  # seconds
 UMASK_VARIABLE: Final = "LOGPROBE_UMASK"
 _GROUP: Final = 0o070

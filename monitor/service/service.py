@@ -17,16 +17,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from logprobe.collectors.errors import (
-    ConfigurationError,
-    HomeBusyError,
-    ServiceUnavailableError,
-    StoreError,
-)
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.monitor import judgement, queries
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.judgement import Judgement
@@ -50,13 +45,6 @@ from logprobe.monitor.store.freezing import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
 from logprobe.monitor.store.sql import Desk, Limits
 from logprobe.monitor.store.store import Store
-
-T = TypeVar("T")
-
-# A reader that looks at the home for a moment (`logprobe sql` while no service runs) must not keep the service away.
-_OPEN_PATIENCE: Final = 5.0
-_LOCK_PATIENCE: Final = 0.5
-_OPEN_PAUSE: Final = 0.1
 
 INGEST_SECONDS: Final = 0.5
 INGEST_REST: Final = 1.0  # times as long as it took: statements cost the same for one step and for ten
@@ -134,9 +122,9 @@ class Service:
         fails.
         """
         with ExitStack() as stack:
-            lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
+            lock = stack.enter_context(self._home.lock())
             self._prepare(self._home)
-            store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
+            store = stack.enter_context(Store.open(self._home))
             parts = self.assemble(store)
             server = self._listen(stack, {name: action for part in parts for name, action in part.actions.items()})
             lock.announce(f"{healthz.HOST}:{server.port}")
@@ -334,15 +322,3 @@ class Service:
             "backlog": backlog(self._home, self._store.archive.waits),
             "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
         }
-
-
-def _patiently(attempt: Callable[[], T], seconds: float) -> T:
-    """Call `attempt`. Retry for some seconds while another process holds the data directory or the store."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return attempt()
-        except (HomeBusyError, StoreError):
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(_OPEN_PAUSE)
