@@ -99,7 +99,7 @@ def score(
     scores |= {"r_fresh": fresh.decode, "r_fresh_prefill": fresh.prefill, "r_fresh_alone": fresh.alone}
     scores["q"] = scorers.reference(lambda sequence: sequence.trainer_version)
     scorers.require(fresh.decode, fresh.prefill, scores["q"])
-    if _ages(sequences):
+    if aged(sequences):
         scores["q_rollout"] = scorers.reference(lambda sequence: sequence.rollout_version)
     if setup.trainer is not None:
         trainer = partial(
@@ -424,7 +424,7 @@ def _put(places: list[Floats | None], indices: Sequence[int], values: Sequence[S
             places[index] = np.array([math.nan if item is None else item for item in value], np.float64)
 
 
-def _ages(sequences: Sequence[TokenSequence]) -> bool:
+def aged(sequences: Sequence[TokenSequence]) -> bool:
     """Return whether some sequence was sampled and trained on by different weights."""
     return any(sequence.rollout_version != sequence.trainer_version for sequence in sequences)
 

@@ -18,7 +18,7 @@ from logprobe.monitor.proof.experiments.knobs import KNOBS, Knob
 from logprobe.monitor.proof.paired import Gap, gap
 from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence, assumptions
 from logprobe.monitor.proof.scorers.running import has_cuda, run_scorer
-from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers
+from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, aged
 from logprobe.monitor.proof.setup import Setup
 
 COMPARED: Final[tuple[Literal["engine", "trainer"], ...]] = (
@@ -92,7 +92,7 @@ class _Laboratory:
         self._sequences, self._setup, self._run = sequences, setup, run
         self._countdown = countdown
         self._baselines = scorers = self._scorers()
-        ages = any(sequence.rollout_version != sequence.trainer_version for sequence in sequences)
+        ages = aged(sequences)
         countdown.expect(3 + ages + (setup.trainer is not None))
         with countdown.arm("baseline: engine"):
             self.fresh = scorers.engine({})
