@@ -83,7 +83,7 @@ def test_a_trainer_whose_records_nobody_reads_is_neither_dead_nor_judged(
         status = capsys.readouterr().out
         assert re.search(r"run +live: newer records wait in the spool, the newest written", status)
         status = " ".join(status.split())
-        assert re.search(r"judged +not judged yet: newer records have waited in the spool for 2\d s", status)
+        assert re.search(r"judged +not judged since step 1: newer records have waited in the spool for 2\d s", status)
         assert "without closing" not in status
         assert not [each.text for each in examine(str(home)) if "neither stored" in each.text]
         main(["up", "--once", "--home", str(home)])
