@@ -78,8 +78,10 @@ def _outcome(standing: Standing) -> str:
 def method(config: CorrectionConfig | None) -> str:
     """Return a correction's name in the field.
 
-    >>> method(CorrectionConfig(is_level="token", is_mode="mask")), method(CorrectionConfig(rs_level="sequence"))
-    ('MIS', 'rejection sampling')
+    >>> method(CorrectionConfig(is_level="token", is_mode="mask", is_upper=2.0))
+    'MIS'
+    >>> method(CorrectionConfig(is_level=None, rs_level="sequence", rs_upper=2.0))
+    'rejection sampling'
     """
     if config is None:
         return "unknown correction"

@@ -90,7 +90,6 @@ OTHERS = {
     "monitor/judging/growth.py _LONGEST": "window",
     "monitor/judging/growth.py _STEADY_BLOCKS": "window",
     "monitor/judging/growth.py _TREND_BLOCKS": "window",
-    "monitor/judging/named.py _SHOWN": "counted",  # values of a setting
     "monitor/judging/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
     "monitor/importers/reading.py _SHOWN": "text",
     "monitor/judging/gather.py _ROUTED_STEPS": "sample",
