@@ -331,8 +331,8 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     now = frame.now.k3
     share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
     if (few := _few(frame, rest)) is not None:
-        if trend not in GROWS and few > number("most"):
-            return None  # where the growth test finds none, a rise in so many tokens is how K3 varies
+        if trend not in GROWS:
+            return None  # a policy that grows certain leaves K3 to fewer tokens: the growth test has to find growth
         evidence = {"concerned": few}
         return Finding(UNKNOWN, Confidence.INFERRED, since, share, part, evidence=evidence)
     if shape is not None and jumps and trend == "critical":
