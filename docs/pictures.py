@@ -49,7 +49,7 @@ PICTURES: Final = (
     Picture("overview", f"run={RUN}", "^on since step", height=860),
     Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "1. staleness", height=820),
     Picture("tutorial-4-weights", f"run={RUN}&page=mismatch&view=weights", "lags behind", height=560),
-    Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "the correction of this step", height=820),
+    Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "the correction of this step", height=1120),
     Picture(
         "tutorial-6-actions", f"run={RUN}&page=correction", "^(Helped|Reward kept|Harmed)", top="Trend", height=1060
     ),
