@@ -11,6 +11,9 @@ The content of a segment identifies it, not its path. Run, kind, writer and numb
 checksum of the bytes they form its id, the key of exactly-once ingest. A segment thus counts once, under any name. The
 disk may refuse after the rename, so that a writer does not know the state of its segment. The writer then writes the
 same bytes under the same name before other data, and never repeats the rows in another segment.
+
+Compressed buffers declare their decompressed size, so a file of a kilobyte could request a gigabyte. Collectors do not
+compress, and a compressed segment is refused before it is read.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ import errno
 import os
 import re
 import secrets
+import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +43,16 @@ _NAME = re.compile(r"(\d{8})\.([a-z_]+)\.([0-9a-f]{8})\.arrow")
 _NUMBER = re.compile(r"[0-9]{1,8}")
 TEMPORARY: Final = ".tmp"  # ends the name of a segment that is being written
 _TEMPORARY = re.compile(rf"\.\d{{8}}\.[a-z_]+(\.[0-9a-f]{{8}})?{re.escape(TEMPORARY)}")
+_FOOTER_END: Final = 10  # the footer's length and b"ARROW1"
+_BLOCK: Final = struct.Struct("<qi4xq")  # of the footer: offset, length of the metadata, length of the body
+_CONTINUATION: Final = 0xFFFFFFFF
+# Fields of the flatbuffers tables Footer, Message, DictionaryBatch and RecordBatch, in the order of Arrow's File.fbs
+# and Message.fbs.
+_FOOTER_DICTIONARIES: Final = 2
+_FOOTER_BATCHES: Final = 3
+_MESSAGE_HEADER: Final = 2
+_DICTIONARY_DATA: Final = 1
+_BATCH_COMPRESSION: Final = 3
 
 
 def spool_dir(home: Path) -> Path:
@@ -147,14 +161,20 @@ def decoded_segment(where: SegmentPath, data: bytes) -> Segment:
 
 def _decoded(where: SegmentPath, data: bytes) -> pa.Table:
     try:
-        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-        table.validate()
+        compressed = has_compressed(data)
+        table = None if compressed else pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        if table is not None:
+            table.validate()
     except pa.ArrowMemoryError:
         raise
-    except (pa.ArrowException, OSError) as error:  # of bytes that are all there: it is the content
+    except (pa.ArrowException, OSError, struct.error) as error:  # of bytes that are all there: it is the content
         raise SegmentError(
             "unreadable", f"{where.path}: not an Arrow IPC file ({error}); remove it from the spool"
         ) from error
+    if table is None:
+        raise SegmentError(
+            "unreadable", f"{where.path}: buffers are compressed, unlike logprobe's; remove it from the spool"
+        )
     return table
 
 
@@ -355,3 +375,55 @@ def _require_room(path: Path, size: int, keep_free: int) -> None:
             f"less than {reserve >> 20} MiB would be left free on the disk; free some space",
             str(path.parent),
         )
+
+
+def has_compressed(data: bytes) -> bool:
+    """Return whether the footer of an IPC file names a compressed record batch or dictionary.
+
+    Raises `struct.error` if the data is not an IPC file.
+    """
+    (size,) = struct.unpack_from("<i", data, max(len(data) - _FOOTER_END, 0))
+    start = len(data) - _FOOTER_END - size
+    if not 0 < start < len(data):
+        raise struct.error("the footer does not fit into the file")
+    footer = start + _unsigned(data, start)
+    steps = ((_FOOTER_BATCHES, ()), (_FOOTER_DICTIONARIES, (_DICTIONARY_DATA,)))
+    return any(_is_compressed(data, place, inner) for field, inner in steps for place in _blocks(data, footer, field))
+
+
+def _blocks(data: bytes, footer: int, field: int) -> Iterator[int]:
+    """Yield the positions at which the messages of a list of blocks begin."""
+    place = _field(data, footer, field)
+    if place is None:
+        return
+    items = place + _unsigned(data, place)
+    for number in range(_unsigned(data, items)):
+        yield _BLOCK.unpack_from(data, items + 4 + number * _BLOCK.size)[0]
+
+
+def _is_compressed(data: bytes, message: int, inner: tuple[int, ...]) -> bool:
+    if not 0 <= message < len(data):
+        raise struct.error("a block lies outside of the file")
+    start = message + (8 if _unsigned(data, message) == _CONTINUATION else 4)
+    table = start + _unsigned(data, start)
+    for field in (_MESSAGE_HEADER, *inner):
+        place = _field(data, table, field)
+        if place is None:
+            return False
+        table = place + _unsigned(data, place)
+    return _field(data, table, _BATCH_COMPRESSION) is not None
+
+
+def _unsigned(data: bytes, place: int) -> int:
+    return int(struct.unpack_from("<I", data, place)[0])
+
+
+def _field(data: bytes, table: int, number: int) -> int | None:
+    """Return the position of a field of a table, or None if the table lacks the field."""
+    layout = table - int(struct.unpack_from("<i", data, table)[0])
+    if layout < 0:
+        raise struct.error("a table lies outside of the file")
+    size = int(struct.unpack_from("<H", data, layout)[0])
+    entry = 4 + 2 * number
+    offset = int(struct.unpack_from("<H", data, layout + entry)[0]) if entry < size else 0
+    return table + offset if offset else None
