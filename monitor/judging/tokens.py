@@ -122,7 +122,9 @@ class Tokens:
     @cached_property
     def nameless(self) -> bool:
         """True if all tokens have one id although their probabilities differ, as a stand-in for unknown ids has."""
-        return len(self) > 0 and int(np.ptp(self.token_id)) == 0 and bool(np.nanmin(self.r) < np.nanmax(self.r))
+        if not len(self) or np.ptp(self.token_id):
+            return False
+        return bool(np.fmin.reduce(self.r) < np.fmax.reduce(self.r))  # false if no r is known
 
     @cached_property
     def fresh(self) -> Tokens:
