@@ -249,5 +249,5 @@ def test_dark_and_narrow(overview: Watched, artifacts: Path) -> None:
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 844})
         wait_for_chart(page, 20)
-        page.wait_for_function("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+        page.wait_for_function("() => document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
         overview.shot(artifacts, f"overview-{width}", whole=True)
