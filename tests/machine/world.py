@@ -475,6 +475,8 @@ class World:
         with self.disk.aside():
             place.parent.mkdir(exist_ok=True)
             place.write_bytes(content)
+            for folder in (place.parent, run, top):  # a power cut takes along what lies in a folder that is not durable
+                files.DISK.sync(folder)
         self.foreign[place] = content
         self.done["foreign files"] += 1
 
