@@ -311,14 +311,23 @@ def _apart(frame: Frame, whole: Frame) -> Finding | None:
 
 
 def _constant(frame: Frame) -> Finding | None:
-    """Name a value that stands for many log-probs of one side, far from what the other side computed."""
+    """Name a value that stands for many log-probs of one side, far from what the other side computed.
+
+    A context that several answers share repeats the values of both sides, and counts once.
+    """
     tokens = frame.tokens
     if tokens is None:
         return None
-    for side, values_N, further_N in (("rollout", tokens.r, tokens.d), ("trainer", tokens.t, -tokens.d)):
-        values, counts = np.unique(values_N[further_N > CLAMP], return_counts=True)
+    for side, values_N, others_N, further_N in (
+        ("rollout", tokens.r, tokens.t, tokens.d),
+        ("trainer", tokens.t, tokens.r, -tokens.d),
+    ):
+        apart = further_N > CLAMP
+        pairs = np.unique(np.stack([values_N[apart], others_N[apart]]), axis=1)
+        values, counts = np.unique(pairs[0], return_counts=True)
         if counts.sum() >= number("few") and counts.max() > number("most") * counts.sum():
-            value, share = float(values[counts.argmax()]), float(counts.max()) / len(tokens)
+            value = float(values[counts.argmax()])
+            share = float(np.mean(apart & (values_N == value)))
             evidence: dict[str, object] = {"value": value, "value_share": share}
             return Finding(f"unfilled_{side}", Confidence.KNOWN, frame.start, evidence=evidence)
     return None

@@ -13,8 +13,11 @@ from logprobe.monitor.judging.tokens import Tokens, spread_of
 STEPS, ROWS, LENGTH = 25, 4, 10  # 1,000 tokens
 
 
-def run(*, negated: int = 0, repeated: int = 0) -> Columns:
-    """A run whose trainer differs from the engine by noise; of the last tokens some are negated, of the first some repeat."""
+def run(*, negated: int = 0, repeated: int = 0, placed: tuple[float, ...] = ()) -> Columns:
+    """A run whose trainer differs from the engine by noise; of the last tokens some are negated, of the first some repeat.
+
+    `placed`: r of the first tokens of so many sequences, where t is −40.
+    """
     rng = np.random.default_rng(4)
     shape = (STEPS * ROWS, LENGTH)
     r = -rng.gamma(1.0, 1.0, shape) - 0.01
@@ -24,6 +27,7 @@ def run(*, negated: int = 0, repeated: int = 0) -> Columns:
     again = np.arange(repeated) * LENGTH + 1  # one of a sequence
     token.ravel()[again] = token.ravel()[again - 1]
     r.ravel()[again] = t.ravel()[again] = np.log(0.0099)
+    r[: len(placed), 0], t[: len(placed), 0] = placed, -40.0
     step = np.repeat(np.arange(STEPS), ROWS)
     version = np.repeat(step[:, None].astype(float), LENGTH, 1)
     return Columns(step, token, r, t, np.ones(shape, bool), np.arange(len(step)), version, step)
@@ -49,6 +53,14 @@ def test_tokens_that_repeat() -> None:
     assert "miscalibrated_logprobs" not in named(run(repeated=32))
     found = named(run(repeated=34))["miscalibrated_logprobs"]
     assert found.evidence["repeats"] == pytest.approx(34 / 900)  # of those that have one before
+
+
+@pytest.mark.parametrize(
+    ("placed", "unfilled"), [((-0.5, -0.6, -0.7), True), ((-0.5, -0.6), False), ((-0.5,) * 7, False)]
+)
+def test_one_value_in_place_of_several(placed: tuple[float, ...], unfilled: bool) -> None:
+    """Answers that share a context repeat what both sides say of it."""
+    assert ("unfilled_trainer" in named(run(placed=placed))) is unfilled
 
 
 def test_a_trainer_varies_by_itself_in_most_tokens() -> None:
