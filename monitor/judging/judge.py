@@ -581,7 +581,8 @@ def _weighed(finding: Finding, frame: Frame, level: Level, accepted: Sequence[Ac
     urgency = _urgency(finding, frame, level)
     material = _material(finding)
     fault = finding.signature.kind == "fault"
-    at_fault = fault and (finding.layer == "semantic" or (urgency != "informational" and material))
+    told = fault and urgency != "informational" and (material or _began_with_growth(finding, frame))
+    at_fault = told or (fault and finding.layer == "semantic")
     finding = replace(finding, urgency=urgency, vetoes=finding.named and at_fault and finding.until is None)
     acceptance = next((a for a in accepted if a.cause == finding.cause), None)
     if acceptance is None:
@@ -591,6 +592,12 @@ def _weighed(finding: Finding, frame: Frame, level: Level, accepted: Sequence[Ac
         return replace(finding, evidence={**finding.evidence, "accepted_up_to": acceptance.up_to})
     vetoes = finding.vetoes and finding.layer == "semantic"
     return replace(finding, accepted=acceptance, urgency="informational", vetoes=vetoes)
+
+
+def _began_with_growth(finding: Finding, frame: Frame) -> bool:
+    """Return whether a fault began no earlier than growth, which may thus be its effect."""
+    grows, since = frame.growth.verdict in GROWS, frame.growth.since_step
+    return grows and finding.since is not None and since is not None and finding.since >= since
 
 
 def _urgency(finding: Finding, frame: Frame, level: Level) -> Urgency:
@@ -610,8 +617,8 @@ def _urgency(finding: Finding, frame: Frame, level: Level) -> Urgency:
 
 
 def _urgency_of_lag(finding: Finding, level: Level, by_trend: Urgency) -> Urgency:
-    own = level.k3 if level.k3 is not None else level.high
-    if finding.k3 > max(number("lag_high"), 2 * own):
+    own = level.high if level.k3 is None else max(2 * level.k3, level.high)
+    if finding.k3 > max(number("lag_high"), own):
         return "act"
     return by_trend if (finding.growth or 0.0) >= number("material") else "informational"
 

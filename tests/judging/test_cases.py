@@ -1,6 +1,7 @@
 """Each situation under `cases` is judged as its file says.
 
-A file names a world (or a family of the zoo), its parameters, and what must follow. Keys of `expect`:
+A file names a world (or a family of the zoo), its parameters, the step of the look unless it is the last (`at`), and what
+must follow. Keys of `expect`:
 
 - `verdict`, `layer`, `advice`, `reason`: the value, or a list of allowed ones;
 - `cause`: first finding, or a list of allowed ones; null: no finding that asks for anything;
@@ -73,7 +74,7 @@ def frames(case: dict[str, Any]) -> list[tuple[Frame, dict[str, Any]]]:
     kind = next(kind for kind in KINDS if kind.name == of["kind"])
     made = FAMILIES[of["family"]](SETS[of["set"]], kind, of["family"], of["seed"])
     drawn = rollouts(made.run)
-    looks = [(None, case["expect"])]
+    looks = [(case.get("at"), case["expect"])]
     if "before" in case and made.onset is not None:
         looks.append((made.onset - 1, case["before"]))
     onset = made.onset
