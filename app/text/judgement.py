@@ -69,7 +69,7 @@ def _short(judgement: Judgement) -> Headline:
         unknown = f"no trend, as it ended after {judgement.ended_after:,} of {steps}"
     else:
         unknown = f"whether it grows is not known before {steps}"
-    if judgement.level == "as expected":
+    if judgement.level == "as expected" and judgement.cause is None:
         return Headline(icon, "OK so far", f"K3 is normal for this setup; {unknown}.", "calibrating")
     if judgement.level in _LEVELS:
         return Headline(icon, word, f"K3 is {_LEVELS[judgement.level]} for this setup; {unknown}.", "calibrating")

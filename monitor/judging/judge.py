@@ -673,10 +673,11 @@ def _verdict(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -
         return "critical"
     if trend == "growing":
         return "growing"
-    if trend == "calibrating" and frame.gap.n:
+    asked = any(f.named and f.urgency != "informational" for f in found)
+    if trend == "calibrating" and frame.gap.n and not asked:
         return "healthy" if level.settled and layer == "none" else "calibrating"
     if not frame.gap.n or level.status == "not measured":
         return "unknown" if frame.gap.n else "no_data"
-    if any(f.named and f.urgency != "informational" for f in found) or (level.status == "above" and not accepted):
+    if asked or (level.status == "above" and not accepted):
         return "watch"
     return "unknown" if layer == "unknown" else "healthy"
