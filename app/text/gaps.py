@@ -244,8 +244,8 @@ def attempts(row: queries.CliAttempts) -> str | None:
         return None
     steps = _these_steps(row["steps"], row["first_step"], row["last_step"])
     return (
-        f"{steps} trained again by a later session; {row['older']:,} sequences of earlier ones are in their metrics, "
-        "too"
+        f"{steps} trained again without a declared beginning; {row['older']:,} sequences of the earlier attempt are in "
+        "their metrics, too"
     )
 
 

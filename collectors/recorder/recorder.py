@@ -90,6 +90,7 @@ class Recorder:
         )
         self._runtime = Runtime(self._settings)
         self._fingerprint: Fingerprint | None = None  # of the trainer's last version
+        self._trained = False
         health = self._runtime.call_queue.health
         with Guard(health, "start", cost=False) as guard:  # without a thread to spare each call tries again
             self._runtime.start()
@@ -181,6 +182,7 @@ class Recorder:
             call.labels("prompt_ids", prompt_ids)
             call.mappings("tags", tags)
             expert_routes.add_to(call, routes)
+            self._trained = True
             return runtime.offer(call)
         return False
 
@@ -501,13 +503,12 @@ class Recorder:
         """Declare that training begins, or resumes from a checkpoint, at `step`. This and later steps are trained
         again.
 
-        A repeated step invalidates its records from earlier sessions of this rank in this run. The adapters of TRL,
-        ms-swift and verl call this method.
+        A repeated step invalidates its earlier records of this rank in this run, those of this session included. The
+        adapters of TRL, ms-swift and verl call this method.
         """
         with self._runtime.guard("begins", step):
-            row = records.state(
-                self._settings.component, "training_begins", "training begins", {"rank": self._settings.rank}
-            )
+            details = {"rank": self._settings.rank} | ({"again": True} if self._trained else {})
+            row = records.state(self._settings.component, "training_begins", "training begins", details)
             return self._small("health", row | {"step": int(step)})
         return False
 

@@ -27,13 +27,25 @@ EVENTS: Final = ("started", "training_begins")
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One event of a trainer, of `EVENTS`. `time` is in microseconds, or `NONE`."""
+    """One event of a trainer, of `EVENTS`. `time`: microseconds, or `NONE`. `again`: its session has trained before."""
 
     writer: str
     event: str
     time: int
     step: int | None
     rank: int | None
+    again: bool = False
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], time: int) -> Sign:
+        """Return the event of a health record."""
+        try:
+            said = json.loads(row["details"] or "null")
+            rank = said["rank"]
+            known = None if rank is None or isinstance(rank, bool) else int(rank)
+            return cls(row["writer"], row["event"], time, row["step"], known, said.get("again") is True)
+        except (ValueError, TypeError, KeyError, OverflowError):
+            return cls(row["writer"], row["event"], time, row["step"], None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +64,6 @@ class Older:
         return rank in self.began and time != NONE and time < self.began[rank]
 
 
-def rank_of(details: str | None) -> int | None:
-    """Return the rank that a health record names, or None if it names none."""
-    try:
-        rank = json.loads(details or "null")["rank"]
-        return None if rank is None or isinstance(rank, bool) else int(rank)
-    except (ValueError, TypeError, KeyError, OverflowError):
-        return None
-
-
 def beginnings(signs: Iterable[Sign]) -> Sequence[Sign]:
     """Return the events that begin training, or nothing if no rank can have trained a step twice."""
     by_rank: dict[int | None, list[Sign]] = {}
@@ -77,7 +80,7 @@ def _is_beginning(sign: Sign) -> bool:
 
 
 def _began_again(signs: Sequence[Sign]) -> bool:
-    return any(
+    return any(sign.again and _is_beginning(sign) for sign in signs) or any(
         later.event == "training_begins"
         and earlier.time < later.time
         and (earlier.writer != later.writer or earlier.event == later.event)

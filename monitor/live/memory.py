@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.spool.schema import LARGEST
-from logprobe.monitor.live.attempts import EVENTS, Older, Sign, beginnings, rank_of
+from logprobe.monitor.live.attempts import EVENTS, Older, Sign, beginnings
 from logprobe.monitor.live.past import Past, PastStep
 from logprobe.monitor.live.records import (
     LISTS,
@@ -392,10 +392,7 @@ def signs_of(table: pa.Table) -> list[tuple[str, Sign]]:
     table = table.filter(pc.is_in(table["event"], pa.array(EVENTS)))
     times = whole_numbers(table["time"]).tolist()
     rows = table.select(["run", "writer", "event", "step", "details"]).to_pylist()
-    return [
-        (row["run"], Sign(row["writer"], row["event"], time, row["step"], rank_of(row["details"])))
-        for time, row in zip(times, rows, strict=True)
-    ]
+    return [(row["run"], Sign.of(row, time)) for time, row in zip(times, rows, strict=True)]
 
 
 def groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple[str, int, slice]]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor import ragged
-from logprobe.monitor.live.attempts import Sign, beginnings, rank_of
+from logprobe.monitor.live.attempts import Sign, beginnings
 from logprobe.monitor.live.memory import (
     Memory,
     Run,
@@ -81,7 +81,7 @@ def _learn(run: Run, source: Source) -> None:
     run.renamed.clear()  # as the store has them
     for row in source.read("past_signs", run=run.name).to_pylist():
         time = NONE if row["time"] is None else row["time"]
-        run.signs.append(Sign(row["writer"], row["event"], time, row["step"], rank_of(row["details"])))
+        run.signs.append(Sign.of(row, time))
     run.begun = beginnings(run.signs)
     for row in source.read("past_last", run=run.name).to_pylist():
         run.last[row["writer"]] = NONE if row["last"] is None else row["last"]

@@ -1,22 +1,41 @@
 -- Steps that were trained more than once under one run name, because a trainer went on from a checkpoint. Grain: run. Inputs: segments,
 -- training_sequences, health_records, all_sequences. Parameters: $run (null: all).
 -- `aside_*`: what older attempts recorded is set aside. `older`: sequences of `steps` steps that look like it and count, because the later
--- session did not say where it begins: another writer of the same rank, which started after the last of them, has recorded the step, too.
+-- attempt did not say where it begins: another writer of the same rank, which started after the last of them, has recorded the step, too; or the
+-- same writer has recorded it again, after it had gone back by two steps or more.
 WITH starts AS (
     SELECT run, writer, min(time) AS started FROM health_records
     WHERE event = 'started' AND run = coalesce($run, run) GROUP BY run, writer
-), parts AS (
-    SELECT t.run, t.step, t.rank, s.writer, count(*) AS sequences, max(t.time) AS newest
+), sequences AS (
+    SELECT t.run, t.step, t.rank, t.time, s.writer
     FROM training_sequences AS t JOIN segments AS s USING (segment_id)
-    WHERE t.run = coalesce($run, t.run) GROUP BY ALL
+    WHERE t.run = coalesce($run, t.run)
+), parts AS (
+    SELECT run, step, rank, writer, count(*) AS sequences, min(time) AS oldest, max(time) AS newest FROM sequences GROUP BY ALL
 ), ends AS (
     SELECT run, writer, max(newest) AS ended FROM parts GROUP BY run, writer
+), overtaken AS (
+    SELECT *, min(oldest) OVER (PARTITION BY run, writer, rank ORDER BY step RANGE BETWEEN 2 FOLLOWING AND UNBOUNDED FOLLOWING) AS later FROM parts
+), back AS (
+    SELECT run, writer, rank, min(step) AS back_to, arg_min(later, step) AS later FROM overtaken
+    WHERE oldest < later AND newest > later GROUP BY run, writer, rank
+), turned AS (
+    SELECT b.run, b.writer, b.rank, b.back_to, min(s.time) AS turned
+    FROM back AS b JOIN sequences AS s ON s.run = b.run AND s.writer = b.writer AND s.rank IS NOT DISTINCT FROM b.rank
+        AND s.step = b.back_to AND s.time > b.later
+    GROUP BY ALL
 ), again AS (
     SELECT DISTINCT old.run, old.step, old.rank, old.writer, old.sequences
     FROM parts AS old
     JOIN ends USING (run, writer)
     JOIN parts AS new ON new.run = old.run AND new.step = old.step AND new.writer <> old.writer AND new.rank IS NOT DISTINCT FROM old.rank
     JOIN starts ON starts.run = new.run AND starts.writer = new.writer AND starts.started > ends.ended
+    UNION ALL
+    SELECT s.run, s.step, s.rank, s.writer, count(*) FILTER (s.time < t.turned) AS sequences
+    FROM sequences AS s
+    JOIN turned AS t ON t.run = s.run AND t.writer = s.writer AND t.rank IS NOT DISTINCT FROM s.rank AND s.step >= t.back_to
+    GROUP BY s.run, s.step, s.rank, s.writer, t.turned
+    HAVING min(s.time) < t.turned AND max(s.time) >= t.turned
 ), counting AS (
     SELECT run, count(DISTINCT step) AS steps, min(step) AS first_step, max(step) AS last_step, sum(sequences)::BIGINT AS older
     FROM again GROUP BY run

@@ -41,11 +41,33 @@ def test_steps_that_two_attempts_trained_are_named(home: Path, capsys: pytest.Ca
     ingest_recorded(home)
     found = json.loads(status(home, capsys, "--json"))["attempts"]
     assert (found["steps"], found["first_step"], found["last_step"], found["older"]) == (2, 3, 4, 8)
-    assert "2 steps (3 to 4) were trained again by a later session; 8 sequences" in " ".join(
-        status(home, capsys).split()
-    )
+    words = " ".join(status(home, capsys).split())
+    assert "2 steps (3 to 4) were trained again without a declared beginning; 8 sequences" in words
     main(["doctor", "--home", str(home)])
     assert "use a new run name after returning to a checkpoint" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("back_to", "steps"), [(2, (3, 2, 4, 12)), (3, None)])  # by one step, a thread may be late
+def test_a_session_that_goes_back_says_so(
+    home: Path, capsys: pytest.CaptureFixture[str], back_to: int, steps: tuple[int, ...] | None
+) -> None:
+    with Recorder(home, "run", rank=0) as recorder:
+        train(recorder, range(1, 5), "first")
+        train(recorder, range(back_to, 8), "second")
+    ingest_recorded(home)
+    found = json.loads(status(home, capsys, "--json"))["attempts"]
+    said = None if found is None else (found["steps"], found["first_step"], found["last_step"], found["older"])
+    assert said == steps
+
+
+def test_a_session_that_says_where_it_goes_back_to_counts_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Recorder(home, "run", rank=0) as recorder:
+        train(recorder, range(1, 5), "first")
+        assert recorder.begins(2)
+        train(recorder, range(2, 8), "second")
+    ingest_recorded(home)
+    found = json.loads(status(home, capsys, "--json"))["attempts"]
+    assert (found["steps"], found["aside_steps"]) == (None, 3)
 
 
 def test_an_attempt_that_says_where_it_begins_counts_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
