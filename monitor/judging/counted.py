@@ -12,6 +12,7 @@ from logprobe.monitor.judging.measures import Floats
 from logprobe.monitor.judging.proofs import Facts
 from logprobe.monitor.judging.records import windows
 from logprobe.monitor.judging.thresholds import number
+from logprobe.monitor.judging.tokens import Codes, Tokens
 
 
 def counted(frame: Frame, facts: Facts) -> list[Finding]:
@@ -20,6 +21,10 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
     if unfilled is not None and unfilled.until is None:
         return [unfilled]
     found = [] if unfilled is None else [unfilled]
+    padding = _padding(frame)
+    if padding is not None and padding.until is None:
+        return [*found, padding]
+    found += [] if padding is None else [padding]
     ends = placeholder_ends(frame)
     n = max(frame.series.total("n_compared"), 1.0)
     absent = _absent(frame)
@@ -136,6 +141,54 @@ def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
         since, until = _span(whole, _zeros_in(whole, side))
         return Finding(f"unfilled_{side}", told, since, until=until, evidence=evidence)
     return None
+
+
+def _padding(frame: Frame) -> Finding | None:
+    """Name padding under the mask: ends of sequences that repeat one token id and one value.
+
+    The value is 0 on both sides, or any other one on one of them. A policy that is certain of the tokens at the end
+    rounds to zeros there, too, but has others just below 0.
+    """
+    seen = frame.recorded
+    if seen is None or not len(seen) or seen.nameless:
+        return None
+    nearly = np.maximum(seen.r, seen.t)
+    rounded = int(((nearly < 0) & (nearly > -number("nearly_zero"))).sum())
+    for sides, values in (("on both sides", seen.r), ("in the rollout", seen.r), ("in the trainer", seen.t)):
+        same = (seen.r == 0) & (seen.t == 0) if sides == "on both sides" else (values != 0) & np.isfinite(values)
+        tail = _tails(seen, same, values)
+        share = float(tail.mean())
+        if not share > number("zero_share") or (
+            sides == "on both sides" and rounded > number("zero_rounded") * tail.sum()
+        ):
+            continue
+        common = number("placeholders_at_end") * tail.sum()
+        (token_id, of_id), (value, of_value) = _commonest(seen.token_id[tail]), _commonest(values[tail])
+        if min(of_id, of_value) < common:
+            continue
+        since, until = _span(frame, np.unique(seen.step[tail]))
+        evidence: dict[str, object] = {"padding": share, "token_id": int(token_id), "value": value, "sides": sides}
+        evidence["k3"] = frame.gap.k3 / (1 - share) if sides == "on both sides" and share < 1 else None
+        return Finding("padding_under_mask", Confidence.INFERRED, since, until=until, evidence=evidence)
+    return None
+
+
+def _tails(seen: Tokens, same: Bools, values: Floats) -> Bools:
+    """Return the tokens at the ends of sequences, several in each, with the id and the value of the last one [N]."""
+    last = np.zeros(int(seen.sequence.max()) + 1, np.intp)
+    last[seen.sequence[seen.last]] = np.flatnonzero(seen.last)
+    end = last[seen.sequence]
+    other = ~same | (seen.token_id != seen.token_id[end]) | (values != values[end])
+    before = np.full(len(last), -1)
+    np.maximum.at(before, seen.sequence[other], seen.place[other])
+    tail: Bools = seen.place > before[seen.sequence]
+    several = np.bincount(seen.sequence[tail], minlength=len(last)) > 1
+    return tail & several[seen.sequence]
+
+
+def _commonest(values: Floats | Codes) -> tuple[float, int]:
+    found, counts = np.unique(values, return_counts=True)
+    return float(found[counts.argmax()]), int(counts.max())
 
 
 def _never_drawn(frame: Frame, unlikely: float) -> bool:
@@ -297,4 +350,4 @@ def _routes(frame: Frame) -> list[Finding]:
 
 def unmeasured(findings: list[Finding]) -> bool:
     """Return whether these findings make K3 meaningless."""
-    return any(f.cause.startswith("unfilled_") and f.hides for f in findings)
+    return any(f.cause.startswith(("unfilled_", "padding_")) and f.hides for f in findings)

@@ -188,12 +188,14 @@ class Drawn(Reduced):
         self.engine_logp[keep] = log_softmax(self._shared(self.rng.normal(0, 2, self.base.shape))[keep])
         self._resample(keep)
 
-    def _noise(self, keep: np.ndarray, size: float) -> None:
-        """The trainer's logits are off."""
-        self.trainer_logp[keep] = log_softmax(
-            self.trained[keep] + self._shared(self.rng.normal(0, size, self.base.shape))[keep]
+    def _noise(self, keep: np.ndarray, size: float, nth: int | None = None) -> None:
+        """The trainer's logits are off; with `nth` those of every nth answer alone, also in a context that others share."""
+        noise = self.rng.normal(0, size, self.base.shape)
+        some = keep if nth is None else keep & (np.arange(self.size) % nth == 0)[:, None]
+        self.trainer_logp[some] = log_softmax(
+            self.trained[some] + (self._shared(noise) if nth is None else noise)[some]
         )
-        self._resample(keep)
+        self._resample(some)
 
     def _zeros(self, keep: np.ndarray, side: str = "rollout") -> None:
         (self.r if side == "rollout" else self.t)[keep] = 0.0
@@ -219,6 +221,26 @@ class Drawn(Reduced):
     def _raw(self, keep: np.ndarray) -> None:
         """The engine reports log-probs from before the temperature that both sides have."""
         self.r[keep] = np.take_along_axis(log_softmax(self.base), self.token[..., None], -1)[..., 0][keep]
+
+    def _capped(self, keep: np.ndarray, cap: float) -> None:
+        """The engine caps its logits, the trainer does not."""
+        self.engine_logp[keep] = log_softmax(cap * np.tanh(self.base[keep] / cap))
+        self._resample(keep)
+
+    def _padded_rows(self, keep: np.ndarray, value: float = 0.0, token: int = 0) -> None:
+        """Rows are under the mask up to their padded length."""
+        pad = ~self.inside & keep
+        self.r[pad], self.token[pad] = value, token
+        if value == 0:
+            self.t[pad] = 0.0
+        self.inside = self.inside | keep
+
+    def _sure_end(self, keep: np.ndarray, token: int = 0) -> None:
+        """Answers end in a token that both sides are ever surer of, until its log-prob rounds to 0."""
+        place = np.arange(self.shape[1])
+        odds = np.broadcast_to(np.float32(-np.exp(-2.0 * place)), self.shape)
+        self.token[keep], self.r[keep] = token, odds[keep]
+        self.t[keep] = (odds * np.exp(self.rng.normal(0, 0.1, self.shape)))[keep]
 
     def _clamped(self, keep: np.ndarray, least: float) -> None:
         """The trainer's log-probs are no lower than this."""
@@ -289,10 +311,11 @@ class Drawn(Reduced):
         self.version = self.version * times - offset
         self.lag = self.step - self.version
 
-    def _stalled(self, keep: np.ndarray, since_version: int, size: float) -> None:
-        """The engine gets no update any more, and says so: its labels stand still."""
+    def _stalled(self, keep: np.ndarray, since_version: int, size: float, back_to: int | None = None) -> None:
+        """The engine gets no update any more, or went back, and says so: its labels stand still."""
         self._missed(keep, size)
-        self.version = np.minimum(self.step, since_version)
+        still = since_version if back_to is None else np.where(self.step > since_version, back_to, since_version)
+        self.version = np.where(keep.any(1), np.minimum(self.step, still), self.step)
         self.lag = self.step - self.version
 
     def _repeated_routes(self, keep: np.ndarray, block: int, size: float) -> None:
