@@ -379,9 +379,10 @@ def _excluded(found: list[Finding], frame: Frame, facts: Facts) -> list[Finding]
         fact = facts.excluding(finding.signature.excluded_by) if finding.confidence < Confidence.CERTAIN else None
         if fact is None or _counted_against(finding, fact):
             kept.append(finding)
-        elif fact == "version_stands_still":
-            since, version = stands_still(frame) or (finding.since, None)
-            kept.append(replace(finding, cause="missed_weight_sync", since=since, evidence={"stands_still": version}))
+        elif fact == "version_stands_still" and (still := stands_still(frame)) is not None:
+            whose = "all engines" if still.replica is None else f"replica {still.replica}"
+            evidence = {"stands_still": still.version, "still_at": whose}
+            kept.append(replace(finding, cause="missed_weight_sync", since=still.since, evidence=evidence))
         elif finding.signature.kind != "noise":
             evidence = {**finding.evidence, "looks_like": finding.cause, "excluded_by": fact}
             kept.append(replace(finding, cause=UNKNOWN, evidence=evidence, place=None))

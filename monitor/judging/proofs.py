@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.frame import Frame, Strata
 from logprobe.monitor.judging.measures import SIGNIFICANT, difference
 from logprobe.monitor.judging.records import number_of, windows
 from logprobe.monitor.judging.thresholds import number
@@ -134,33 +134,61 @@ def _cache_cleared(frame: Frame) -> bool:
     return len(updates) >= number("published_versions") and all(record.cache_cleared for record in updates)
 
 
-def stands_still(frame: Frame) -> tuple[int, float] | None:
-    """Return the first step with a constant version while the trainer advances, and that version, or None.
+@dataclass(frozen=True, slots=True)
+class Still:
+    """A version that stands still while the trainer advances.
 
-    Versions may rise rarely. A version counts as constant after several times the longest interval between versions.
+    Attributes:
+        since: first step with it.
+        version: the version.
+        replica: replica of the engine that has it, or None for all.
     """
-    rows = frame.strata
-    known = rows.where(rows.known("version") & np.isfinite(rows.lag))
-    now = known.within(windows(frame.measured)[1])
-    if now.n < number("most") * frame.now.n or len(known.steps) < 2 * number("paired_steps"):
+
+    since: int
+    version: float
+    replica: str | None = None
+
+
+def stands_still(frame: Frame) -> Still | None:
+    """Return the version of all engines, or of one replica, that stands still while the trainer advances, or None."""
+    known = frame.strata.where(frame.strata.known("version") & np.isfinite(frame.strata.lag))
+    today = known.within(windows(frame.measured)[1])
+    if today.n < number("most") * frame.now.n:
+        return None
+    found = _still(frame, known)
+    column = today.groups.get("replica")
+    for replica in [] if found is not None or column is None else column.present:
+        if found is None and today.where(today.is_value("replica", replica)).n >= number("fewest"):
+            found = _still(frame, known.where(known.is_value("replica", replica)), str(replica))
+    return found
+
+
+def _still(frame: Frame, known: Strata, replica: str | None = None) -> Still | None:
+    """Return the version that stands still in a part of the tokens, whose versions are known.
+
+    Versions may rise rarely. A version counts as constant after several times the longest interval between versions. An
+    engine that went back to older weights stands still at those.
+    """
+    if len(known.steps) < 2 * number("paired_steps"):
         return None
     steps, version = known.steps, known.groups["version"].numbers
     index = np.searchsorted(steps, known.step)
     newest, lag = np.full(len(steps), -np.inf), np.full(len(steps), np.inf)
     np.maximum.at(newest, index, version)
     np.minimum.at(lag, index, known.lag)
-    newest = np.maximum.accumulate(newest)
-    risen = np.flatnonzero(np.diff(newest, prepend=-np.inf) > 0)
+    risen = np.flatnonzero(np.diff(np.maximum.accumulate(newest), prepend=-np.inf) > 0)
     at, waits = int(risen[-1]), np.diff(steps[risen])
     long = max(number("paired_steps"), number("stands_still") * float(waits.max(initial=0.0)))
-    if steps[-1] - steps[at] < long or not lag[-1] > lag[at] + 1 or _loaded_past(frame, float(newest[-1])):
+    if steps[-1] - steps[at] < long or not lag[-1] > lag[at] + 1 or _loaded_past(frame, float(newest[at]), replica):
         return None
-    return int(steps[at]), float(newest[-1])
+    now = float(newest[at + 1 :].max())
+    return Still(int(steps[at if now == newest[at] else at + 1]), now, replica)
 
 
-def _loaded_past(frame: Frame, version: float) -> bool:
+def _loaded_past(frame: Frame, version: float, replica: str | None) -> bool:
     """Return whether an engine loaded newer weights. Batches then wait in a queue, and updates arrive."""
-    loaded = [number_of(record.version) for record in frame.weights.updates if record.loaded]
+    updates = [record for record in frame.weights.updates if replica is None or record.replica in (None, replica)]
+    loaded = [number_of(record.version) for record in updates if record.loaded]
     return any(value is not None and value > version + 1 for value in loaded)
 
 
