@@ -530,18 +530,35 @@ def _concluded(
 
 
 def _shared(found: list[Finding], frame: Frame, level: Level) -> tuple[list[Finding], float | None]:
-    """Assign noise its share of K3, up to the level of the numerics. Return the unexplained share, too.
+    """Assign noise its share of K3, up to the level of the numerics or the range of the setup. Return the unexplained
+    share, too.
 
-    The share is unknown next to a wrong distribution, whose part of K3 is unknown.
+    The share is unknown next to a wrong distribution, whose part of K3 is unknown. Shares that overlap are reduced in
+    proportion. A possible cause keeps its share only if that is still unexplained.
     """
-    parts = [f for f in found if f.named and f.signature.kind in ("fault", "growth", "lag") and not f.signature.masked]
-    if any(f.share is None for f in parts) or not frame.now.k3 > 0:
+    total = sum(f.share or 0.0 for f in found if _explains(f))
+    if total > 1:
+        found = [replace(f, share=(f.share or 0.0) / total) if _explains(f) and f.share else f for f in found]
+    if any(f.share is None for f in found if _explains(f)) or not frame.now.k3 > 0:
         return found, None
-    left = max(0.0, 1 - sum(f.share or 0.0 for f in parts))
-    noise = min(left, 1.0 if level.k3 is None else level.k3 / frame.now.k3)
+    left = max(0.0, 1 - total)
+    usual = math.inf if level.k3 is None else level.high if level.beyond else level.k3
     named = any(f.signature.kind == "noise" and f.named for f in found)
-    shared = [replace(f, share=noise) if f.signature.kind == "noise" and f.named else f for f in found]
-    return shared, left - noise if named else left
+    noise = min(left, usual / frame.now.k3) if named else 0.0
+    rest = left - noise
+    shared = []
+    for f in found:
+        share = noise if f.signature.kind == "noise" and f.named else f.share
+        if not f.named and share is not None:
+            share = share if share <= rest else None
+            rest -= share or 0.0
+        shared.append(replace(f, share=share))
+    return shared, left - noise
+
+
+def _explains(finding: Finding) -> bool:
+    """Return whether a finding explains a part of K3 beyond noise."""
+    return finding.named and finding.signature.kind in ("fault", "growth", "lag") and not finding.signature.masked
 
 
 def _beyond(found: list[Finding], frame: Frame, level: Level, accepted: Sequence[Acceptance]) -> list[Finding]:
@@ -555,7 +572,8 @@ def _beyond(found: list[Finding], frame: Frame, level: Level, accepted: Sequence
     if level.k3 is None or not level.beyond or explained:
         return []
     since = next((f.since for f in found if f.since is not None), None)
-    share = 1 - level.high / frame.now.k3 if frame.now.k3 > level.high else None
+    left = max(0.0, 1 - sum(f.share or 0.0 for f in found if _explains(f)))
+    share = min(1 - level.high / frame.now.k3, left) if frame.now.k3 > level.high else None
     evidence = {"above": level.high, "k3": level.k3, "unknown_setup": level.status == "unknown set-up"}
     return [Finding(UNKNOWN, Confidence.INFERRED, since, share, evidence=evidence)]
 
