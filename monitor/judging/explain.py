@@ -182,6 +182,8 @@ def _unknown(finding: Finding) -> Iterator[str]:
         return
     if "every" in evidence:
         yield f"In {evidence['steps']:,} steps, about every {evidence['every']}th, K3 is a multiple of that in all others."
+    elif "remains" in evidence:
+        yield f"The numbers look like {evidence['looks_like']}, but that would leave a K3 of {evidence['remains']:.2g}."
     elif "looks_like" in evidence:
         excluded = f", which the record excludes ({str(evidence['excluded_by']).replace('_', ' ')})"
         yield f"The numbers look like {evidence['looks_like']}{excluded}."

@@ -93,7 +93,7 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place 
             return [shape]
         shape = None  # elsewhere both sides may score the same text
     rest = Rest(frame)
-    found = contrasts(frame, rest) if shape is None else _beside(frame, shape)
+    found = contrasts(frame, rest) if shape is None else _beside(frame, shape, place)
     found += [] if trainer is None or shape is not None else [trainer]
     known = {finding.cause for finding in (*found, *counted_found)}
     if shape is None or shape.cause != "miscalibrated_logprobs":
@@ -118,10 +118,11 @@ def _distributions(frame: Frame) -> tuple[Finding | None, Finding | None]:
     return (None if trainer is not None and trainer.named else shape), trainer
 
 
-def _beside(frame: Frame, shape: Finding) -> list[Finding]:
+def _beside(frame: Frame, shape: Finding, place: Place | None) -> list[Finding]:
     """Return a wrong distribution with its share, and the contrasts in the remaining mismatch.
 
-    Without tokens that share a context, the whole mismatch is contrasted.
+    Without tokens that share a context, the whole mismatch is contrasted. A temperature leaves no more than noise. If
+    more remains in all tokens from the beginning on, something else bends the log-probs.
     """
     left = _without_scale(frame)
     if left is None or not frame.now.k3 > 0:
@@ -130,6 +131,11 @@ def _beside(frame: Frame, shape: Finding) -> list[Finding]:
     part = min(max(rest.now.k3 / frame.now.k3, 0.0), 1.0) if rest.now.n else 1.0
     beside = contrasts(rest.frame, rest)
     scaled = [f if f.share is None else replace(f, share=f.share * part) for f in beside]
+    remaining = [rows.k3 for rows in (rest.first, rest.now) if rows.n >= number("fewest")] or [rest.all.k3]
+    inferred = "beta" in shape.evidence and shape.confidence <= Confidence.INFERRED
+    if inferred and not beside and place is None and min(remaining) > far(frame):
+        evidence: dict[str, object] = {"looks_like": shape.cause, "remains": min(remaining)}
+        return [replace(shape, cause=UNKNOWN, share=None, evidence=evidence)]
     return [replace(shape, share=1 - part), *scaled]
 
 
