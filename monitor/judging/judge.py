@@ -20,6 +20,7 @@ from logprobe.monitor.judging.course import (
     labels_lie,
     logs,
     odd_steps,
+    rise_of,
     rounded_updates,
     short_rise,
     without_load,
@@ -155,8 +156,19 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
     sure = Confidence.INFERRED if frame.versions_known else Confidence.POSSIBLE
     at = short_rise(rows) if len(rows.steps) < number("shape_steps") else None
     if at is not None and (scaled or _few(frame, rest, at) is None):
-        return Finding(_by_records(frame), sure, at)
+        cause = _by_records(frame)
+        if cause == "missed_weight_sync" and not scaled and abrupt(*logs(rows), at) and not _rises_on(rows, at):
+            jump = rows.where(rows.step >= at).k3 / max(rows.where(rows.step < at).k3, number("least_k3"))
+            return Finding(UNKNOWN, Confidence.INFERRED, at, evidence={"jump": jump})
+        return Finding(cause, sure, at)
     return None if scaled else _by_power(frame, rest, rows, sure)
+
+
+def _rises_on(rows: Strata, at: int) -> bool:
+    """Return whether mean |d| still rises after a step, as with each further update that does not arrive."""
+    later = rows.where(rows.step >= at)
+    middle = later.steps[len(later.steps) // 2]
+    return rise_of(later, int(middle)).z > SIGNIFICANT
 
 
 def _arrived_rounded(frame: Frame, facts: Facts, missed: Finding | None) -> list[Finding]:
