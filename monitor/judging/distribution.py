@@ -14,7 +14,7 @@ import numpy as np
 
 from logprobe.collectors.kernel.arithmetic import CLAMP
 from logprobe.monitor.judging.counted import placeholder_ends
-from logprobe.monitor.judging.course import shape_of
+from logprobe.monitor.judging.course import affected_sequences, shape_of
 from logprobe.monitor.judging.declared import declared, listed
 from logprobe.monitor.judging.frame import Bools, Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
@@ -47,14 +47,22 @@ def _sure(finding: Finding) -> tuple[Confidence, bool]:
 
 
 def varies(frame: Frame) -> Finding | None:
-    """Name a trainer that computes the same token differently each time, from the first steps on."""
+    """Name a trainer that computes the same token differently each time, from the first steps on.
+
+    That concerns every sequence. Where only some differ, these are computed otherwise than the others.
+    """
     fresh, spread = None if frame.tokens is None else frame.tokens.fresh, None
     if fresh is not None and len(fresh) >= number("fewest"):
         spread = spread_of(fresh.where(np.isin(fresh.step, frame.first.steps))) or spread_of(fresh)
     own = frame.first.where(frame.first.own)
     k3 = own.k3 if own.n >= number("fewest") else frame.gap.k3
     beyond = k3 > far(frame)
-    if spread is not None and spread.alone and beyond:
+    if (
+        spread is not None
+        and spread.alone
+        and beyond
+        and affected_sequences(frame.strata) >= number("affected_sequences")
+    ):
         evidence = {"engine": spread.engine, "trainer": spread.trainer, "tokens": spread.n}
         return Finding("trainer_not_deterministic", Confidence.INFERRED, evidence=evidence)
     if frame.setup.dropouts and spread is None and beyond:
