@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.judging.course import shape as shape_of
+from logprobe.monitor.judging.course import short_rise
 from logprobe.monitor.judging.frame import Bools, Frame, Strata
 from logprobe.monitor.judging.judgement import Confidence, Finding, Place
 from logprobe.monitor.judging.level import far
@@ -195,15 +196,14 @@ def _has_another(column: str, value: object) -> Mask:
 
 
 def _since(frame: Frame, worse: Mask, better: Mask) -> int | None:
-    """Return the first step if the beginning already differs, else the step at which K3 left its level."""
+    """Return the first step if the beginning already differs, else the step at which K3 left its level, or None."""
     first = frame.first
     c = contrast(first.where(worse(first)), first.where(better(first)))
     if c.z > SIGNIFICANT and c.value > number("material"):
         return frame.start
     if frame.growth.since_step is not None:
         return frame.growth.since_step
-    shape = shape_of(frame.strata.where(worse(frame.strata)))
-    return shape.step if shape is not None and shape.kind != "level" else frame.start
+    return _left(frame.strata.where(worse(frame.strata)))
 
 
 # ------------------------------------------------------------------------------------------------ places
@@ -393,13 +393,21 @@ def _in(rows: Strata, columns: Mapping[str, tuple[object, ...]]) -> Bools:
     return keep
 
 
-def _place_since(table: Strata, columns: Mapping[str, tuple[object, ...]]) -> int:
-    """Return the step at which K3 of the place left its level, or the first step if it always differed."""
+def _place_since(table: Strata, columns: Mapping[str, tuple[object, ...]]) -> int | None:
+    """Return the step at which K3 of the place left its level, the first step if it always differed, or None if too few
+    steps tell.
+    """
     inside = _in(table, columns)
     rows, others = table.where(inside), table.where(~inside)
     begin = rows.steps[: max(len(rows.steps) // 4, 1)]
-    first = rows.within(begin).k3
-    if first > number("place_ratio") * others.within(begin).k3:
+    if rows.within(begin).k3 > number("place_ratio") * others.within(begin).k3:
         return int(rows.steps[0])
+    return _left(rows)
+
+
+def _left(rows: Strata) -> int | None:
+    """Return the step at which K3 left its level, the first step without such a one, or None if too few steps tell."""
     shape = shape_of(rows)
-    return int(rows.steps[0]) if shape is None or shape.step is None else shape.step
+    if shape is None:
+        return short_rise(rows)
+    return shape.step if shape.step is not None else int(rows.steps[0])
