@@ -242,6 +242,21 @@ def _runs(numbers: Sequence[int]) -> str:
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts)
 
 
+def _prompt_lengths(values: Sequence[object]) -> str:
+    """Describe octaves of prompt lengths by their lower ends.
+
+    >>> _prompt_lengths([128.0, 256.0, 1024.0])
+    'prompts of 128 to 511, 1024 to 2047 tokens'
+    """
+    parts: list[list[int]] = []
+    for value in sorted(int(float(str(value))) for value in values):
+        if parts and value == 2 * parts[-1][-1]:
+            parts[-1].append(value)
+        else:
+            parts.append([value])
+    return f"prompts of {', '.join(f'{part[0]} to {max(2 * part[-1] - 1, part[-1])}' for part in parts)} tokens"
+
+
 def _other(column: str) -> Callable[[Sequence[object]], str]:
     return lambda values: f"{column.replace('_', ' ')} {', '.join(map(str, values))}"
 
@@ -256,7 +271,7 @@ _WORDS: Final[Mapping[str, Callable[[Sequence[object]], str]]] = MappingProxyTyp
             "requests with cached prompt tokens" if values[0] else "requests without cached tokens"
         ),
         "in_flight": lambda values: "sequences across a weight update" if values[0] else "sequences of one version",
-        "prompt_length": lambda values: f"prompts of a length from {', '.join(map(str, values))} tokens on",
+        "prompt_length": _prompt_lengths,
     }
 )
 
