@@ -6,23 +6,23 @@
 WITH starts AS (
     SELECT run, writer, min(time) AS started FROM health_records
     WHERE event = 'started' AND run = coalesce($run, run) GROUP BY run, writer
-), sequences AS (
-    SELECT t.run, t.step, t.rank, t.time, s.writer
+), sequences AS (  -- `place`: the order in which its writer recorded it; records of a file may have one time
+    SELECT t.run, t.step, t.rank, t.time, s.writer, (epoch_us(t.time)::HUGEINT << 64) + (s.sequence::HUGEINT << 32) + t.row AS place
     FROM training_sequences AS t JOIN segments AS s USING (segment_id)
     WHERE t.run = coalesce($run, t.run)
 ), parts AS (
-    SELECT run, step, rank, writer, count(*) AS sequences, min(time) AS oldest, max(time) AS newest FROM sequences GROUP BY ALL
+    SELECT run, step, rank, writer, count(*) AS sequences, max(time) AS ended, min(place) AS oldest, max(place) AS newest FROM sequences GROUP BY ALL
 ), ends AS (
-    SELECT run, writer, max(newest) AS ended FROM parts GROUP BY run, writer
+    SELECT run, writer, max(ended) AS ended FROM parts GROUP BY run, writer
 ), overtaken AS (
     SELECT *, min(oldest) OVER (PARTITION BY run, writer, rank ORDER BY step RANGE BETWEEN 2 FOLLOWING AND UNBOUNDED FOLLOWING) AS later FROM parts
 ), back AS (
     SELECT run, writer, rank, min(step) AS back_to, arg_min(later, step) AS later FROM overtaken
     WHERE oldest < later AND newest > later GROUP BY run, writer, rank
 ), turned AS (
-    SELECT b.run, b.writer, b.rank, b.back_to, min(s.time) AS turned
+    SELECT b.run, b.writer, b.rank, b.back_to, min(s.place) AS turned
     FROM back AS b JOIN sequences AS s ON s.run = b.run AND s.writer = b.writer AND s.rank IS NOT DISTINCT FROM b.rank
-        AND s.step = b.back_to AND s.time > b.later
+        AND s.step = b.back_to AND s.place > b.later
     GROUP BY ALL
 ), again AS (
     SELECT DISTINCT old.run, old.step, old.rank, old.writer, old.sequences
@@ -31,11 +31,11 @@ WITH starts AS (
     JOIN parts AS new ON new.run = old.run AND new.step = old.step AND new.writer <> old.writer AND new.rank IS NOT DISTINCT FROM old.rank
     JOIN starts ON starts.run = new.run AND starts.writer = new.writer AND starts.started > ends.ended
     UNION ALL
-    SELECT s.run, s.step, s.rank, s.writer, count(*) FILTER (s.time < t.turned) AS sequences
+    SELECT s.run, s.step, s.rank, s.writer, count(*) FILTER (s.place < t.turned) AS sequences
     FROM sequences AS s
     JOIN turned AS t ON t.run = s.run AND t.writer = s.writer AND t.rank IS NOT DISTINCT FROM s.rank AND s.step >= t.back_to
     GROUP BY s.run, s.step, s.rank, s.writer, t.turned
-    HAVING min(s.time) < t.turned AND max(s.time) >= t.turned
+    HAVING min(s.place) < t.turned AND max(s.place) >= t.turned
 ), counting AS (
     SELECT run, count(DISTINCT step) AS steps, min(step) AS first_step, max(step) AS last_step, sum(sequences)::BIGINT AS older
     FROM again GROUP BY run

@@ -60,6 +60,18 @@ def test_a_session_that_goes_back_says_so(
     assert said == steps
 
 
+def test_a_file_whose_steps_go_back_says_so(home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its records have no times."""
+    names = {"token_ids": [1, 2], "rollout_logprobs": [-1.0, -2.0], "trainer_logprobs": [-1.0, -2.0]}
+    steps = [("first", step) for step in range(1, 5)] + [("second", step) for step in range(2, 8)]
+    file = tmp_path / "resumed.jsonl"
+    file.write_text("".join(json.dumps({"step": at, "sample_id": f"{of}-{at}", **names}) + "\n" for of, at in steps))
+    assert main(["import", str(file), "--run", "run", "--home", str(home)]) == 0
+    ingest_recorded(home)
+    found = json.loads(status(home, capsys, "--json"))["attempts"]
+    assert (found["steps"], found["first_step"], found["last_step"], found["older"]) == (3, 2, 4, 3)
+
+
 def test_a_session_that_says_where_it_goes_back_to_counts_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Recorder(home, "run", rank=0) as recorder:
         train(recorder, range(1, 5), "first")
