@@ -456,15 +456,16 @@ def _by_lists(memory: Memory, pairs: Sequence[_Pairs]) -> Columns:
     r_N = source_logprobs(lists, aligned)
     received_P = _all(pairs, "received")
     joined_P = np.where(np.asarray(lists["logprobs"].is_valid()), JOINED, MISSING)
-    source_P = np.where(received_P, RECEIVED, np.where(aligned.match_S, joined_P, UNALIGNED))
+    fits_P = aligned.match_S | (_all(pairs, "n_total") == 0)  # a row masked as a whole has no token that could differ
+    source_P = np.where(received_P, RECEIVED, np.where(fits_P, joined_P, UNALIGNED))
     complete_P = np.concatenate([[made.complete for made in some.parts] or [True] * len(some) for some in pairs])
     size = len(received_P)
     routes = route_counts(lists, aligned) if lists["routes"].null_count < size else no_routes(size)
     columns: Columns = {
         "source": source_P.astype(np.int8),
         "alignment": codes(aligned.names(), ALIGNMENTS),
-        "token_match": aligned.match_S.astype(np.float64),
-        "length_match": (aligned.fits_S & complete_P).astype(np.float64),
+        "token_match": np.where(fits_P & ~aligned.match_S, np.nan, aligned.match_S.astype(np.float64)),
+        "length_match": np.where(fits_P & ~aligned.match_S, np.nan, (aligned.fits_S & complete_P).astype(np.float64)),
         "difference": ragged.floats(received_differences(lists, aligned, r_N)),
         **{name: ragged.floats(routes[name]) for name in ROUTE_COLUMNS},
     }
@@ -509,13 +510,13 @@ def _by_fingerprints(pairs: Sequence[_Pairs]) -> Columns:
     n, theirs = (np.concatenate([some.theirs(name) for some in pairs]) for name in ("n_tokens", "token_hash"))
     same, fits = theirs == tokens, (n == total) | (n == expected)
     # The fingerprint is of the tokens under the mask: it says nothing when the engine's tokens are more than those.
-    decided = ~fits | (n == expected)
+    decided = (~fits | (n == expected)) & ((total > 0) | (n == 0))
     size = len(n)
     columns: Columns = {
         "source": np.where(received, RECEIVED, np.where(decided & ~same, UNALIGNED, MISSING)).astype(np.int8),
         "alignment": np.where(decided & same, np.where(n == total, 0, 1), -1).astype(np.int8),
         "token_match": np.where(decided, same.astype(np.float64), np.nan),
-        "length_match": fits.astype(np.float64),
+        "length_match": np.where((total > 0) | (n == 0), fits.astype(np.float64), np.nan),
         "difference": np.full(size, np.nan),
         **{name: np.full(size, np.nan) for name in ROUTE_COLUMNS},
     }

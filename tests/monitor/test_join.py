@@ -70,6 +70,21 @@ def test_sequences_tokens_metrics_and_slices_have_what_was_joined(fed: Fed) -> N
     assert {row["slice"]: row["routing_agreement"] for row in table} == {"2–3": 2 / 3, "4–7": 6 / 8}
 
 
+def test_rows_that_a_trainer_masks_as_a_whole_have_no_other_ids(store: Store) -> None:
+    """A padded row without a token under the mask has none to compare, as those of overlong answers."""
+    ids, r = np.arange(20).reshape(4, 5), np.full((4, 5), -1.0)
+    mask = np.ones((4, 5), int)
+    mask[1] = 0
+    with Recorder(store.home.path, RUN) as recorder:
+        recorder.rollout(sample_ids=list("abcd"), token_ids=ids, logprobs=r, lengths=[5] * 4)
+        recorder.training(step=1, sample_ids=list("abcd"), token_ids=ids, trainer_logprobs=r - 0.1, mask=mask)
+    take_in(store)
+    rows = store.query("SELECT sample_id, rollout_source, token_match FROM sequences ORDER BY 1").to_pylist()
+    assert [row["token_match"] for row in rows] == [True, None, True, True]
+    joins = gather(store, RUN).joins
+    assert (joins.other_ids, joins.unaligned, joins.missing) == (0, 0, 0)
+
+
 def test_many_batches_come_to_the_same_as_one(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "TOKENS_PER_BATCH", 100)
     lengths = np.random.default_rng(1).integers(0, 40, 60)
