@@ -4,16 +4,18 @@ New rows of steps and records of weights are appended, and the growth rule conti
 memory lacks steps, all sums are read again. An older changed step or a new configuration causes a new read of the whole
 frame.
 
-Raw tokens are read when the judgement by sums changes. Otherwise they are read once the run is a tenth longer, because
-the sample covers the whole run and one more step changes little. While no finding is open, the limit is the number of
-steps in today's window. A read of tokens also reads the configurations again, and of a run whose strata are of some
-steps only, the whole frame.
+Raw tokens are read when the judgement by sums changes. Otherwise they are read again at the earliest once the run is a
+tenth longer, because the sample covers the whole run and one more step changes little. While no finding is open, the
+limit is the number of steps in today's window. All these renewed looks together take a share of a core, so that fast
+runs are judged on time. The run whose tokens were read longest ago comes first. A read of tokens also reads the
+configurations again, and of a run whose strata are of some steps only, the whole frame.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,6 +43,7 @@ from logprobe.monitor.live.newest import Newest, NewSteps
 from logprobe.monitor.queries import Source
 
 AGAIN: Final = 10  # steps for which a look at the tokens holds at first; then a tenth of the run's steps
+SHARE: Final = 0.05  # of a core, for renewed looks at the tokens
 _SETTLED: Final = 8  # steps that may still be computed again
 _RUNS: Final = 1_000  # frames that are kept
 _QUIET: Final = frozenset({"healthy", "calibrating", "no_data"})
@@ -58,6 +61,7 @@ class _Kept:
         growth: growth rule as of `settled`.
         settled: number of steps that the growth rule has followed.
         whole: number of steps at the last read of tokens.
+        read: time of that read in seconds, see `Frames`.
         diagnosis: full diagnosis of that read.
     """
 
@@ -68,6 +72,7 @@ class _Kept:
     growth: Tracker
     settled: int
     whole: int
+    read: float
     diagnosis: DiagnosisDocument
 
 
@@ -89,13 +94,24 @@ class Look:
 
 
 class Frames:
-    """Frames of the live runs of one store. A run belongs to one thread at a time."""
+    """Frames of the live runs of one store. Only one thread at a time may use them."""
 
-    def __init__(self, newest: Newest | None = None) -> None:
-        """Set up without cached frames. `newest`: newest steps in memory, or None to read all frames whole."""
+    def __init__(
+        self,
+        newest: Newest | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        processor: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Set up without cached frames. `newest`: newest steps in memory, or None to read all frames whole.
+
+        `clock`: seconds. `processor`: processor seconds of the calling thread.
+        """
         self._newest = newest or Newest()
         self._kept: dict[str, _Kept] = {}
-        self._turn = threading.Lock()
+        self._clock = clock
+        self._processor = processor
+        self._paid_until = -math.inf  # when what renewed looks have taken is their share again
 
     def diagnose(self, source: Source, looks: Sequence[Look]) -> list[tuple[Frame, DiagnosisDocument]]:
         """Return the frame of each run as of its newest step, and its diagnosis.
@@ -118,35 +134,47 @@ class Frames:
         again = _read_again(source, {run: kept for run, kept in known.items() if run not in news})
         frames = _advanced(source, known, news) | {run: kept.frame for run, kept in again.items()}
         known |= again
-        return [self._diagnose(source, look, known.get(look.run), frames.get(look.run), tick) for look in looks]
+        found = {
+            look.run: self._diagnose(source, look, known.get(look.run), frames.get(look.run), tick)
+            for look in sorted(looks, key=lambda look: known[look.run].read if look.run in known else -math.inf)
+        }
+        return [found[look.run] for look in looks]
 
     def _diagnose(
         self, source: Source, look: Look, known: _Kept | None, frame: Frame | None, tick: int
     ) -> tuple[Frame, DiagnosisDocument]:
-        run = look.run
-        if known is not None and frame is not None:
-            plain = judge(frame, look.accepted)
-            if _essence(plain) == known.essence and len(frame.series) - known.whole < _holds(known.whole, plain):
-                self._keep(run, replace(known, frame=frame, revision=look.revision, tick=tick))
-                return frame, _carried(known.diagnosis, explained(plain, frame))
+        plain = None if frame is None else judge(frame, look.accepted)
+        if known is None or frame is None or plain is None or _essence(plain) != known.essence:
+            return self._read(source, look, frame, tick)
+        if len(frame.series) - known.whole >= _holds(known.whole, plain) and self._paid_until <= self._clock():
+            before = self._processor()
+            found = self._read(source, look, frame, tick)
+            self._paid_until = self._clock() + (self._processor() - before) / SHARE
+            return found
+        self._keep(look.run, replace(known, frame=frame, revision=look.revision, tick=tick))
+        return frame, _carried(known.diagnosis, explained(plain, frame))
+
+    def _read(self, source: Source, look: Look, frame: Frame | None, tick: int) -> tuple[Frame, DiagnosisDocument]:
+        """Judge a run with its tokens. `frame`: what is known of its sums, or None to read them, too."""
+        run, at = look.run, self._clock()
         with_all = frame is not None and has_all_strata(frame)
         frame = with_setup(source, frame) if frame is not None and with_all else gather_sums(source, run)
         essence, steps = _essence(judge(frame, look.accepted)), len(frame.series)
         full = with_tokens(source, frame)
         diagnosis = named(source, explained(judge(full, look.accepted), full), full)
-        self._keep(run, _Kept(frame, look.revision, tick, essence, *_settled(frame), steps, diagnosis))
+        self._keep(run, _Kept(frame, look.revision, tick, essence, *_settled(frame), steps, at, diagnosis))
         return full, diagnosis
 
     def _keep(self, run: str, kept: _Kept) -> None:
-        with self._turn:
-            self._kept.pop(run, None)
-            self._kept[run] = kept
-            while len(self._kept) > _RUNS:
-                self._kept.pop(next(iter(self._kept)))
+        self._kept.pop(run, None)
+        self._kept[run] = kept
+        while len(self._kept) > _RUNS:
+            self._kept.pop(next(iter(self._kept)))
 
 
 def _holds(whole: int, judgement: Judgement) -> int:
-    """Return the number of steps for which a read of tokens stays valid while the judgement by sums is the same."""
+    """Return the number of steps for which a read of tokens stays valid at least while the judgement by sums is the
+    same."""
     tenth = max(AGAIN, whole // AGAIN)
     is_quiet = judgement.verdict in _QUIET and judgement.layer == "none"
     return max(tenth, min(whole, WINDOW)) if is_quiet else tenth

@@ -1,8 +1,8 @@
 """Diagnosis stage: judges runs with news, and keeps the latest diagnosis of each.
 
 A live run is judged at every step from cached frames (`frames`), in some hundredths of a second of processor time. An
-ended run is judged from all data after its last step. It is judged again only after a change of data, acceptances or
-experiments. `monitor.service.turns` decides the order of the runs.
+ended run is judged from all data after its last step, as soon as a live one. It is judged again only after a change of
+data, acceptances or experiments. `monitor.service.turns` decides the order of the runs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PACES: Final = {
     Priority.ARMED: Pace(share=0.5, together=_TOGETHER),
     Priority.AWAITED: Pace(share=0.25),
     Priority.LIVE: Pace(share=0.5, together=_TOGETHER),
+    Priority.LAST: Pace(share=0.5),
     Priority.FIRST: Pace(share=0.1),
     Priority.ENDED: Pace(share=0.05, rest=20),
 }
@@ -58,7 +59,7 @@ class DiagnosisStage:
         self._store = store
         self._now = now or store.time.now
         self._armed = armed
-        self._frames = Frames(newest)
+        self._frames = Frames(newest, clock=store.time.monotonic)
 
     def rows(self) -> Sequence[Row]:
         """Return the runs with steps computed since their diagnosis, or with a change of what users know or tried, the
@@ -71,8 +72,14 @@ class DiagnosisStage:
 
     def due(self, row: Row) -> Priority:
         """Return the priority of a run. Armed runs come first."""
-        first, armed = row["diagnosed_at"] is None, self._armed(row["run"])
-        return priority(live=row["live"], armed=armed, awaited=row["awaited"], first=first)
+        at, until = row["diagnosed_at"], row["live_until"]
+        return priority(
+            live=row["live"],
+            armed=self._armed(row["run"]),
+            awaited=row["awaited"],
+            first=at is None,
+            last=at is not None and until is not None and at <= until,
+        )
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """Judge runs and write the results. Return the number of armed runs.

@@ -1,10 +1,11 @@
 """Order of turns for every stage that works run by run.
 
 A stage reports its due runs and their priority (`Stage.due`). The order is armed live runs, runs that a user waits for,
-live runs, runs new to the stage, and ended runs. Ended runs have one turn and rest until a change. Among equals, the
-longest waiting run is next. Every tenth turn takes the longest waiting run of all, so that no run starves. After a
-turn, the runs are read again, at most once per second. An urgent run therefore waits for at most one turn and a second.
-Live runs with short last turns share a turn, with one statement for the new data of all.
+live runs, runs that have ended since their last turn, runs new to the stage, and other ended runs. Ended runs have one
+turn and rest until a change. Among equals, the longest waiting run is next. Every tenth turn takes the longest waiting
+run of all, so that no run starves. After a turn, the runs are read again, at most once per second. An urgent run
+therefore waits for at most one turn and a second. Live runs with short last turns share a turn, with one statement for
+the new data of all.
 
 The cost of a turn is processor time of this thread, which does not depend on the load of the machine. In a paced stage,
 each priority has a share of a core, and a run rests for a multiple of its last cost. A resting run is skipped without
@@ -47,8 +48,9 @@ class Priority(IntEnum):
     ARMED = 0  # live, and a correction may be switched
     AWAITED = 1  # somebody waits for it
     LIVE = 2
-    FIRST = 3  # no longer live, and never looked at
-    ENDED = 4
+    LAST = 3  # no longer live, but it was at its last turn
+    FIRST = 4  # no longer live, and never looked at
+    ENDED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,11 @@ def as_of(runs: pa.Table, now: datetime) -> list[Row]:
     return [{**row, "live": row["live_until"] is not None and now <= row["live_until"]} for row in rows]
 
 
-def priority(*, live: bool, armed: bool, awaited: bool = False, first: bool = False) -> Priority:
+def priority(*, live: bool, armed: bool, awaited: bool = False, first: bool = False, last: bool = False) -> Priority:
     """Return the priority of a run, in an order common to all stages.
 
     `live`: true while steps arrive. `armed`: true if a correction may be switched. `awaited`: true if a user waits.
-    `first`: true if the stage never processed it.
+    `first`: true if the stage never processed it. `last`: true if the stage processed it only while it was live.
     """
     if live and armed:
         return Priority.ARMED
@@ -105,6 +107,8 @@ def priority(*, live: bool, armed: bool, awaited: bool = False, first: bool = Fa
         return Priority.AWAITED
     if live:
         return Priority.LIVE
+    if last:
+        return Priority.LAST
     return Priority.FIRST if first else Priority.ENDED
 
 

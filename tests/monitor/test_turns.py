@@ -53,7 +53,8 @@ class Simulated:
 
     def due(self, row: Mapping[str, Any]) -> Priority:
         run = row["of"]
-        return priority(live=row["live"], armed=run.armed, first=run.seen < 0)
+        last = bool(run.turns) and run.turns[-1] < run.ends + 10
+        return priority(live=row["live"], armed=run.armed, first=run.seen < 0, last=last)
 
     def run(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         for row in rows:
@@ -118,6 +119,17 @@ def test_ended_runs_are_looked_at_although_live_ones_use_up_their_share() -> Non
     assert [len(run.turns) for run in ended] == [1] * 20
 
 
+def test_200_runs_that_end_together_are_all_judged_to_their_end_at_the_pace_of_live_ones() -> None:
+    runs = [Run(f"run-{index}", pace=100.0, ends=100.0) for index in range(200)]
+    stage = Simulated(Clock(50.0), runs, cost=0.1)
+    live_for(stage, 99.0)
+    assert [run.seen for run in runs] == [0] * 200  # as live ones, before their last step
+    stage.clock.seconds = 110.0
+    live_for(stage, 150.0)
+    assert [run.seen for run in runs] == [1] * 200
+    assert [len(run.turns) for run in runs] == [2] * 200
+
+
 def test_an_ended_run_rests_until_it_has_news() -> None:
     run = Run("ended", ends=10.0)
     stage = Simulated(Clock(50.0), [run])
@@ -175,6 +187,9 @@ def test_the_order_of_priorities() -> None:
     assert priority(live=False, armed=True, awaited=True) == Priority.AWAITED
     assert priority(live=True, armed=False, first=True) == Priority.LIVE
     assert priority(live=False, armed=True, first=True) == Priority.FIRST
+    assert priority(live=False, armed=True, last=True) == Priority.LAST
+    assert priority(live=True, armed=False, last=True) == Priority.LIVE
+    assert priority(live=False, armed=False, awaited=True, last=True) == Priority.AWAITED
     assert priority(live=False, armed=True) == Priority.ENDED
     assert [*Priority] == sorted(Priority)
     assert Counter(PACES.keys()) == Counter(Priority)

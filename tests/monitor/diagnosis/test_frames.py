@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from recorded_home import SAMPLE_DATA
+from segments import Clock
 from store_contents import same
 from synthetic_run import SyntheticRun
 
@@ -37,8 +38,12 @@ class Counted(Store):
 
     asked: list[str]
 
+    on_tokens: Callable[[], None] = staticmethod(lambda: None)
+
     def read(self, name: str, *incoming: Any, **params: Any) -> Any:
         self.asked = [*getattr(self, "asked", []), name]
+        if name == "diagnosis_tokens":
+            self.on_tokens()
         return super().read(name, *incoming, **params)
 
 
@@ -48,7 +53,8 @@ class Live:
     def __init__(self, store: Counted) -> None:
         self.store = store
         self.ingester = Ingester(store)
-        self.frames = Frames(self.ingester.newest)
+        self.clock, self.spent = Clock(1000.0), 0.0
+        self.frames = Frames(self.ingester.newest, clock=self.clock, processor=lambda: self.spent)
         self.written = 0
 
     def bring(self, run: str = RUN, *, change: Callable[[pa.Table], pa.Table] = lambda table: table) -> None:
@@ -142,6 +148,53 @@ def test_a_look_at_the_tokens_holds_longer_while_nothing_is_open(whole: int, qui
     assert frames_module._holds(whole, calm) == quiet
     assert frames_module._holds(whole, replace(calm, verdict="critical")) == open_
     assert frames_module._holds(whole, replace(calm, layer="unknown")) == open_
+
+
+def test_renewed_looks_at_the_tokens_take_a_share_of_a_core(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast run, whose every judgement is of many new steps, is not judged ever later because each reads its tokens."""
+    monkeypatch.setattr(frames_module, "_holds", lambda *_: 1)
+
+    def slow() -> None:
+        live.spent += 1.0
+
+    live.store.on_tokens = slow
+    live.bring(change=steps(0, 59))
+    live.judge()  # the first look, which is not a renewed one
+    looked = []
+    for step, later in enumerate((0.0, 10.0, 1.0 / frames_module.SHARE - 10.1, 0.1, 0.1), 60):
+        live.bring(change=steps(step, step))
+        live.clock.seconds += later
+        document, expected, asked = live.look()
+        assert same(document, expected, rel=1e-7), step
+        looked.append("diagnosis_tokens" in asked)
+        live.spent = 0.0
+    assert looked == [True, False, False, True, False]
+
+
+def test_the_oldest_look_at_the_tokens_is_renewed_first(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_module, "_holds", lambda *_: 1)
+
+    def slow() -> None:
+        live.spent += 1.0
+
+    live.store.on_tokens = slow
+    runs = (RUN, "v1-fixed")
+    for run in runs:
+        live.bring(run, change=steps(0, 19))
+        live.judge(run)
+        live.clock.seconds += 1.0
+    renewed = []
+    for step in range(20, 24):
+        for run in runs:
+            live.bring(run, change=steps(step, step))
+        newest = live.store.query("SELECT run, max(revision) AS newest FROM step_summaries GROUP BY run").to_pylist()
+        live.store.asked = []
+        before = {run: live.frames._kept[run].read for run in runs}
+        found = live.frames.diagnose(live.store, [Look(row["run"], row["newest"]) for row in newest])
+        assert [frame.run for frame, _ in found] == [row["run"] for row in newest]
+        renewed.append([run for run in runs if live.frames._kept[run].read != before[run]])
+        live.clock.seconds += 1.0 / frames_module.SHARE
+    assert renewed == [[RUN], ["v1-fixed"], [RUN], ["v1-fixed"]]
 
 
 def test_weights_that_are_published_are_known_before_their_tokens_are_judged(live: Live) -> None:

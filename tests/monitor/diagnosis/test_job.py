@@ -90,7 +90,9 @@ def test_the_priority_of_a_run_is_that_of_what_the_stage_knows_of_it(beginning: 
         live, ended = datetime(2026, 1, 1, tzinfo=UTC), store.time.now() + timedelta(days=2)
         assert (due(live, armed=True), due(live, armed=False)) == (Priority.ARMED, Priority.LIVE)
         assert due(ended, armed=True) == Priority.FIRST
-        Turns(DiagnosisStage(store)).run_once()
-        assert not DiagnosisStage(store).rows()
-        recompute(store)
-        assert due(ended, armed=True) == Priority.ENDED
+        until = store.read("runs_now")["live_until"][0].as_py()
+        for judged, expected in ((until, Priority.LAST), (until + timedelta(microseconds=1), Priority.ENDED)):
+            Turns(DiagnosisStage(store, now=lambda judged=judged: judged)).run_once()
+            assert not DiagnosisStage(store).rows()
+            recompute(store)
+            assert due(ended, armed=True) == expected
