@@ -66,6 +66,7 @@ class Job:
         *,
         patience: float = PATIENCE,
         rest: float = 0.0,
+        pause: Callable[[Progress], float] = lambda _: 0.0,
         most_rest: float = 0.5,
         rank: Rank = Rank.OTHER,
         follows: bool = False,
@@ -73,9 +74,10 @@ class Job:
         """Set up the job. `work`: function that returns its `Progress`.
 
         `patience`: seconds without a success or a `beat` after which the service is unhealthy. `rest`: pause after a
-        run as a multiple of its duration, at most `most_rest` seconds. A pause makes work with a cost per run process
-        more items per run. `rank`: rank that makes other jobs pause during the work, see `courtesy`. `follows`: true to
-        run after each judgement of an armed run's growth and each diagnosis, in addition to the interval.
+        run as a multiple of its duration. `pause`: returns the seconds of the pause by what the run did. The longer of
+        both counts, at most `most_rest` seconds. A pause makes work with a cost per run process more items per run.
+        `rank`: rank that makes other jobs pause during the work, see `courtesy`. `follows`: true to run after each
+        judgement of an armed run's growth and each diagnosis, in addition to the interval.
         """
         self.name = name
         self.seconds = seconds
@@ -83,6 +85,7 @@ class Job:
         self.failures_in_a_row = 0
         self._succeeded = self._advanced = time.monotonic()
         self._rest = rest
+        self._pause = pause
         self._most_rest = most_rest
         self._rest_until = -math.inf
         self._asked = False
@@ -108,7 +111,8 @@ class Job:
                 self._run_as_asked()
             finally:
                 now = time.monotonic()
-                self._rest_until = now + min(self._rest * (now - begun), self._most_rest)
+                pause = max(self._rest * (now - begun), self._pause(self._account.progress))
+                self._rest_until = now + min(pause, self._most_rest)
                 self._turn.release()
 
     def ask(self) -> None:

@@ -156,6 +156,16 @@ def test_after_a_long_run_ticks_are_left_out() -> None:
     assert job.account().runs == 3
 
 
+@pytest.mark.parametrize(("segments", "runs"), [(0, 2), (1, 1)])
+def test_after_a_run_that_did_much_ticks_are_left_out(segments: int, runs: int) -> None:
+    job = Job(
+        "toy", 1.0, lambda: {"segments": segments}, pause=lambda done: 3600.0 * done["segments"], most_rest=3600.0
+    )
+    job.run()
+    job.run()
+    assert job.account().runs == runs
+
+
 def test_news_that_come_during_a_run_are_looked_at_by_another_one() -> None:
     under_way, go_on = threading.Event(), threading.Event()
 
