@@ -40,8 +40,8 @@ from logprobe.monitor.store.store import Store
 
 SECONDS: Final = 1.0
 PATIENCE: Final = 60.0
-# What is critical is told on a busy machine too, and telling it takes a tenth of the time at most.
-_REST: Final = 9.0  # times as long as a look took
+# What is critical is told on a busy machine too, and telling it takes a twentieth of a core at most.
+_REST: Final = 19.0  # times the processor time of a look
 _MOST_REST: Final = 10.0  # seconds
 TELL_WITHIN: Final = timedelta(hours=24)  # what happened before is history, and not told
 _UNCHANGED: Final = timedelta(seconds=3)  # for which a look at a run holds that is as it was

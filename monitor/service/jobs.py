@@ -74,10 +74,10 @@ class Job:
         """Set up the job. `work`: function that returns its `Progress`.
 
         `patience`: seconds without a success or a `beat` after which the service is unhealthy. `rest`: pause after a
-        run as a multiple of its duration. `pause`: returns the seconds of the pause by what the run did. The longer of
-        both counts, at most `most_rest` seconds. A pause makes work with a cost per run process more items per run.
-        `rank`: rank that makes other jobs pause during the work, see `courtesy`. `follows`: true to run after each
-        judgement of an armed run's growth and each diagnosis, in addition to the interval.
+        run as a multiple of its processor time. `pause`: returns the seconds of the pause by what the run did. The
+        longer of both counts, at most `most_rest` seconds. A pause makes work with a cost per run process more items
+        per run. `rank`: rank that makes other jobs pause during the work, see `courtesy`. `follows`: true to run after
+        each judgement of an armed run's growth and each diagnosis, in addition to the interval.
         """
         self.name = name
         self.seconds = seconds
@@ -106,13 +106,13 @@ class Job:
         if not wait and time.monotonic() < self._rest_until:
             return
         if self._turn.acquire(blocking=wait):
-            begun = time.monotonic()
+            before = time.thread_time()
             try:
                 self._run_as_asked()
             finally:
-                now = time.monotonic()
-                pause = max(self._rest * (now - begun), self._pause(self._account.progress))
-                self._rest_until = now + min(pause, self._most_rest)
+                spent = time.thread_time() - before  # of the processor: it does not depend on the load of the machine
+                pause = max(self._rest * spent, self._pause(self._account.progress))
+                self._rest_until = time.monotonic() + min(pause, self._most_rest)
                 self._turn.release()
 
     def ask(self) -> None:

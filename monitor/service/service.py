@@ -47,7 +47,7 @@ from logprobe.monitor.store.sql import Desk, Limits
 from logprobe.monitor.store.store import Store
 
 INGEST_SECONDS: Final = 0.5
-INGEST_REST: Final = 1.0  # times as long as it took
+INGEST_REST: Final = 1.0  # times its processor time
 INGEST_PAUSE: Final = 0.02  # seconds for each segment: statements cost the same for one step and for ten
 INGEST_MOST_REST: Final = 0.8  # seconds: a record is to be in the store within two, see `judged`
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
