@@ -19,7 +19,7 @@ from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.files import is_gone
 from logprobe.collectors.locks import FileLock
-from logprobe.collectors.spool.segments import Segment, run_name
+from logprobe.collectors.spool.segments import Segment, SegmentPath, run_name
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import frozen, tiers
@@ -187,6 +187,10 @@ class Archiving:
     def waits(self, path: str) -> bool:
         """Return whether the file at a path was ingested and is not merged yet."""
         return self._merger.waits(path)
+
+    def kept(self, where: SegmentPath) -> Segment | None:
+        """Return a segment that is not merged yet and is in memory, or None."""
+        return self._merger.kept(where)
 
     def __len__(self) -> int:
         return len(self._merger)

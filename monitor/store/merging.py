@@ -81,6 +81,12 @@ class Merger:
         """Drop the segments of a deleted run."""
         self._settle(run, list(self._runs.get(run, ())))
 
+    def kept(self, where: SegmentPath) -> Segment | None:
+        """Return a segment that is not merged yet and is in memory, or None."""
+        with self._lock:
+            one = self._runs.get(where.run, {}).get(str(where.path))
+        return one if isinstance(one, Segment) else None
+
     def waits_of(self, run: str) -> bool:
         """Return whether a run has unmerged segments."""
         return run in self._runs

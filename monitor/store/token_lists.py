@@ -66,7 +66,9 @@ def _of_file(store: Store, place: str, fields: pa.Schema, keys: pa.Table) -> pa.
     """
     path, rows = store.home.path / place, keys["row"].to_numpy()
     if place.startswith(SPOOL):
-        table = read_segment(SegmentPath.parse(path)).table
+        where = SegmentPath.parse(path)
+        kept = None if store.read_only else store.archive.kept(where)
+        table = (kept or read_segment(where)).table
     elif (fault := store.damaged.fault(path)) is not None:
         raise SegmentError("checksum", f"{path}: {fault}")
     else:
@@ -74,7 +76,8 @@ def _of_file(store: Store, place: str, fields: pa.Schema, keys: pa.Table) -> pa.
             first = parts_of(file.read(["segment_id"])["segment_id"])
             rows = rows + np.array([first[segment][0] for segment in keys["segment_id"].to_pylist()])
             table, rows = _row_groups(file, fields.names, rows)
-    return _like(table.take(pa.array(rows)).append_column("number", keys["number"]), fields)
+    table = table.select([name for name in fields.names if name in table.column_names]).take(pa.array(rows))
+    return _like(table.append_column("number", keys["number"]), fields)
 
 
 def _row_groups(

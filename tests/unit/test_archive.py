@@ -413,7 +413,9 @@ def test_segments_past_the_bound_of_memory_are_read_again(tmp_path: Path) -> Non
     merger = Merger(opened(tmp_path), read=again, kept_bytes=2 * segments[0].nbytes)
     merger.add(segments[:3])
     merger.add(segments[:3])  # found once more
+    assert [merger.kept(each.where) for each in segments[:4]] == [*segments[:2], None, None]
     assert merger.run_once()[0].removed == 3
+    assert merger.kept(segments[0].where) is None
     assert [segment.segment_id for segment in read] == [segments[2].segment_id]
     merger.add(segments[3:])  # the memory is free again
     assert (merger.run_once()[0].removed, len(read)) == (2, 1)
