@@ -35,15 +35,6 @@ class AlertAcknowledged(TypedDict):
 
 def alert_acknowledged(source: Source, /, *, runs: Any) -> Rows[AlertAcknowledged]: ...
 
-class AlertAudit(TypedDict):
-    time: Any  # TIMESTAMP WITH TIME ZONE
-    author: Any  # VARCHAR
-    action: Any  # VARCHAR
-    subject: Any  # VARCHAR
-    words: Any  # VARCHAR
-
-def alert_audit(source: Source, /, *, count: Any, run: Any) -> Rows[AlertAudit]: ...
-
 class AlertChanges(TypedDict):
     kind: Any  # VARCHAR
     what: Any  # VARCHAR
@@ -1599,6 +1590,15 @@ class SliceSequences(TypedDict):
     n_zero_behaviour: Any  # BIGINT
 
 def slice_sequences(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[SliceSequences]: ...
+
+class UserActionsOf(TypedDict):
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    author: Any  # VARCHAR
+    action: Any  # VARCHAR
+    subject: Any  # VARCHAR
+    words: Any  # VARCHAR
+
+def user_actions_of(source: Source, /, *, run: Any) -> Rows[UserActionsOf]: ...
 
 class VersionConflicts(TypedDict):
     run: Any  # VARCHAR

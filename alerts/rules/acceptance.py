@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypedDict
 
-from logprobe.alerts import audit
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.judging.accepted import explained
@@ -50,10 +49,8 @@ def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> Accepti
     if any(all(row[name] == value for name, value in facts.items()) for row in _standing(store, run, cause)):
         return done
     with store.transaction() as cursor:
-        store.execute(cursor, "acceptances_withdraw", run=run, cause=cause, author=author, now=now)
-        store.execute(cursor, "acceptances_write", run=run, cause=cause, now=now, **facts)
-        subject, words = f"{run}/{cause}", f"{because}, up to K3 {up_to:.2g}"
-        audit.note(store, cursor, now, author=author, action="finding accepted", subject=subject, words=words)
+        meant: dict[str, Any] = {"runs": run, "what": cause, "up_to": up_to, "words": because}
+        actions.note(store, cursor, now, author=author, action="finding accepted", **meant)
     return done
 
 
@@ -65,9 +62,8 @@ def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[
     if (match := rows[0]["match"]) != run:
         raise ConfigurationError(f"{cause} is accepted in all runs {match!r}; withdraw it there")
     with store.transaction() as cursor:
-        store.execute(cursor, "acceptances_withdraw", run=run, cause=cause, author=author, now=now)
-        subject, words = f"{run}/{cause}", "alerts and vetoes again"
-        audit.note(store, cursor, now, author=author, action="acceptance withdrawn", subject=subject, words=words)
+        meant: dict[str, Any] = {"runs": run, "what": cause, "words": "alerts and vetoes again"}
+        actions.note(store, cursor, now, author=author, action="acceptance withdrawn", **meant)
     return {"run": run, "cause": cause}
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from logprobe.alerts import audit
 from logprobe.alerts.rules import acceptance
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
@@ -54,26 +53,24 @@ def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> di
     meant = _meant(store, actions.text(document, "episode"))
     author, reason = actions.text(document, "author"), str(document.get("reason") or "acknowledged")
     with store.transaction() as cursor:
-        for episode in (name for name, taken in meant.items() if not taken):
-            store.execute(cursor, "alert_acknowledge", episode=episode, author=author, reason=reason, time=now)
-            audit.note(store, cursor, now, author=author, action="acknowledged", subject=episode, words=reason)
+        for episode, run in meant.items():  # the first acknowledgement stays
+            done: dict[str, Any] = {"action": "acknowledged", "key": episode, "runs": run}
+            actions.note(store, cursor, now, author=author, words=reason, **done)
     return {"acknowledged": list(meant)}
 
 
-def _meant(store: Store, wanted: str) -> dict[str, bool]:
-    """Return the firing episodes that `wanted` names, each with true if acknowledged.
-
-    A repeated acknowledgement keeps the first one.
+def _meant(store: Store, wanted: str) -> dict[str, str]:
+    """Return the firing episodes that `wanted` names, each with its run.
 
     Raises:
         ConfigurationError: no firing episode matches.
     """
     rows = queries.alert_list(store, run=None).to_pylist()
-    firing = {row["episode"]: row for row in rows if row["told"] and row["episode"]}
-    meant = [name for name, row in firing.items() if wanted in {name, row["run"], f"{row['run']}/{row['rule']}"}]
+    firing = [row for row in rows if row["told"] and row["episode"]]
+    meant = [row for row in firing if wanted in {row["episode"], row["run"], f"{row['run']}/{row['rule']}"}]
     if not meant:
         raise ConfigurationError(f"no firing alert {wanted!r}; see `logprobe alerts list`")
-    return {name: firing[name]["acknowledged_by"] is not None for name in meant}
+    return {row["episode"]: row["run"] for row in meant}
 
 
 def _until(document: Mapping[str, Any], now: datetime) -> datetime:
@@ -94,13 +91,9 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
         raise ConfigurationError("a silence needs a pattern of run or rule; pass one, such as run=ablation-*")
     expires = _until(document, now)
     silence, author, reason = (actions.text(document, name) for name in ("id", "author", "reason"))
-    meant = {name: pattern or "*" for name, pattern in patterns.items()}
+    meant: dict[str, Any] = {"runs": patterns["run"] or "*", "what": patterns["rule"] or "*", "until": expires}
     with store.transaction() as cursor:
-        facts: dict[str, Any] = {"author": author, "reason": reason, "created_at": now, "expires_at": expires}
-        store.execute(cursor, "alert_silence", id=silence, **meant, **facts)
-        subject = ", ".join(f"{name}={pattern}" for name, pattern in patterns.items() if pattern)
-        done = f"silenced until {expires:%Y-%m-%d %H:%M} UTC"
-        audit.note(store, cursor, now, author=author, action=done, subject=subject, words=reason)
+        actions.note(store, cursor, now, author=author, action="silenced", key=silence, words=reason, **meant)
     return {"id": silence, "expires_at": expires}
 
 
@@ -111,10 +104,9 @@ def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict
     if wanted not in silences:
         raise ConfigurationError(f"no active silence {wanted!r}; see `logprobe alerts list`")
     author, ended = actions.text(document, "author"), silences[wanted]
+    meant: dict[str, Any] = {"runs": ended["run"], "what": ended["rule"], "words": f"by {ended['author']}"}
     with store.transaction() as cursor:
-        store.execute(cursor, "alert_unsilence", id=wanted, now=now.isoformat())
-        words = f"run={ended['run']}, rule={ended['rule']}, by {ended['author']}"
-        audit.note(store, cursor, now, author=author, action="silence ended", subject=wanted, words=words)
+        actions.note(store, cursor, now, author=author, action="silence ended", key=wanted, **meant)
     return {"id": wanted, "expires_at": now}
 
 

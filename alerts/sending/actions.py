@@ -12,7 +12,6 @@ from datetime import datetime
 from random import Random
 from typing import Any, Final, TypedDict
 
-from logprobe.alerts import audit
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.channels.channel import Channel, Outgoing
@@ -21,7 +20,7 @@ from logprobe.alerts.sending.delivery import Condition, Deadline, Dispatcher
 from logprobe.collectors.errors import ChannelError, ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.service.action import Action
-from logprobe.monitor.service.actions import text
+from logprobe.monitor.service.actions import note, text
 from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.settings import located
 from logprobe.monitor.store.store import Store
@@ -142,8 +141,8 @@ def delivery_part(store: Store, stopping: threading.Event) -> Part:
         wanted, author = text(document, "channel"), text(document, "author")
         tested = ping(read(), wanted, clock())
         with store.transaction() as cursor:
-            told = {"author": author, "action": "channel tested", "subject": wanted, "words": tested["lines"][-1]}
-            audit.note(store, cursor, clock(), **told)
+            done: dict[str, Any] = {"action": "channel tested", "what": wanted, "words": tested["lines"][-1]}
+            note(store, cursor, clock(), author=author, **done)
         return tested
 
     actions = {

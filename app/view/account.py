@@ -30,7 +30,6 @@ from logprobe.monitor.judging.judgement import GROWS
 from logprobe.monitor.queries import Source
 
 BEFORE: Final = 50  # steps before the onset in which changes are looked for
-_DEEDS: Final = 10_000  # the newest
 _SOON: Final = 5  # steps after the onset in which what came up may still be its cause
 _BEFORE_IT: Final = timedelta(hours=1)  # where no step says when to begin
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
@@ -146,7 +145,7 @@ def read(
         current=queries.alert_list(source, run=run).to_pylist(),
         alerts=queries.alert_history(source, run=run).to_pylist(),
         actions=standing.actions,
-        deeds=[row for row in queries.alert_audit(source, run=run, count=_DEEDS).to_pylist() if _about(place, row)],
+        deeds=queries.user_actions_of(source, run=run).to_pylist(),
         events=queries.app_events(source, run=run).to_pylist(),
         opened=opened,
     )
@@ -164,15 +163,6 @@ def newest(source: Source, run: str) -> Row | None:
     """Return the row of `incident_show` of the last incident of a run, or None without an incident."""
     rows = queries.incident_newest(source, runs=[run]).to_pylist()
     return queries.incident_show(source, incident=rows[0]["id"]).to_pylist()[0] if rows else None
-
-
-def _about(place: Place, row: Row) -> bool:
-    """Return true if an entry is about the run. The alerts of a run begin with its name, as may those of other runs."""
-    subject, run = row["subject"], place.run
-    if not (subject == run or subject.startswith(f"{run}/")):
-        return False
-    longer = (name for name in place.run_names() if len(name) > len(run))
-    return not any(subject == name or subject.startswith(f"{name}/") for name in longer)
 
 
 def _of(account: Account, source: Source, opened: Row) -> Account:

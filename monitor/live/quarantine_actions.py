@@ -99,7 +99,7 @@ def _handle(
             ) from error
         store.execute(cursor, "quarantine_forget", path=name)
         about = f"{rows[0]['reason']}, {rows[0]['bytes']:,} bytes: {rows[0]['message']}"
-        store.execute(cursor, "alert_audit_write", time=now, author=author, action=words, subject=name, words=about)
+        actions.note(store, cursor, now, author=author, action=words, what=name, words=about)
     return {"file": name, "status": status}
 
 

@@ -50,6 +50,39 @@ def perform(
         return actions[name][1](store, document, store.time.now())
 
 
+def note(
+    store: Store,
+    cursor: Any,
+    now: datetime,
+    *,
+    author: str,
+    action: str,
+    words: str,
+    key: str | None = None,
+    runs: str | None = None,
+    what: str | None = None,
+    until: datetime | None = None,
+    up_to: float | None = None,
+) -> None:
+    """Append a user's action to `user_actions`, inside a `Store.transaction`. What is in force follows from these rows.
+
+    Args:
+        store: the store of the transaction.
+        cursor: cursor of the transaction.
+        now: time of the action.
+        author: name that the user gave.
+        action: past participle of the action.
+        words: reason, or change.
+        key: episode, silence or deleted run, or None. A second action of that name with the same key changes nothing.
+        runs: name or pattern of the runs, or None for an action about no run.
+        what: pattern of rules, cause, channel or file, or None if `key` names the subject.
+        until: end of a silence.
+        up_to: K3 in nats up to which a finding is accepted.
+    """
+    facts: dict[str, Any] = {"key": key, "runs": runs, "what": what, "until": until, "up_to": up_to, "words": words}
+    store.execute(cursor, "user_actions_write", time=now, author=author, action=action, **facts)
+
+
 def text(document: Mapping[str, Any], name: str) -> str:
     """Return a required text of an action. Raises `ConfigurationError` for a missing or blank text."""
     value = document.get(name)

@@ -36,11 +36,6 @@ _ANSWER_SECONDS: Final = 120.0  # of a service that is busy
 _TRAINING: Final = frozenset({"training", "statistics", "step"})
 _LAST: Final = 3  # health segments of a writer to look for its end in
 _DELETE: Final = 'DELETE FROM "{table}" WHERE run = $run'
-# Their rows name the run by what belongs to it.
-_FIRST: Final[Mapping[str, str]] = {
-    "alert_acknowledgements": "deletion_acknowledgements",
-    "deliveries": "deletion_deliveries",
-}
 
 
 class Deleted(TypedDict):
@@ -122,9 +117,7 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> Deleted
                          "again") from error  # fmt: skip
     words = f"rows: {sum(rows.values()):,} in {len(rows)} tables; files: {files:,}"
     with store.transaction() as cursor:
-        store.execute(
-            cursor, "alert_audit_write", time=now, author=author, action="run deleted", subject=run, words=words
-        )
+        actions.note(store, cursor, now, author=author, action="run deleted", key=run, runs=run, words=words)
     return {"run": run, "deleted_at": tombstone.deleted_at, "rows": rows, "files": files}
 
 
@@ -136,9 +129,8 @@ def forget(store: Store, run: str) -> dict[str, int]:
     counts = {}
     tables = [str(name) for name in queries.deletion_tables(store)["table_name"].to_pylist()]
     with store.transaction() as cursor:
-        for table, name in _FIRST.items():
-            store.execute(cursor, name, run=run)
-            counts[table] = _changed(cursor)
+        store.execute(cursor, "deletion_deliveries", run=run)  # they name the run's notifications, not the run
+        counts["deliveries"] = _changed(cursor)
         for table in tables:
             cursor.execute(_DELETE.format(table=table), {"run": run})
             counts[table] = _changed(cursor)

@@ -1,29 +1,5 @@
--- alert_acknowledge: Notes who takes care of an episode. The first one stays. Inputs: alert_acknowledgements.
-INSERT INTO alert_acknowledgements (episode, author, reason, time)
-VALUES ($episode, $author, $reason, $time)
-ON CONFLICT (episode) DO NOTHING
-
--- alert_acknowledged: Who takes care of what in $runs (a list). Grain: episode. Inputs: alert_acknowledgements, notifications.
-SELECT episode, author, reason
-FROM alert_acknowledgements
-WHERE episode IN (SELECT episode FROM notifications WHERE list_contains($runs::VARCHAR[], run))
-
--- alert_audit: What people did about alerts, newest first, at most $count, of what begins with the run's name.
--- Grain: one thing done. Inputs: alert_audit.
-SELECT time, author, action, subject, words
-FROM alert_audit
-WHERE starts_with(subject, $run)
-ORDER BY number DESC
-LIMIT $count
-
--- alert_audit_write: Notes what somebody did; what is asked again because a connection broke is noted once. Grain: one row. Inputs: its parts.
-INSERT INTO alert_audit (time, author, action, subject, words)
-SELECT $time, $author, $action, $subject, $words
-WHERE NOT EXISTS (
-    SELECT 1 FROM alert_audit
-    WHERE author = $author AND action = $action AND subject = $subject AND words = $words
-      AND time > $time::TIMESTAMPTZ - INTERVAL 10 SECONDS
-)
+-- alert_acknowledged: Who takes care of what in $runs (a list). Grain: episode. Inputs: acknowledgements.
+SELECT episode, author, reason FROM acknowledgements WHERE list_contains($runs::VARCHAR[], run)
 
 -- alert_changes: What changed in $run last, up to step $last: the newest weights, the newest change of a configuration that was not its first, and
 -- the newest recorder that began after another one of its component. Grain: kind of change, newest first.
@@ -62,19 +38,20 @@ WHERE run = coalesce($run, run) AND document ->> '$.undelivered' IS NULL AND rul
 ORDER BY time, run, number
 
 -- alert_list: How the alerts of $run (null: of all runs) stand, those that fire first and the worst of them first. `acknowledged_by`: who takes
--- care. Grain: run and rule. Inputs: alert_states, alert_acknowledgements.
+-- care. Grain: run and rule. Inputs: alert_states, acknowledgements.
 SELECT run, rule, severity, phase, step, started_step, changed_at, value, words, told, muted,
        if(told, episode, NULL) AS episode, author AS acknowledged_by
-FROM alert_states LEFT JOIN alert_acknowledgements USING (episode)
+FROM alert_states LEFT JOIN acknowledgements USING (run, episode)
 WHERE run = coalesce($run, run)
 ORDER BY phase NOT IN ('firing', 'recovering'), list_position(['critical', 'warning', 'info'], severity), run, rule
 
 -- alert_load: The alerts of $runs (a list) as they were kept. Grain: run and rule. Inputs: alert_states.
 SELECT run, rule, document FROM alert_states WHERE list_contains($runs::VARCHAR[], run)
 
--- alert_runs: Which alerts each run has, see also runs_now. Grain: run. Inputs: segments, alert_states, diagnoses, incidents.
+-- alert_runs: Which alerts each run has, see also runs_now. Grain: run. Inputs: segments, alert_states, diagnoses, incidents,
+-- user_actions.
 -- `rules`: their alerts as "rule/fingerprint" (null: none was looked at); `open`: alerts that users believe to fire, or that fire unsent;
--- `incident`: whether one of it is open. `silenced`, `acknowledged`: whether there are any silences and acknowledgements.
+-- `incident`: whether one of it is open. `silenced`, `acknowledged`: whether users ever did so.
 -- While this and what runs_now says of a run are the same, nothing of it has changed that is looked at.
 WITH standing AS (
     SELECT run, count(*) FILTER (told OR phase IN ('firing', 'recovering')) AS open, list(rule || '/' || fingerprint ORDER BY rule || '/' || fingerprint) AS rules
@@ -83,21 +60,21 @@ WITH standing AS (
     SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL
 )
 SELECT run, diagnosed_at, rules, coalesce(open, 0) AS open, coalesce(incident, false) AS incident,
-       EXISTS (FROM alert_silences) AS silenced, EXISTS (FROM alert_acknowledgements) AS acknowledged
+       EXISTS (FROM user_actions WHERE action = 'silenced') AS silenced, EXISTS (FROM acknowledgements) AS acknowledged
 FROM (SELECT DISTINCT run FROM segments)
 LEFT JOIN standing USING (run)
 LEFT JOIN going_on USING (run)
 LEFT JOIN diagnoses USING (run)
 
--- alert_silence: Adds a silence; asked for again under the same id, nothing changes.
-INSERT OR IGNORE INTO alert_silences (id, run, rule, author, reason, created_at, expires_at)
-VALUES ($id, $run, $rule, $author, $reason, $created_at, $expires_at)
-
--- alert_silences: Silences that have not expired at $now, newest first. Grain: silence. Inputs: alert_silences.
-SELECT id, run, rule, author, reason, created_at, expires_at
-FROM alert_silences
-WHERE expires_at > $now::TIMESTAMPTZ
-ORDER BY created_at DESC, id
+-- alert_silences: Silences that have neither expired at $now nor been ended, newest first; that of a run alone ends with its deletion. Grain: silence.
+-- Inputs: user_actions.
+SELECT key AS id, runs AS run, what AS rule, author, words AS reason, time AS created_at, until AS expires_at
+FROM user_actions AS s
+WHERE action = 'silenced' AND until > $now::TIMESTAMPTZ AND NOT EXISTS (
+    FROM user_actions AS e
+    WHERE (e.action = 'silence ended' AND e.key = s.key) OR (e.action = 'run deleted' AND e.key = s.runs AND e.number > s.number)
+)
+ORDER BY time DESC, id
 
 -- alert_steps: Steps of each of $runs after its number in $after (null: all), oldest first, at most $count, up to the first that may still be receiving
 -- data: one that was computed after $quiet_since, or waits for the engine's records. So steps are looked at in order, and each
@@ -132,6 +109,3 @@ SELECT run, rule, arg_max(episode, number) AS episode, arg_max(document ->> '$.l
 FROM notifications
 WHERE list_contains($runs::VARCHAR[], run) AND document ->> '$.undelivered' IS NULL
 GROUP BY run, rule
-
--- alert_unsilence: Ends a silence at $now. Inputs: alert_silences.
-UPDATE alert_silences SET expires_at = least(expires_at, $now::TIMESTAMPTZ) WHERE id = $id

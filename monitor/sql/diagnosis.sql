@@ -17,14 +17,15 @@ FROM (
 ORDER BY time, fingerprint
 
 -- diagnosis_done: How far runs were diagnosed, and when something of them was last accepted or taken back, or an experiment finished (`changed_at`); null:
--- never. `diagnosed_at`: when the diagnosis that there is began. Grain: run. Inputs: diagnoses, acceptances, experiments.
+-- never. `diagnosed_at`: when the diagnosis that there is began. Grain: run. Inputs: diagnoses, user_actions, experiments.
 SELECT run, revision, diagnosed_at, changed_at
 FROM diagnoses
 FULL JOIN (
     SELECT run, max(changed_at) AS changed_at
     FROM (
-        SELECT d.run, greatest(accepted_at, coalesce(withdrawn_at, accepted_at)) AS changed_at
-        FROM acceptances AS a JOIN diagnoses AS d ON a.run = d.run OR (contains(a.run, '*') AND d.run GLOB a.run)
+        SELECT d.run, time AS changed_at
+        FROM user_actions AS a JOIN diagnoses AS d ON a.runs = d.run OR (contains(a.runs, '*') AND d.run GLOB a.runs)
+        WHERE action IN ('finding accepted', 'acceptance withdrawn')
         UNION ALL SELECT run, finished_at FROM experiments
     )
     GROUP BY run

@@ -5,7 +5,7 @@
 -- `judged_step`: the newest step that its diagnosis has seen; null: not judged yet. `steps_behind`: steps after it (null: none); `unjudged_at`: when the first
 -- of these was recorded, or, where another clock dated it (see dated_ahead), computed. What was diagnosed of an older attempt, beyond the newest step of the
 -- newest one, judges nothing.
--- Grain: run. Inputs: step_summaries, abandoned_steps, diagnoses, controllers, alert_states, alert_acknowledgements, spooled.
+-- Grain: run. Inputs: step_summaries, abandoned_steps, diagnoses, controllers, alert_states, acknowledgements, spooled.
 WITH newest AS (
     SELECT run, max(step) AS newest_step FROM step_summaries ANTI JOIN abandoned_steps USING (run, step) GROUP BY run
 ), judged AS (
@@ -19,7 +19,7 @@ WITH newest AS (
     SELECT run, list({'rule': rule, 'severity': severity, 'started_step': started_step, 'started_at': changed_at,
                       'muted': muted, 'acknowledged_by': author}
                      ORDER BY list_position(['critical', 'warning', 'info'], severity), rule) AS alerts
-    FROM alert_states LEFT JOIN alert_acknowledgements USING (episode)
+    FROM alert_states LEFT JOIN acknowledgements USING (run, episode)
     WHERE phase IN ('firing', 'recovering') GROUP BY run
 ), held AS (
     SELECT run, true AS held FROM (SELECT run, if(json_valid(control), control, NULL) AS control FROM controllers)

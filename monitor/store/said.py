@@ -23,12 +23,6 @@ from logprobe.monitor.store.sql_files import statement
 
 STATEMENTS: Final = frozenset(
     {
-        "acceptances_withdraw",
-        "acceptances_write",
-        "alert_acknowledge",
-        "alert_audit_write",
-        "alert_silence",
-        "alert_unsilence",
         "controller_act",
         "controller_save",
         "experiments_write",
@@ -43,13 +37,13 @@ STATEMENTS: Final = frozenset(
         "outbox_routed",
         "quarantine_add",
         "quarantine_forget",
+        "user_actions_write",
     }
 )
 KIND: Final = "statements"
 _FORGET: Final = "forget"
-# With a column `run`. Acknowledgements name an episode of it, and say nothing without that.
+# With a column `run`.
 _OF_A_RUN: Final = (
-    "acceptances",
     "controller_actions",
     "controllers",
     "experiments",

@@ -12,7 +12,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.sql_files import schema
 
-VERSION: Final = 49
+VERSION: Final = 50
 
 
 def create(connection: duckdb.DuckDBPyConnection, home: Home, said: Said) -> None:

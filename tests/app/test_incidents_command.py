@@ -29,6 +29,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.document import Verdict
 from logprobe.monitor.live.ingest import Ingester
+from logprobe.monitor.service.actions import note
 from logprobe.monitor.store.store import Store
 
 LAST = 69  # step; tokens are missing from step 60 on
@@ -64,8 +65,8 @@ def opened(home: Path, verdict: Verdict | None = "healthy", *, silenced: bool = 
         put(store, "a", steps)
         with store.transaction() as cursor:
             if silenced:
-                row = ["1", "a", "*", "Ada", "known", at(0), at(10 * LAST)]
-                cursor.execute("INSERT INTO alert_silences VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                silence = {"key": "1", "runs": "a", "what": "*", "until": at(10 * LAST)}
+                note(store, cursor, at(0), author="Ada", action="silenced", words="known", **silence)
         if verdict is not None:
             diagnosed(store, verdict)
         look(store, LAST)

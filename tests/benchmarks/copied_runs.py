@@ -17,7 +17,6 @@ _NEVER: Final = {
     "quarantine",
     "notifications",
     "incidents",
-    "alert_audit",
 }
 # Of a run that becomes longer: conclusions from its steps, which follow from the copy.
 _CONCLUDED: Final = {"diagnoses"}

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +23,6 @@ from logprobe.app.proof_setup import _check_versions
 from logprobe.app.text.comparison import _names as metrics
 from logprobe.app.text.scores import _sequences
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.judging.level import rows_named
@@ -63,7 +61,6 @@ SAID = {
     "monitor/live/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
     "monitor/service/healthz.py _MOST_NAMED": "tests/contracts/test_limits.py::test_late_runs",
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
-    "monitor/sql/alert.sql alert_audit $count": "tests/contracts/test_limits.py::test_what_people_did",
     "monitor/sql/app_data.sql app_data_quarantine $limit": "tests/app/dashboard/test_words.py::test_a_file_set_aside",
 }  # fmt: skip
 OTHERS = {
@@ -259,14 +256,3 @@ def test_files_of_the_archive(tmp_path: Path) -> None:
         *named, more = store.archive.problems()
         assert len(named) == 10
         assert more == "1 more files or folders of the archive are damaged or foreign"
-
-
-def test_what_people_did(tmp_path: Path) -> None:
-    with Store.open(Home(tmp_path)) as store:
-        with store.transaction() as cursor:
-            for number in range(22):
-                subject = "mine/rule" if number == 0 else "other/rule"
-                row = {"author": "a", "action": "acknowledged", "subject": subject, "words": f"words {number}"}
-                store.execute(cursor, "alert_audit_write", time=datetime.now(UTC), **row)
-        (mine,) = queries.alert_audit(store, run="mine", count=20).to_pylist()  # however many others there are since
-    assert mine["words"] == "words 0"

@@ -805,7 +805,10 @@ class World:
             assert run.was_sick or not fires, f"{run.name}: {row}"
         rows = self._rows("SELECT control FROM controllers WHERE run = $run", run)
         assert rows or run.mode is None, f"{run.name}: a user said {run.mode}, and nothing is known"
-        silent = {row["id"] for row in self._rows("SELECT id FROM alert_silences WHERE run = $run", run)}
+        silent = {
+            row["id"]
+            for row in self._rows("SELECT key AS id FROM user_actions WHERE action = 'silenced' AND runs = $run", run)
+        }
         forgotten = {name for name, of in self.silences.items() if of == run.name} - silent
         assert not forgotten, f"{run.name}: silences are forgotten: {forgotten}"
         for row in rows:

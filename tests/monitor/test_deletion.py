@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from logprobe.app import cli
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
+from logprobe.monitor import queries
 from logprobe.monitor.exporters.loggers import wandb_id
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.importing import Importer
@@ -27,6 +28,7 @@ from logprobe.monitor.live import ingest
 from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.proof import storing
 from logprobe.monitor.service import deleting
+from logprobe.monitor.service.actions import note
 from logprobe.monitor.service.deleting import DELETE, Sweeper, newest_sign
 from logprobe.monitor.shipped.nodes import InFolder, Nodes
 from logprobe.monitor.store.store import Store
@@ -48,7 +50,7 @@ SAMPLES = {
     "BOOLEAN": "true",
     "TIMESTAMP WITH TIME ZONE": "now()",
 }
-AUDITED = "SELECT author, action, subject, words FROM alert_audit ORDER BY number"
+AUDITED = "SELECT author, action, runs AS subject, words FROM user_actions ORDER BY number"
 
 
 def with_run(store: Store) -> list[str]:
@@ -74,10 +76,8 @@ def fill(store: Store, run: str) -> None:
         cursor.execute(
             "INSERT INTO deliveries BY NAME SELECT $key AS key, 'slack' AS channel, now() AS next_at", {"key": key}
         )
-        cursor.execute(
-            "INSERT INTO alert_acknowledgements BY NAME SELECT $episode AS episode, 'x' AS author, 'x' AS reason, now() AS time",
-            {"episode": f"{run}/rule/7"},
-        )
+        silence = {"key": f"of {run}", "runs": run, "what": "*", "until": datetime.now(UTC) + timedelta(hours=1)}
+        note(store, cursor, datetime.now(UTC), author="x", action="silenced", words="x", **silence)
 
 
 def files_of(home: Path, run: str) -> None:
@@ -120,7 +120,7 @@ def traces(home: Path) -> list[str]:
 
 def told(store: Store) -> dict[str, int]:
     """Table → rows that name the run anywhere, apart from the audit."""
-    tables = [row["name"] for row in rows(store, TABLES) if row["name"] != "alert_audit"]
+    tables = [row["name"] for row in rows(store, TABLES) if row["name"] != "user_actions"]
     kept, sql = (
         KEPT.replace("'", "''"),
         "SELECT count(*) FROM \"{}\" AS t WHERE contains(replace(CAST(t AS VARCHAR), '{}', ''), '{}')",
@@ -160,13 +160,14 @@ def test_no_table_and_no_file_keeps_anything(
     assert len(traces(filled)) > 10
     done = json.loads(logprobe(capsys, "store", "delete", RUN, "--yes", "--force", "--json", "--home", filled).out)
     assert {table: count for table, count in done["rows"].items() if table in before} == before
-    assert done["rows"]["deliveries"] == done["rows"]["alert_acknowledgements"] == 1
+    assert done["rows"]["deliveries"] == 1
     assert done["files"] >= 8
     assert traces(filled) == []
     with Store.open(Home(filled)) as store:
         assert told(store) == {}
         assert counts(store, KEPT) == other
-        (audited,) = rows(store, AUDITED)
+        assert [row["run"] for row in queries.alert_silences(store, now=datetime.now(UTC)).to_pylist()] == [KEPT]
+        *_, audited = rows(store, AUDITED)
         assert (audited["author"], audited["action"], audited["subject"]) == ("ada", "run deleted", RUN)
         assert f"rows: {sum(done['rows'].values()):,}" in audited["words"]
     assert run_dir(filled, KEPT).is_dir()

@@ -60,7 +60,7 @@ def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home:
     with Store.open(Home(home)) as store:
         assert store.query("SELECT sample_id FROM training_sequences")["sample_id"].to_pylist() == ["a"]
         assert store.read("quarantine_list", run=None).num_rows == 0
-        done = store.read("alert_audit", run="", count=9).to_pylist()
+        done = store.read("user_actions_of", run=None).to_pylist()
     assert {(row["author"], row["action"], row["subject"]) for row in done} == {
         ("ada", "moved back to the spool", first),
         ("ada", "dropped from quarantine", second),

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from store_contents import rows
 
-from logprobe.alerts import audit
 from logprobe.collectors.errors import StoreError
+from logprobe.monitor.service import actions
 from logprobe.monitor.service.deleting import forget
 from logprobe.monitor.store.journal import Journal
 from logprobe.monitor.store.said import STATEMENTS
@@ -22,8 +22,8 @@ from logprobe.monitor.store.store import Store
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 123456, UTC)
 TABLES = (
-    "acceptances", "alert_acknowledgements", "alert_audit", "alert_silences", "controller_actions", "controllers",
-    "deliveries", "experiments", "incidents", "notifications", "quarantine",
+    "controller_actions", "controllers", "deliveries", "experiments", "incidents", "notifications", "quarantine",
+    "user_actions",
 )  # fmt: skip
 
 
@@ -40,18 +40,21 @@ def act(store: Store, run: str) -> None:
         with store.transaction() as cursor:
             for name, params in statements:
                 store.execute(cursor, name, incoming if name == "outbox_route" else None, **params)
-            audit.note(store, cursor, NOW, author="a user", action=f"{statements[0][0]}", subject=run, words=run)
+            actions.note(store, cursor, NOW, author="a user", action=f"{statements[0][0]}", runs=run, words=run)
+
+    def say(action: str, **facts: Any) -> None:
+        with store.transaction() as cursor:
+            actions.note(store, cursor, NOW, action=action, **facts)
 
     episode, keys = f"{run}/rule/1", [f"{run}-{number}" for number in range(4)]
     until = NOW + timedelta(hours=1)
-    do(("alert_acknowledge", {"episode": episode, "author": "a", "reason": "ü\n", "time": NOW}))
-    do(("alert_acknowledge", {"episode": episode, "author": "b", "reason": "r", "time": NOW}))
+    for author in ("a", "b"):  # the first one stays
+        say("acknowledged", author=author, key=episode, runs=run, words="ü\n")
     for silence in ("one", "two"):
-        do(("alert_silence", {"id": f"{run}-{silence}", "run": "*", "rule": "*", "author": "a", "reason": "r", "created_at": NOW, "expires_at": until}))  # fmt: skip
-    do(("alert_unsilence", {"id": f"{run}-one", "now": NOW.isoformat()}))
-    facts = {"cause": "c", "because": "b", "up_to": 3e-3, "author": "a"}
-    do(("acceptances_write", {"run": run, "now": NOW} | facts))
-    do(("acceptances_withdraw", {"run": run, "cause": "c", "author": "b", "now": NOW}), ("acceptances_write", {"run": run, "now": NOW} | facts | {"up_to": math.nan}))  # fmt: skip
+        say("silenced", author="a", key=f"{run}-{silence}", runs=run, what="*", until=until, words="r")
+    say("silence ended", author="a", key=f"{run}-one", runs=run, what="*", words="by a")
+    for up_to in (3e-3, math.nan):
+        say("finding accepted", author="a", runs=run, what="c", up_to=up_to, words="b")
     do(("incident_open", {"id": f"{run}#1", "run": run, "number": 1, "now": NOW, "step": 7, "since": None}))  # fmt: skip
     for key in keys:
         do(("outbox_enqueue", {"key": key, "run": run, "rule": "rule", "episode": episode, "state": "firing", "severity": "critical", "step": 7, "time": NOW, "document": "{}", "incident": None}))  # fmt: skip
@@ -105,8 +108,7 @@ def test_a_deleted_store_has_again_what_is_only_in_it(store: Store) -> None:
         forget(again, "run")
         before = contents(again)
         with deleted(again) as third:  # of what was deleted nothing comes back
-            for table in set(TABLES) - {"alert_acknowledgements"}:
-                assert contents(third)[table] == before[table], table
+            assert contents(third) == before
 
 
 def test_every_statement_that_changes_these_tables_is_kept_or_follows_from_records() -> None:
@@ -119,7 +121,7 @@ def test_every_statement_that_changes_these_tables_is_kept_or_follows_from_recor
                 name = re.match(r"-- (\w+): ", part)
                 changing.add(name[1] if name and name[1].startswith(path.stem) else path.stem)
     # Of incidents, what the next look finds again; of a deleted run, what `Said.forget` keeps.
-    found_again = {"incident_keep", "incident_diagnosed", "deletion_acknowledgements", "deletion_deliveries"}
+    found_again = {"incident_keep", "incident_diagnosed", "deletion_deliveries"}
     assert changing - STATEMENTS == found_again
 
 
@@ -128,13 +130,13 @@ def test_a_journal_of_another_schema_is_refused_and_nothing_is_made(
 ) -> None:
     for action in ("one", "two"):
         with store.transaction() as cursor:
-            audit.note(store, cursor, NOW, author="a", action=action, subject="s", words="w")
+            actions.note(store, cursor, NOW, author="a", action=action, words="w")
     monkeypatch.setattr("logprobe.monitor.store.schema.VERSION", 1000)
     with pytest.raises(StoreError, match="line 1: written by another version of logprobe"):
         deleted(store)
     monkeypatch.undo()
     with Store.open(store.home) as again:
-        assert len(rows(again, "FROM alert_audit")) == 2
+        assert len(rows(again, "FROM user_actions")) == 2
 
 
 def test_a_line_that_violates_a_constraint_is_named_with_its_remedy(store: Store) -> None:

@@ -1,6 +1,6 @@
 -- Alerts, their notifications, corrections, incidents, and notes on runs.
 
--- Alerts: how each stands, who takes care of it, and what is silenced. A run's alerts and the notifications that follow are written in one
+-- Alerts: how each stands, and what users did about them. A run's alerts and the notifications that follow are written in one
 -- transaction.
 
 -- One row per run and rule: `judgement`, `liveness`, or a threshold. `document` is what the next look goes on from.
@@ -22,22 +22,23 @@ CREATE TABLE alert_states (
     PRIMARY KEY (run, rule)
 );
 
-CREATE TABLE alert_acknowledgements (
-    episode VARCHAR PRIMARY KEY,
-    author  VARCHAR NOT NULL,
-    reason  VARCHAR NOT NULL,
-    time    TIMESTAMPTZ NOT NULL
+-- What users did, beside the correction's own audit: a row for each action, only ever appended to. What is in force follows from the rows: an
+-- acknowledgement as long as its episode lasts, a silence until it expires or is ended, an acceptance until the next action on that cause in these runs.
+CREATE SEQUENCE user_action_numbers;
+CREATE TABLE user_actions (
+    number BIGINT PRIMARY KEY DEFAULT nextval('user_action_numbers'),
+    time   TIMESTAMPTZ NOT NULL,
+    author VARCHAR NOT NULL,
+    action VARCHAR NOT NULL,              -- acknowledged | silenced | silence ended | finding accepted | acceptance withdrawn | run deleted | …
+    key    VARCHAR,                       -- an episode, the id of a silence, a deleted run: asked for twice, it is done once; null: done each time
+    runs   VARCHAR,                       -- a name, or a pattern of names; null: about no run. The audit outlives the run: deletion looks for `run`
+    what   VARCHAR,                       -- a pattern of rules, a cause, a channel, a file; null: what `key` names
+    until  TIMESTAMPTZ,                   -- of a silence
+    up_to  DOUBLE,                        -- of an acceptance: K3 that the cause may explain
+    words  VARCHAR NOT NULL,              -- why, or what changed
+    UNIQUE (action, key)
 );
-
-CREATE TABLE alert_silences (
-    id         VARCHAR PRIMARY KEY,       -- chosen by who asks for it, so that asking twice is asking once
-    run        VARCHAR NOT NULL,          -- pattern
-    rule       VARCHAR NOT NULL,          -- pattern
-    author     VARCHAR NOT NULL,
-    reason     VARCHAR NOT NULL,
-    created_at TIMESTAMPTZ NOT NULL,
-    expires_at TIMESTAMPTZ NOT NULL
-);
+CREATE VIEW acknowledgements AS SELECT runs AS run, key AS episode, author, words AS reason FROM user_actions WHERE action = 'acknowledged';
 
 -- The outbox of alerts. A notification is written in the transaction of the state transition that it tells of; the sender makes one
 -- delivery of it per channel that wants it, and records what became of each.
@@ -93,17 +94,6 @@ CREATE TABLE controller_actions (
     severity VARCHAR NOT NULL,            -- info | warning | critical
     details  VARCHAR NOT NULL,            -- JSON
     PRIMARY KEY (run, number)
-);
-
--- What people did about alerts, beside the correction's own audit: written with what was done, and only ever appended to.
-CREATE SEQUENCE alert_audit_numbers;
-CREATE TABLE alert_audit (
-    number  BIGINT PRIMARY KEY DEFAULT nextval('alert_audit_numbers'),
-    time    TIMESTAMPTZ NOT NULL,
-    author  VARCHAR NOT NULL,
-    action  VARCHAR NOT NULL,             -- acknowledged | silenced | rule saved | sent again | …
-    subject VARCHAR NOT NULL,             -- an episode, a rule, a silence, a channel
-    words   VARCHAR NOT NULL              -- what changed, or why
 );
 
 -- Incidents: opened when a run becomes critical, closed once it was healthy for long. Written in the transaction of the alerts that they

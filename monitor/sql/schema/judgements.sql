@@ -1,4 +1,4 @@
--- Judgements of runs: diagnoses, accepted findings, and experiments.
+-- Judgements of runs: diagnoses and experiments.
 
 -- What is wrong with each run, as of the last time the diagnosis job looked. `document`: what `logprobe show --json` prints.
 CREATE TABLE diagnoses (
@@ -21,18 +21,6 @@ CREATE TABLE diagnoses (
     setup        VARCHAR,                 -- digest of the settings that decide log-probs
     low          DOUBLE,                  -- K3 of tokens that the trainer's own weights sampled: the lower one of the run's beginning and its end
     high         DOUBLE                   -- the higher one
-);
-
--- Findings that people live with: a row for each time that somebody accepted one, in force until it is withdrawn. Never deleted.
-CREATE TABLE acceptances (
-    run          VARCHAR NOT NULL,        -- a name, or a pattern of names with a *
-    cause        VARCHAR NOT NULL,
-    because      VARCHAR NOT NULL,
-    up_to        DOUBLE NOT NULL,         -- K3 that the cause may explain
-    author       VARCHAR NOT NULL,
-    accepted_at  TIMESTAMPTZ NOT NULL,
-    withdrawn_at TIMESTAMPTZ,             -- null: in force
-    withdrawn_by VARCHAR
 );
 
 -- Experiments on a run: a row for each `logprobe bisect` that finished, with (score) and without `--only-score`. Never deleted.

@@ -48,7 +48,7 @@ def record(home: Path, run: str) -> None:
 
 def audit(home: Path) -> list[tuple[str, str, str]]:
     with Store.open(Home(home)) as store:
-        rows = store.read("alert_audit", run="", count=20).to_pylist()
+        rows = store.read("user_actions_of", run=None).to_pylist()
     return [(row["author"], row["action"], row["subject"]) for row in rows]
 
 

@@ -244,7 +244,7 @@ def test_people_take_care_and_silence(store: Store) -> None:
         look(store, now)
     assert standing(store)["acknowledged_by"] == "ann"
     assert messages(store) == [("a", 1, "high", "firing"), ("a", 4, "high", "acknowledged")]
-    noted = store.read("alert_audit", run="", count=9).to_pylist()
+    noted = store.read("user_actions_of", run=None).to_pylist()
     assert [(row["author"], row["action"]) for row in noted] == [("ann", "acknowledged")]
     document = json.loads(store.query("SELECT document FROM notifications ORDER BY number DESC")["document"][0].as_py())
     assert document["summary"] == "ann acknowledged it: mine"
@@ -259,6 +259,13 @@ def test_people_take_care_and_silence(store: Store) -> None:
     actions[UNSILENCE].run({"id": "s", "author": "bob"})
     look(store, now + timedelta(seconds=1))
     assert messages(store)[2:] == [("b", 4, "high", "firing")]
+    actions[SILENCE].run(silence)  # its request arrives once more, late
+    assert store.read("alert_silences", now=now.isoformat()).num_rows == 0
+    noted = store.read("user_actions_of", run="b*").to_pylist()
+    assert [(row["action"], row["subject"], row["words"]) for row in noted] == [
+        ("silence ended", "b*/*", "by bob"),
+        ("silenced", "b*/*", f"ablation, until {now + timedelta(hours=1):%Y-%m-%d %H:%M} UTC"),
+    ]
 
 
 def test_an_acknowledgement_of_a_run_is_of_no_run_whose_name_begins_alike(store: Store) -> None:
@@ -275,6 +282,8 @@ def test_an_acknowledgement_of_a_run_is_of_no_run_whose_name_begins_alike(store:
     assert meant("a/high") == ["a/high/0", "a/high/high/0"], "a run, and a rule of another: both were named"
     with pytest.raises(ConfigurationError, match="no firing alert 'a/high/'"):
         meant("a/high/")
+    for run, episodes in (("a", ["a/high/0"]), ("a/b", ["a/b/high/0"]), ("a/high", ["a/high/high/0"])):
+        assert store.read("user_actions_of", run=run)["subject"].to_pylist() == episodes
 
 
 def test_a_silence_that_makes_no_sense_is_refused(store: Store) -> None:

@@ -78,7 +78,7 @@ def test_users_see_channels_and_what_they_gave_up_for_a_week(given_up: tuple[Sto
     for days, shown in ((6.9, 2), (7.1, 0)):
         later = datetime.now(UTC) + timedelta(days=days)
         assert queries.outbox_dead_letters(store, now=later.isoformat()).num_rows == shown
-    done = [(row["author"], row["action"]) for row in store.read("alert_audit", run="", count=10).to_pylist()]
+    done = [(row["author"], row["action"]) for row in store.read("user_actions_of", run=None).to_pylist()]
     assert done == [("ann", "channel tested")]
     assert TOKEN not in json.dumps(act(part, CHANNELS), default=str)
 
