@@ -43,11 +43,14 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
     totals["nonfinite_rollout"] = max(totals["nonfinite_rollout"] - absent, 0.0)
     broken = sum(totals.values())
     if ends:
-        found.append(Finding("synthetic_eos", Confidence.INFERRED, evidence={"sequences": ends}))
+        of_ends = ends / max(int(frame.recorded.last.sum()), 1) if frame.recorded is not None else 1.0
+        evidence: dict[str, object] = {"sequences": ends, "share": of_ends}
+        found.append(Finding("synthetic_eos", Confidence.INFERRED, evidence=evidence))
     if max(frame.joins.other_ids, frame.joins.unaligned):
         odd = max(frame.joins.other_ids, frame.joins.unaligned)
         count = np.fmax(frame.series["other_ids"], frame.series["unaligned"])
-        found.append(_certain("retokenization", frame, count, sequences=odd))
+        share = odd / max(frame.joins.sequences, odd)
+        found.append(_certain("retokenization", frame, count, sequences=odd, share=share))
     elif not ends and frame.joins.missing != frame.joins.sequences:
         missing = max(frame.joins.missing_tokens, absent)
         share = missing / max(frame.joins.tokens, missing, 1)
