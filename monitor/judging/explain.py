@@ -167,7 +167,9 @@ def _unknown(finding: Finding) -> Iterator[str]:
     """Describe a mismatch without a named cause: place, step and excluded causes."""
     evidence = finding.evidence
     if "identical" in evidence:
-        yield "Both sides have identical log-probs, bit by bit, which two computations do not give in this setup."
+        how = evidence["identical"]
+        exactly = how if how == "bit by bit" else f"once rounded to {how}"
+        yield f"Both sides have identical log-probs, {exactly}, which two computations do not give in this setup."
         yield "One array may have been recorded twice, so the mismatch is not measured."
         return
     if "pair" in evidence:

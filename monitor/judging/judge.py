@@ -31,7 +31,7 @@ from logprobe.monitor.judging.distribution import distribution, varies
 from logprobe.monitor.judging.document import LAYERS, Advice, Layer, Urgency, Verdict
 from logprobe.monitor.judging.frame import Column, Frame, Strata, strata_of
 from logprobe.monitor.judging.judgement import GROWS, Acceptance, Confidence, Finding, Judgement, Level, Place
-from logprobe.monitor.judging.level import bits_may_agree, expected, far, identical, level_of
+from logprobe.monitor.judging.level import bits_may_agree, expected, far, identical, level_of, rounded_copy
 from logprobe.monitor.judging.measures import SIGNIFICANT, among, difference
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
 from logprobe.monitor.judging.records import gap_of, windows
@@ -61,7 +61,7 @@ def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
     if unmeasured(found):
         level = replace(level, k3=None, status="not measured")
         return _concluded(frame, found, level, None, facts=facts, accepted=accepted)
-    equal = identical(frame) or identical(frame.today)
+    equal = identical(frame) or identical(frame.today) or rounded_copy(frame) is not None
     if equal and not bits_may_agree(frame):
         return _not_measured(frame, found, level)
     place = None if frame.gap.n < number("fewest") else where(frame)
@@ -492,11 +492,12 @@ def _pairs(frame: Frame) -> list[Finding]:
 
 def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement:
     """Return a judgement without a measured level. Equal bits may mean that one array was recorded twice."""
-    whole = identical(frame)
+    rounded = rounded_copy(frame)
+    whole = identical(frame) or rounded is not None
     since = frame.start if whole else frame.today.start
     stated = declared(frame)
     found = [*found, *([] if stated is None else [stated])]
-    found.append(Finding(UNKNOWN, Confidence.CERTAIN, since, evidence={"identical": True}))
+    found.append(Finding(UNKNOWN, Confidence.CERTAIN, since, evidence={"identical": rounded or "bit by bit"}))
     weighed = sorted((_weighed(f, frame, level, ()) for f in found), key=_order)
     acting = any(f.named and f.urgency == "act" for f in weighed)
     return Judgement(

@@ -13,6 +13,7 @@ from logprobe.monitor.judging.document import LevelDocument, LevelStatus
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import GROWS, Level, Remembered
 from logprobe.monitor.judging.levels import BANDS, SETUPS, Band, Recorded
+from logprobe.monitor.judging.measures import Floats
 from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.records import windows
 from logprobe.monitor.judging.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
@@ -191,6 +192,29 @@ def identical(frame: Frame) -> bool:
     n = frame.series.total("n")
     steps = int(np.sum(frame.series["n"] > 0)) if len(frame.series) else 0
     return steps >= number("identical_steps") and frame.series.total("n_same") >= number("identical_share") * n > 0
+
+
+def rounded_copy(frame: Frame) -> str | None:
+    """Return the dtype of 16 bits to which one side's log-probs are rounded to give those of the other, or None.
+
+    Computations in 16 bits differ by more than that. Those in float32 may not, so an engine has to state 16 bits.
+    """
+    tokens = frame.tokens
+    if tokens is None or len(tokens) < number("fewest") or frame.setup.engine_low_dtype is None:
+        return None
+    for ours, theirs in ((tokens.r, tokens.t), (tokens.t, tokens.r)):
+        for dtype, rounded in (("bfloat16", _bfloat16(theirs)), ("float16", theirs.astype(np.float16))):
+            same, moved = np.mean(ours == rounded), np.mean(ours != theirs)
+            if same >= number("identical_share") and moved > number("hardly_any"):
+                return dtype
+    return None
+
+
+def _bfloat16(values: Floats) -> Floats:
+    """Round to the nearest bfloat16, ties to even."""
+    bits = values.astype(np.float32).view(np.uint32)
+    upper = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return upper.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def bits_may_agree(frame: Frame) -> bool:

@@ -256,8 +256,9 @@ class Drawn(Reduced):
         self.sampled = self.engine_logp
         self._resample(keep)
 
-    def _identical(self, keep: np.ndarray) -> None:
-        self.r[keep] = self.t[keep]
+    def _identical(self, keep: np.ndarray, dtype: str | None = None) -> None:
+        """One array was recorded twice, with `dtype` once rounded to it."""
+        self.r[keep] = self.t[keep] if dtype is None else self.t[keep].astype(dtype)
 
     def _copied(self, keep: np.ndarray, of: int = 0) -> None:
         """Answers repeat one to the same prompt, token for token: the one `of` places before, or the first."""
