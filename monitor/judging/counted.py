@@ -11,6 +11,7 @@ from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.measures import Floats
 from logprobe.monitor.judging.proofs import Facts
 from logprobe.monitor.judging.records import windows
+from logprobe.monitor.judging.signatures import UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import Codes, Tokens
 
@@ -66,7 +67,8 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
     if facts.conflict:
         found.append(_conflict(frame, facts))
     dropped = [] if frame.sampled is None else late_answers(frame.sampled)
-    return [*found, *_weights(frame), *_notes(frame), *_equal_answers(frame), *_routes(frame), *dropped]
+    notes = [*_notes(frame), *_equal_answers(frame), *_filled_in(frame)]
+    return [*found, *_weights(frame), *notes, *_routes(frame), *dropped]
 
 
 def _positive_trainer(frame: Frame) -> Floats:
@@ -337,6 +339,29 @@ def _equal_answers(frame: Frame) -> list[Finding]:
             confidence = Confidence.CERTAIN if temperatures else Confidence.INFERRED
             return [Finding("equal_answers", confidence, since, until=until, evidence=evidence)]
     return []
+
+
+def _filled_in(frame: Frame) -> list[Finding]:
+    """Report runs of tokens with equal bits between tokens that differ: one side has the other's values there.
+
+    Values on a coarse grid agree here and there, not in runs.
+    """
+    seen = frame.tokens
+    if seen is None or len(seen) < number("fewest") or frame.setup.bits_may_agree:
+        return []
+    same: Bools = (seen.r == seen.t) & (seen.r < -number("placeholder_t"))
+    share = float(same.mean())
+    if not number("zero_share") < share < number("identical_share"):
+        return []
+    follows = seen.sequence[1:] == seen.sequence[:-1]
+    before, after = same[:-1][follows], same[1:][follows]
+    if not before.any() or before.all():
+        return []
+    if after[before].mean() < number("filled_runs") or after[~before].mean() > 1 - number("filled_runs"):
+        return []
+    since, until = _span(frame, np.unique(seen.step[same]))
+    evidence: dict[str, object] = {"identical": "bit by bit", "part": share, "others": float(seen.k3[~same].mean())}
+    return [Finding(UNKNOWN, Confidence.INFERRED, since, until=until, evidence=evidence)]
 
 
 def _routes(frame: Frame) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from logprobe.monitor.judging.decomposition import why_it_grew
 from logprobe.monitor.judging.discarding import discarding
@@ -163,14 +163,24 @@ _FROM_START: Final = {
 }
 
 
+def _identical(evidence: Mapping[str, Any]) -> Iterator[str]:
+    """Describe equal bits of all tokens, or of some."""
+    if "part" in evidence:
+        yield f"{evidence['part']:.0%} of the tokens have identical log-probs, bit by bit, in runs between others that differ."
+        yield "One side may have been filled in with the other's values there."
+        yield f"They make K3 smaller than it is: without them it is about {evidence['others']:.2g}."
+        return
+    how = evidence["identical"]
+    exactly = how if how == "bit by bit" else f"once rounded to {how}"
+    yield f"Both sides have identical log-probs, {exactly}, which two computations do not give in this setup."
+    yield "One array may have been recorded twice, so the mismatch is not measured."
+
+
 def _unknown(finding: Finding) -> Iterator[str]:
     """Describe a mismatch without a named cause: place, step and excluded causes."""
     evidence = finding.evidence
     if "identical" in evidence:
-        how = evidence["identical"]
-        exactly = how if how == "bit by bit" else f"once rounded to {how}"
-        yield f"Both sides have identical log-probs, {exactly}, which two computations do not give in this setup."
-        yield "One array may have been recorded twice, so the mismatch is not measured."
+        yield from _identical(evidence)
         return
     if "pair" in evidence:
         name, k3, limit = evidence["pair"], evidence["k3"], evidence["limit"]

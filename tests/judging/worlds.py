@@ -268,6 +268,10 @@ class Drawn(Reduced):
         for side in (self.token, self.r, self.t, self.inside):
             side[rows] = side[first]
 
+    def _on_grid(self, keep: np.ndarray, spacing: float) -> None:
+        """Both sides report multiples of a number, and agree in many tokens."""
+        self.r[keep], self.t[keep] = (np.round(side[keep] / spacing) * spacing for side in (self.r, self.t))
+
     def _nameless(self, keep: np.ndarray) -> None:
         """Token ids are a stand-in."""
         self.token[keep] = 0
