@@ -57,6 +57,8 @@ def headline(judgement: Judgement) -> Headline:
         since = _WAS[judgement.verdict] + (f" as of step {judgement.step:,}" if judgement.step is not None else "")
         reason = _unjudged(judgement)
         return Headline(SIGNS["unknown"][0], "Not judged", f"{since}; {reason}.", "unknown")
+    if judgement.verdict == "watch" and judgement.level is not None:
+        words = "Something is off; too few steps say whether it grows."
     return Headline(icon, word, words, "warning" if judgement.verdict == "watch" else judgement.verdict)
 
 

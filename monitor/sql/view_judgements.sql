@@ -28,6 +28,7 @@ WITH newest AS (
 )
 SELECT run, newest_step, unjudged_at, steps_behind, d.step AS judged_step, diagnosed_at, verdict, since_step, cause, share, urgency,
        if(held AND advice = 'enable', 'do_not_enable', advice) AS advice,
-       if(verdict = 'calibrating' AND json_valid(document), document ->> '$.level.status', NULL) AS level,
+       if(verdict IN ('calibrating', 'watch') AND json_valid(document) AND document ->> '$.growth.verdict' = 'calibrating',
+          document ->> '$.level.status', NULL) AS level,
        spooled.oldest_at AS spooled_at, alerts
 FROM newest LEFT JOIN late USING (run) FULL JOIN firing USING (run) LEFT JOIN diagnoses AS d USING (run) LEFT JOIN held USING (run) LEFT JOIN spooled USING (run)

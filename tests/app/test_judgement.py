@@ -256,3 +256,23 @@ def test_it_is_since_the_step_of_what_makes_it_severe() -> None:
 def test_the_run_of_a_home_that_no_rule_has_looked_at_is_unknown() -> None:
     assert Judgement().severity == GREY
     assert Judgement.of(None, datetime.now(UTC)) == Judgement()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "level", "cause", "words"),
+    [
+        (
+            "calibrating",
+            "as expected",
+            None,
+            "K3 is normal for this setup; whether it grows is not known before 200 steps.",
+        ),
+        ("calibrating", "as expected", "staleness", "Whether it grows is not known before 200 steps."),
+        ("watch", "as expected", "equal_answers", "Something is off; too few steps say whether it grows."),
+        ("watch", None, "equal_answers", "Something is off, and it does not grow."),
+    ],
+)
+def test_a_run_without_a_baseline_says_nothing_of_growth(
+    verdict: Any, level: str | None, cause: str | None, words: str
+) -> None:
+    assert headline(Judgement(verdict, cause=cause, level=level)).words == words
