@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.judging.course import shape as shape_of
 from logprobe.monitor.judging.course import short_rise
 from logprobe.monitor.judging.frame import Bools, Frame, Strata
-from logprobe.monitor.judging.judgement import Confidence, Finding, Place
+from logprobe.monitor.judging.judgement import GROWS, Confidence, Finding, Place
 from logprobe.monitor.judging.level import far
 from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference
 from logprobe.monitor.judging.signatures import SIGNATURES
@@ -92,9 +92,14 @@ class Rest:
         self.first, self.now, self.all = self.frame.first, self.frame.now, self.frame.strata
         self.total = max(float(self.now.sum_k3.sum()), 1e-300)
 
-    def take(self, worse: Mask, better: Mask) -> float:
-        """Remove the rows of a finding. Return its share of today's K3."""
-        share = _excess(self.now, worse(self.now), better(self.now)) / self.total
+    def take(self, worse: Mask, better: Mask, over: float = 0.0) -> float:
+        """Remove the rows of a finding. Return its share of today's K3, at least that of an excess of `over` times the
+        others' K3.
+        """
+        here, n = worse(self.now), max(self.now.n, 1)
+        n_here = self.now.where(here).n
+        least = over * n_here / (n + over * n_here) * float(self.now.sum_k3.sum())
+        share = max(_excess(self.now, here, better(self.now)), least) / self.total
         self.first, self.now, self.all = (rows.where(~worse(rows)) for rows in (self.first, self.now, self.all))
         return share
 
@@ -119,19 +124,23 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
     found: list[Finding] = []
     while True:
         best: tuple[float, str, Contrast, Mask, Mask, object] | None = None
+        today: dict[tuple[str, object], Contrast] = {}
         for cause, worse, better, value in _candidates(rest.now):
             if cause in {finding.cause for finding in found} or not _may_be(frame, cause):
                 continue
             for window in (rest.now, rest.all):
                 rows = window if cause == "inflight_stale_kv" else window.alike
                 c = contrast(rows.where(worse(rows)), rows.where(better(rows)))
+                today.setdefault((cause, value), c)
                 clear = c.z > SIGNIFICANT and _is_told(frame, cause, c, rows.where(worse(rows)))
                 if clear and rest.now.k3 > number("visible_k3") and (best is None or c.z * c.value > best[0]):
                     best = (c.z * c.value, cause, c, worse, better, value)
         if best is None:
             return found
         _, cause, c, worse, better, value = best
-        share = rest.take(worse, better)
+        # A few tokens decide K3 of few steps. What is as clear today as before holds what it held of all steps.
+        lasts = today[cause, value].z > SIGNIFICANT and frame.growth.verdict not in GROWS
+        share = rest.take(worse, better, c.value if lasts else 0.0)
         since = _since(frame, worse, better)
         evidence: dict[str, object] = {"over_others": c.value, "z": c.z, "steps": c.steps}
         if cause == "replica_divergence":
