@@ -13,7 +13,7 @@ import pytest
 from node_notes import note_node
 from processes import record, service
 from recorded_home import take_in
-from segments import records, trained
+from segments import records, spool, trained
 from store_contents import rows, value
 
 from logprobe.app import cli
@@ -235,7 +235,7 @@ def act(store: Store) -> dict[str, Any]:
 
 
 def segment(home: Path, writer: str, sample: str, **fields: Any) -> None:
-    SpoolWriter(home, RUN, writer).write("training", records("training", trained(sample, **fields)))
+    spool(home, RUN, writer, training=[trained(sample, **fields)])
 
 
 def test_the_name_is_not_used_again_and_what_a_job_stores_after_the_deletion_is_swept_up(home: Path) -> None:

@@ -45,15 +45,13 @@ def tokens(fed: Fed, sample_id: str) -> list[tuple[float | None, str | None]]:
 def test_sequences_tokens_metrics_and_slices_have_what_was_joined(fed: Fed) -> None:
     spans = [{"start": 0, "end": 1, "version": "v1"}, {"start": 1, "end": 3, "version": "v2"}]
     mask = [False, True, False, True, True]
-    fed.feed("training", trained("a", token_ids=[90, 0, 91, 1, 2], n=5, received=False, mask=mask), IN_PARTS)
-    fed.feed("training", trained("b", received=False, mask=[True, False, True, False]))
-    fed.feed(
-        "training", trained("c", 2, routes=[11, 12] * 4), trained("d", 2, n=3, received=False, routes=[11, 12, 13])
-    )
-    fed.feed("rollout", sampled("a", 3, spans=spans), sampled("b"), PARTS[0])
-    fed.feed(
-        "rollout", PARTS[1], sampled("c", routes=[11, 12, 11, 13, 12, 12, 11, 12]), sampled("d", 3, routes=[11, 12, 11])
-    )
+    fed.feed(training=[trained("a", token_ids=[90, 0, 91, 1, 2], n=5, received=False, mask=mask), IN_PARTS])
+    fed.feed(training=[trained("b", received=False, mask=[True, False, True, False])])
+    routed = {"received": False, "routes": [11, 12, 13]}
+    fed.feed(training=[trained("c", 2, routes=[11, 12] * 4), trained("d", 2, n=3, **routed)])
+    fed.feed(rollout=[sampled("a", 3, spans=spans), sampled("b"), PARTS[0]])
+    others = [sampled("c", routes=[11, 12, 11, 13, 12, 12, 11, 12]), sampled("d", 3, routes=[11, 12, 11])]
+    fed.feed(rollout=[PARTS[1], *others])
     check(fed, "a", rollout_source="joined", alignment="masked", token_match=True, n=3, n_expected=3, n_total=5)
     assert tokens(fed, "a") == [(None, None), (-1, "v1"), (None, None), (-2, "v2"), (-3, "v2")]
     check(fed, "b", alignment="all", token_match=True, n=2, sum_d=1.0)
@@ -88,8 +86,8 @@ def test_rows_that_a_trainer_masks_as_a_whole_have_no_other_ids(store: Store) ->
 def test_many_batches_come_to_the_same_as_one(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "TOKENS_PER_BATCH", 100)
     lengths = np.random.default_rng(1).integers(0, 40, 60)
-    fed.feed("rollout", *(sampled(f"{i}", int(n)) for i, n in enumerate(lengths)))
-    fed.feed("training", *(trained(f"{i}", i // 8, int(n), received=False) for i, n in enumerate(lengths)))
+    fed.feed(rollout=[sampled(f"{i}", int(n)) for i, n in enumerate(lengths)])
+    fed.feed(training=[trained(f"{i}", i // 8, int(n), received=False) for i, n in enumerate(lengths)])
     found = {
         row["sample_id"]: (row["n"], row["sum_d"]) for row in fed.rows("SELECT sample_id, n, sum_d FROM sequences")
     }
@@ -100,8 +98,8 @@ def test_tokens_that_fit_several_sequences_are_said_by_doctor_and_show(
     fed: Fed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = {"n": 12, "token_ids": list(range(100, 112))}
-    fed.feed("rollout", *(sampled(name, **long) for name in ("r1", "r2")))
-    fed.feed("training", trained("t1", received=False, **long))
+    fed.feed(rollout=[sampled(name, **long) for name in ("r1", "r2")])
+    fed.feed(training=[trained("t1", received=False, **long)])
     assert fed.rows("SELECT joined_by, sum_d FROM sequences") == [{"joined_by": "ambiguous", "sum_d": None}]
     fed.store.close()
     home, words = str(fed.store.home.path), "all sequences not joined: their tokens fit several"
@@ -112,8 +110,8 @@ def test_tokens_that_fit_several_sequences_are_said_by_doctor_and_show(
 
 def test_the_diagnosis_waits_for_the_engine_as_long_as_rules_do(fed: Fed) -> None:
     """Which steps still wait: tests/alerts/rules/test_steps_on_their_way.py."""
-    fed.feed("rollout", sampled("0"))
-    fed.feed("training", *(trained(f"{step}", step, received=False) for step in (0, 1)))
+    fed.feed(rollout=[sampled("0")])
+    fed.feed(training=[trained(f"{step}", step, received=False) for step in (0, 1)])
     joins = gather(fed.store, RUN).joins
     assert (joins.sequences, joins.missing) == (1, 0)
     with fed.store.transaction() as cursor:

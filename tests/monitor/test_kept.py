@@ -11,14 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from segments import RUN, records, trained
+from segments import spool, trained
 
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Policy
 from logprobe.alerts.rules.watch import Watch
 from logprobe.alerts.sending.delivery import Dispatcher
 from logprobe.collectors.errors import StoreError
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.kept import Kept
@@ -125,9 +124,8 @@ def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked
         pipeline.profile, pipeline.diagnose,
         watch.run_once, controller.run_once, dispatcher.run_once,
     ]  # fmt: skip
-    spool = SpoolWriter(home, RUN, "w")
     for step in range(3):
-        spool.write("training", records("training", trained(f"{step}", step)))
+        spool(home, training=[trained(f"{step}", step)])
     pipeline.ingest(lambda _: None)
     queries.runs_now(store.kept_records)
     for _ in range(4):  # what one writes is news for another

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from segments import RUN, at, records, sampled, trained
+from segments import RUN, at, sampled, spool, trained
+from store_work import Fed
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.judging.frames import Frames, Look
 from logprobe.monitor.judging.gather import gather_sums, series_of, slices_of, strata_of_run, strata_of_slices
@@ -22,21 +22,8 @@ from logprobe.monitor.store.store import Store
 OTHER = "other run"
 
 
-class Home:
-    """A store whose ingest runs as a test says."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.ingester = Ingester(store)
-
-    def bring(self, run: str = RUN, writer: str = "w", **kinds: list[dict[str, Any]]) -> None:
-        self.write(run, writer, **kinds)
-        self.ingester.run_once()
-
-    def write(self, run: str = RUN, writer: str = "w", **kinds: list[dict[str, Any]]) -> None:
-        spool = SpoolWriter(self.store.home.path, run, writer)
-        for kind, rows in kinds.items():
-            spool.write(kind, records(kind, *rows))
+class Live(Fed):
+    """A store, and what its ingest has in memory."""
 
     def newest(self, run: str = RUN) -> int:
         rows = self.store.query("SELECT max(revision) AS newest FROM step_summaries WHERE run = $run", {"run": run})
@@ -47,12 +34,12 @@ class Home:
 
 
 @pytest.fixture
-def live(store: Store) -> Iterator[Home]:
-    yield Home(store)
+def live(store: Store) -> Iterator[Live]:
+    yield Live(store)
     store.archive.bring_all()
 
 
-def assert_same(live: Home, run: str = RUN, revision: int = 0) -> list[int]:
+def assert_same(live: Live, run: str = RUN, revision: int = 0) -> list[int]:
     """Compare all values of all columns with those of the statements; → the steps."""
     found = live.since(revision, run=run)
     assert found is not None
@@ -74,11 +61,12 @@ def assert_same(live: Home, run: str = RUN, revision: int = 0) -> list[int]:
     return steps
 
 
-def test_values_are_those_of_the_statements(live: Home) -> None:
+def test_values_are_those_of_the_statements(live: Live) -> None:
     current = {"current_logprobs": [-0.4, -1.4, -2.4, -3.4], "reference_logprobs": [-0.3, -1.3, -2.3, -3.3]}
     weights = [{"version": str(step), "step": step, "source": "trainer", "time": at(step)} for step in range(3)]
     odd = {"trainer_logprobs": [float("nan"), 1e-3, -9999.0, 0.0]}
-    live.write(
+    spool(
+        live.store.home.path,
         training=[
             trained("a", 1, weight_version="2", **current),
             trained("b", 1, 6, weight_version="2"),
@@ -88,25 +76,25 @@ def test_values_are_those_of_the_statements(live: Home) -> None:
         ],
         weights=weights,
     )
-    live.bring(OTHER, training=[trained("a", 0), trained("b", 7)])
+    live.feed(OTHER, training=[trained("a", 0), trained("b", 7)])
     assert assert_same(live, OTHER) == [0, 7]
     assert assert_same(live, revision=2) == [1, 2, 3]
-    live.bring(writer="e", rollout=[sampled("a", version="1", replica="x"), sampled("d", version="0", replica="y")])
+    live.feed(writer="e", rollout=[sampled("a", version="1", replica="x"), sampled("d", version="0", replica="y")])
     assert assert_same(live, revision=2) == [1, 2, 3]
     first = live.newest()
-    live.bring(writer="e", rollout=[sampled("e", version="0", cached_prefix_tokens=3, prompt_length=4)])
+    live.feed(writer="e", rollout=[sampled("e", version="0", cached_prefix_tokens=3, prompt_length=4)])
     assert assert_same(live, revision=first) == [3]
     assert slices_of(live.store, RUN, [3]).num_rows
-    live.bring(step=[{"time": at(9), "step": 9, "rank": 0, "scalars": [("loss", 1.0)]}])  # a step without sequences
+    live.feed(step=[{"time": at(9), "step": 9, "rank": 0, "scalars": [("loss", 1.0)]}])  # a step without sequences
     assert assert_same(live, revision=first) == [3]
 
 
-def test_the_store_is_asked_where_memory_may_lack_a_step(live: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_is_asked_where_memory_may_lack_a_step(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_module, "STEPS", 3)
-    live.bring(training=[trained("a", 0)])
+    live.feed(training=[trained("a", 0)])
     first = live.newest()
     for step in (1, 2, 3):
-        live.bring(training=[trained(f"s{step}", step)])
+        live.feed(training=[trained(f"s{step}", step)])
     assert live.since(first - 1) is None  # one step more than is kept
     assert assert_same(live, revision=first) == [1, 2, 3]
     assert Ingester(live.store).newest.since(RUN, live.newest(), 0, upto=live.newest()) is None  # after a start
@@ -114,38 +102,36 @@ def test_the_store_is_asked_where_memory_may_lack_a_step(live: Home, monkeypatch
         cursor.execute("UPDATE step_summaries SET revision = nextval('revision') WHERE step = 2")
     assert live.since(first) is None  # the store has a newer step than memory
     monkeypatch.setattr(newest_module, "_RUNS", 1)
-    live.bring(training=[trained("z", 99)])
+    live.feed(training=[trained("z", 99)])
     assert live.since(live.newest() - 1) is not None
-    live.bring(OTHER, training=[trained("a", 0)])
+    live.feed(OTHER, training=[trained("a", 0)])
     assert live.since(live.newest() - 1) is None  # only so many runs are kept
 
 
-def test_of_a_run_that_has_returned_to_a_checkpoint_the_store_is_asked(live: Home) -> None:
+def test_of_a_run_that_has_returned_to_a_checkpoint_the_store_is_asked(live: Live) -> None:
     def says(second: float, event: str, step: int | None = None) -> dict[str, Any]:
         row = {"time": at(second), "component": "recorder", "event": event, "severity": "info", "message": ""}
         return row | {"count": 1, "step": step, "details": '{"rank": 0}'}
 
-    live.bring(
-        health=[says(0, "started"), says(0.5, "training_begins", 0)], training=[trained("a", 1), trained("b", 2)]
-    )
+    live.feed(health=[says(0, "started"), says(0.5, "training_begins", 0)], training=[trained("a", 1), trained("b", 2)])
     assert live.since(live.newest() - 1) is not None
     again = [says(100, "started"), says(100.5, "training_begins", 1)]
-    live.bring(writer="w2", health=again, training=[trained("c", 1, time=at(101))])
+    live.feed(writer="w2", health=again, training=[trained("c", 1, time=at(101))])
     assert live.since(live.newest() - 1) is None
-    live.bring(writer="w2", training=[trained("d", 2, time=at(102))])
+    live.feed(writer="w2", training=[trained("d", 2, time=at(102))])
     assert live.since(live.newest() - 1) is None
 
 
-def test_a_failed_tick_leaves_nothing(live: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    live.bring(training=[trained("a", 0)])
+def test_a_failed_tick_leaves_nothing(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    live.feed(training=[trained("a", 0)])
     with monkeypatch.context() as patch:
         patch.setattr("logprobe.monitor.live.batch._ledger", lambda *_: 1 / 0)
-        live.bring(training=[trained("b", 1)])
+        live.feed(training=[trained("b", 1)])
     assert live.since(0) is None
 
 
-def test_configurations_weights_and_fingerprints_that_came_are_told(live: Home) -> None:
-    live.bring(training=[trained("a", 0)])
+def test_configurations_weights_and_fingerprints_that_came_are_told(live: Live) -> None:
+    live.feed(training=[trained("a", 0)])
     config = {"time": at(1), "fingerprint": "f", "kind": "engine_config", "document": "{}"}
     mark = {"version": "1", "step": 1, "source": "trainer", "time": at(1)}
     for kinds, expected in (
@@ -156,16 +142,16 @@ def test_configurations_weights_and_fingerprints_that_came_are_told(live: Home) 
         ({"weights": [mark | {"version": "3", "step": None}]}, (False, True, False)),
     ):
         tick = live.ingester.newest.tick
-        live.bring(
+        live.feed(
             OTHER, training=[trained("x", 0)], **{kind: rows for kind, rows in kinds.items() if kind != "training"}
         )
-        live.bring(**kinds)
+        live.feed(**kinds)
         found = live.since(0, tick=tick)
         assert found is not None
         assert (found.configs, found.weights, found.readings) == expected, kinds
 
 
-def test_a_live_run_is_judged_without_a_statement(live: Home) -> None:
+def test_a_live_run_is_judged_without_a_statement(live: Live) -> None:
     asked: list[str] = []
 
     class Asked:
@@ -174,10 +160,10 @@ def test_a_live_run_is_judged_without_a_statement(live: Home) -> None:
             return live.store.read(name, *incoming, **params)
 
     frames = Frames(live.ingester.newest)
-    live.bring(training=[trained("a", 0)])
+    live.feed(training=[trained("a", 0)])
     for step in range(1, 8):
         weights = {"weights": [{"version": "1", "step": 1, "source": "trainer", "time": at(1)}]} if step == 5 else {}
-        live.bring(training=[trained(f"s{step}", step)], **weights)
+        live.feed(training=[trained(f"s{step}", step)], **weights)
         look = Look(RUN, live.newest())
         asked.clear()
         ((frame, _),) = frames.diagnose(Asked(), [look])

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_home import ingest_recorded
-from segments import RUN, records, sampled, trained
+from segments import RUN, sampled, spool, trained
 
 from logprobe.collectors.kernel import arithmetic as kernel
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis import profile_job, profiles
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.home import Home
@@ -31,12 +30,10 @@ class Feed:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.writer = SpoolWriter(store.home.path, RUN, "w")
         self.pipeline = Pipeline(store, threading.Event())
 
     def __call__(self, **kinds: list[dict]) -> dict:
-        for kind, rows in kinds.items():
-            self.writer.write(kind, records(kind, *rows))
+        spool(self.store.home.path, **kinds)
         self.pipeline.ingest(lambda _: None)
         return self.pipeline.profile()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from processes import logprobe
-from segments import RUN, records, trained
+from segments import RUN, spool, trained
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
+from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import SETTLE_SECONDS, Ingester, IngestReport
 from logprobe.monitor.live.quarantine_actions import DROP, RETRY, part, perform
@@ -20,7 +20,7 @@ from logprobe.monitor.store.store import Store
 
 def broken(home: Path, sample: str) -> tuple[SegmentPath, bytes]:
     """A segment that was cut short a while ago, and its whole content."""
-    where = SpoolWriter(home, RUN, f"writer-{sample}").write("training", records("training", trained(sample)))
+    (where,) = spool(home, RUN, f"writer-{sample}", training=[trained(sample)])
     whole = where.path.read_bytes()
     where.path.write_bytes(whole[:100])
     old = where.path.stat().st_mtime - SETTLE_SECONDS - 1

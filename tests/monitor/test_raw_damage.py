@@ -16,11 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from operator_homes import raw_files
 from recorded_home import feed, take_in
-from segments import RUN, records, sampled, trained
+from segments import RUN, sampled, spool, trained
 
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import is_gone
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_damage
@@ -156,9 +155,7 @@ def test_a_statement_about_other_runs_does_without_it(home: Path) -> None:
     ]
     with Store.open(Home(home)) as store:
         for run in (RUN, OTHER):
-            writer = SpoolWriter(home, run, "w")
-            writer.write("training", records("training", trained("a", received=False)))
-            writer.write("rollout", records("rollout", sampled("a")))
+            spool(home, run, training=[trained("a", received=False)], rollout=[sampled("a")])
         take_in(store)
         store.archive.merge()
         for kind in ("rollout", "training"):

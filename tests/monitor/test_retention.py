@@ -7,12 +7,13 @@ from datetime import timedelta
 
 import pytest
 from processes import eventually
-from segments import at, records, sampled, trained
+from recorded_home import feed
+from segments import at, sampled, trained
 from store_contents import rows
+from store_work import Fed
 
 from logprobe.collectors.clock import Time
 from logprobe.collectors.errors import ConfigurationError, StoreError
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.service.pipeline import Pipeline, SteadyClock
@@ -62,13 +63,10 @@ def test_a_policy_that_makes_no_sense_is_refused():
 
 def fill(store: Store, files: int, first: int = 0, run: str = "run") -> None:
     """One training and one rollout file per step."""
-    writer, ingester = SpoolWriter(store.home.path, run, f"w{first}"), Ingester(store)
     for step in range(first, first + files):
         ids = [1000 * step + i for i in range(4)]
-        writer.write("training", records("training", trained(f"s{step}", step, token_ids=ids, received=False)))
-        writer.write("rollout", records("rollout", sampled(f"s{step}", token_ids=ids, time=at(step))))
-        ingester.run_once()
-        store.archive.merge()
+        training = [trained(f"s{step}", step, token_ids=ids, received=False)]
+        feed(store, run, training=training, rollout=[sampled(f"s{step}", token_ids=ids, time=at(step))])
 
 
 def counted(store: Store) -> dict:
@@ -89,12 +87,9 @@ def registered(store: Store) -> set[str]:
 def test_statistics_outlive_the_tokens_and_the_index(store: Store):
     fill(store, 3)
     part_ids = ["p1", "p2"]
-    writer = SpoolWriter(store.home.path, "run", "of parts")
-    writer.write("training", records("training", trained("p", 9, received=False, part_ids=part_ids, tags=[("a", "b")])))
-    parts = (sampled("p1", 2, prompt_length=3), sampled("p2", 2, token_ids=[2, 3], prompt_length=5))
-    writer.write("rollout", records("rollout", *parts))
-    writer.write("step", records("step", {"step": 9, "scalars": [("reward", 1.0)]}))
-    Ingester(store).run_once()
+    training = [trained("p", 9, received=False, part_ids=part_ids, tags=[("a", "b")])]
+    parts = [sampled("p1", 2, prompt_length=3), sampled("p2", 2, token_ids=[2, 3], prompt_length=5)]
+    Fed(store).feed(training=training, rollout=parts, step=[{"step": 9, "scalars": [("reward", 1.0)]}])
     tables = ("training_sequences", "statistics", "rollout_sequences", "step_records", "step_metrics")
     sql = {name: f"SELECT * FROM {name} ORDER BY ALL" for name in tables}
     sql["training_sequences"] = "SELECT * EXCLUDE (raw_kept) FROM training_sequences ORDER BY ALL"
@@ -115,8 +110,7 @@ def test_statistics_outlive_the_tokens_and_the_index(store: Store):
     with Store.open(Home(store.home.path)) as again:
         assert Ingester(again).run_once().problems == []
         assert {name: rows(again, each) for name, each in sql.items()} == before
-        writer.write("training", records("training", trained("late", 9)))
-        Ingester(again).run_once()
+        Fed(again).feed(training=[trained("late", 9)])
         (row,) = rows(again, "SELECT sequences FROM step_summaries WHERE step = 9")
         assert row == {"sequences": 2}
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from segments import RUN, at, records
+from recorded_home import feed
+from segments import RUN, at
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.weight_updates import Lane, lanes
-from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 
@@ -30,8 +29,7 @@ def published(*versions: int) -> list[dict[str, Any]]:
 
 
 def found(store: Store, *rows: dict[str, Any], run: str = RUN) -> dict[str, Lane]:
-    SpoolWriter(store.home.path, run, "w").write("weights", records("weights", *rows))
-    Ingester(store).run_once()
+    feed(store, run, weights=rows)
     return {lane.replica or lane.source: lane for lane in lanes(store, run)}
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 from made_once import copy_of
-from segments import RUN, records
+from segments import RUN, spool
 
 from logprobe.alerts.controller.job import Memory, remember
 from logprobe.alerts.controller.situation import Action, Control, Phase
@@ -74,10 +74,8 @@ def ingest_control(folder: Path, name: str) -> None:
             remember(store, cursor, memory, [action], step=each["step"], now=datetime.fromisoformat(each["time"]))
 
 
-def feed(store: Store, **kinds: list[dict[str, Any]]) -> None:
-    """Rows of `RUN` by record kind, through spool, ingest and archive, in files of their own."""
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    for kind, rows in kinds.items():
-        writer.write(kind, records(kind, *rows))
+def feed(store: Store, run: str = RUN, **kinds: Iterable[dict[str, Any]]) -> None:
+    """Rows by record kind, through spool, ingest and archive, in files of their own."""
+    spool(store.home.path, run, **kinds)
     take_in(store)
     store.archive.merge()

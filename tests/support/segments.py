@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from logprobe.collectors.spool.schema import SCHEMAS
+from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter
 
 RUN = "run"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,6 +38,12 @@ def at(seconds: float) -> datetime:
 def records(kind: str, *rows: dict[str, Any]) -> pa.Table:
     """Records of one kind; what a row does not mention is null."""
     return pa.Table.from_pylist(list(rows), schema=SCHEMAS[kind])
+
+
+def spool(home: Path, run: str = RUN, writer: str = "w", **kinds: Iterable[dict[str, Any]]) -> list[SegmentPath]:
+    """Writes rows by record kind, each kind as a segment."""
+    to = SpoolWriter(home, run, writer)
+    return [to.write(kind, records(kind, *rows)) for kind, rows in kinds.items()]
 
 
 def trained(sample_id: str, step: int = 0, n: int = 4, *, received: bool = True, **fields: Any) -> dict[str, Any]:

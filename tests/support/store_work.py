@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from segments import RUN, records
+from segments import RUN, spool
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.live.memory import Memory
 from logprobe.monitor.live.restoring import compute
@@ -47,15 +47,15 @@ def recompute(store: Store) -> None:
 
 
 class Fed:
-    """A store into which a test brings records of `RUN`, as many at a time as it likes."""
+    """A store into which a test brings records, as many at a time as it likes."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.writer = SpoolWriter(store.home.path, RUN, "w")
         self.ingester = Ingester(store)
 
-    def feed(self, kind: str, *rows: dict[str, Any]) -> None:
-        self.writer.write(kind, records(kind, *rows))
+    def feed(self, run: str = RUN, writer: str = "w", **kinds: Iterable[dict[str, Any]]) -> None:
+        """Rows by record kind."""
+        spool(self.store.home.path, run, writer, **kinds)
         self.ingester.run_once()
 
     def restart(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from alert_homes import K3, at, put
 from recorded_home import take_in
-from segments import records, trained
+from segments import spool, trained
 
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Policy
@@ -18,7 +18,6 @@ from logprobe.alerts.rules.watch import Watch
 from logprobe.app import doctor
 from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.gaps import SILENT_SECONDS
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import read
 from logprobe.monitor.liveness import Liveness, State
@@ -37,14 +36,13 @@ def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...
     """Records of a machine whose clock differs from ours by `ahead` arrive now; → what time it was before."""
     began = datetime.now(UTC)
     theirs = began + ahead
-    writer = SpoolWriter(home, "run", "trainer-1")
     if data:
-        writer.write("training", records("training", *(trained(f"s{n}", n, time=theirs) for n in range(3))))
+        spool(home, training=[trained(f"s{n}", n, time=theirs) for n in range(3)])
     health = [
         {"time": theirs, "event": event, "component": "trainer", "severity": "info", "details": "{}"}
         for event in events
     ]
-    writer.write("health", records("health", *health))
+    spool(home, health=health)
     take_in(store)
     return began
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from segments import RUN, records, trained
+from segments import spool, trained
 
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.rules.watch import Watch
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
@@ -36,8 +35,8 @@ class Watched:
         return getattr(self._store, name)
 
 
-def bring(spool: SpoolWriter, pipeline: Pipeline, step: int) -> None:
-    spool.write("training", records("training", trained(f"{step}", step)))
+def bring(store: Store, pipeline: Pipeline, step: int) -> None:
+    spool(store.home.path, training=[trained(f"{step}", step)])
     pipeline.ingest(lambda _: None)
 
 
@@ -52,14 +51,14 @@ def test_what_may_be_another_is_read_once_for_all_runs_and_nothing_without_news(
 
     for step, (runs, asked) in enumerate(((["a"], COSTLY), (["a"], OF_STEPS), (["a", "b", "c"], COSTLY))):
         for run in runs:
-            SpoolWriter(home, run, f"w{step}").write("training", records("training", trained(f"{step}", step)))
+            spool(home, run, training=[trained(f"{step}", step)])
         pipeline.ingest(lambda _: None)
         assert tick() == (len(runs), sorted(asked))
         assert tick()[1] == []
 
 
 def test_a_step_that_may_still_receive_data_is_asked_about_later(home: Path, store: Store) -> None:
-    spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
+    pipeline, watched = Pipeline(store, threading.Event()), Watched(store)
     later = [timedelta(hours=1)]
     watch = Watch(
         watched,  # type: ignore[arg-type]
@@ -74,18 +73,18 @@ def test_a_step_that_may_still_receive_data_is_asked_about_later(home: Path, sto
         later[0] = after
         return watch.run_once()["steps"], "alert_steps" in watched.asked
 
-    bring(spool, pipeline, 0)
+    bring(store, pipeline, 0)
     assert tick(timedelta(0)) == (0, True)  # the first: no step was seen
     assert tick(timedelta(hours=1)) == (1, True)
-    bring(spool, pipeline, 1)
+    bring(store, pipeline, 1)
     assert tick(timedelta(0)) == (0, False)
-    bring(spool, pipeline, 2)
+    bring(store, pipeline, 2)
     assert tick(timedelta(0)) == (0, True)
     assert tick(timedelta(hours=1)) == (2, True)
 
 
 def test_of_a_run_that_only_time_can_change_looks_are_seconds_apart(home: Path, store: Store) -> None:
-    spool, pipeline = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event())
+    pipeline = Pipeline(store, threading.Event())
     now = [datetime.now(UTC)]
     watch = Watch(store, lambda: THRESHOLDS, threading.Event(), clock=lambda: now[0], quiet=timedelta(0))
 
@@ -93,13 +92,13 @@ def test_of_a_run_that_only_time_can_change_looks_are_seconds_apart(home: Path, 
         now[0] += timedelta(seconds=seconds)
         return int(str(watch.run_once()["runs"]))
 
-    bring(spool, pipeline, 0)
+    bring(store, pipeline, 0)
     assert looks(1) == 1
     assert looks(0.1) == 1  # what it wrote is news
     assert [looks(1) for _ in range(6)] == [0, 0, 1, 0, 0, 1]
     assert looks(-3600) == 1  # the clock was set back
     assert [looks(1) for _ in range(3)] == [0, 0, 1]
-    bring(spool, pipeline, 1)
+    bring(store, pipeline, 1)
     assert looks(0.1) == 1
     with store.transaction():
         pass

@@ -7,13 +7,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from recorded_home import take_in
-from segments import RUN, records, sampled, trained
+from segments import RUN, sampled, trained
+from store_work import Fed
 
 from logprobe.alerts.rules.steps import next_steps
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.rules.watch import Watch
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.store.store import Store
 
 COVERAGE = "backend.coverage"
@@ -24,19 +23,13 @@ class Run:
     """A run whose two sides are brought in by hand."""
 
     def __init__(self, home: Path, store: Store) -> None:
-        self.store = store
-        self._spool = SpoolWriter(home, RUN, "w")
+        self.store, self.fed = store, Fed(store)
 
     def train(self, *steps: int) -> None:
-        rows = [trained(f"{step}/{k}", step, received=False) for step in steps for k in range(2)]
-        self._bring("training", *rows)
+        self.fed.feed(training=[trained(f"{step}/{k}", step, received=False) for step in steps for k in range(2)])
 
     def sample(self, *ids: str) -> None:
-        self._bring("rollout", *(sampled(name) for name in ids))
-
-    def _bring(self, kind: str, *rows: dict) -> None:
-        self._spool.write(kind, records(kind, *rows))
-        take_in(self.store)
+        self.fed.feed(rollout=[sampled(name) for name in ids])
 
     @property
     def computed(self) -> datetime:

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from diagnosis_simulation import Simulation, log_softmax, noisy, tempered
 from run_columns import Columns
-from segments import RUN, records
+from segments import RUN
+from store_work import Fed
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.judging import gather
 from logprobe.monitor.judging.diagnosing import diagnose
-from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 HOT = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
@@ -34,16 +33,9 @@ def put(
         spans = [{"start": 0, "end": len(ids), "version": str(int(columns.version[i, 0]))}]
         if engine and (upto is None or step < upto):
             rollout.append({**common, "logprobs": columns.r[i].tolist(), "spans": spans, **known})
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    writer.write("training", records("training", *training))
-    if rollout:
-        writer.write("rollout", records("rollout", *rollout))
-        config = {"s": ("sampling_params", HOT), "e": ("engine_config", {"summary": {"logprobs_mode": mode}})}
-        rows = [
-            {"fingerprint": name, "kind": kind, "document": json.dumps(text)} for name, (kind, text) in config.items()
-        ]
-        writer.write("config", records("config", *rows))
-    Ingester(store).run_once()
+    config = {"s": ("sampling_params", HOT), "e": ("engine_config", {"summary": {"logprobs_mode": mode}})}
+    rows = [{"fingerprint": name, "kind": kind, "document": json.dumps(text)} for name, (kind, text) in config.items()]
+    Fed(store).feed(training=training, **({"rollout": rollout, "config": rows} if rollout else {}))
 
 
 def test_the_evidence_of_a_store_is_that_of_the_arrays(store: Store) -> None:
@@ -119,16 +111,14 @@ def test_the_learning_rate_is_0_since_the_step_after_the_last_other_one(
         {"step": step, "scalars": {"loss": 0.0, "critic_lr_ratio": 2.0} | ({} if rate is None else {"actor/lr": rate})}
         for step, rate in enumerate(rates)
     ]
-    SpoolWriter(store.home.path, RUN, "w").write("step", records("step", *rows))
-    Ingester(store).run_once()
+    Fed(store).feed(step=rows)
     assert store.read("diagnosis_learning_rate", run=RUN)["since"].to_pylist() == [since]
 
 
 def test_the_learning_rate_of_a_growing_run_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = RAW.columns()
     put(store, columns)
-    SpoolWriter(store.home.path, RUN, "v").write("step", records("step", {"step": 0, "scalars": {"lr": 0.0}}))
-    Ingester(store).run_once()
+    Fed(store).feed(step=[{"step": 0, "scalars": {"lr": 0.0}}])
     assert gather.gather(store, RUN).unmoved_since is None
     monkeypatch.setattr(gather, "GROWS", ("calibrating", "healthy"))
     assert gather.gather(store, RUN).unmoved_since == 0

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from sampled_requests import Requests
-from segments import RUN, records
-from store_work import freeze, recompute
+from segments import RUN
+from store_work import Fed, freeze, recompute
 
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.discarding import Sampled
 from logprobe.monitor.judging.gather import gather
-from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -43,10 +41,7 @@ def put(
             own = {"rank": 0, "mask": [True] * n, "trainer_logprobs": logprobs, "weight_version": "900"}
             trainer.append({**row, **own, "time": at(sampled.trained_at[i]), "reward": sampled.reward[i]})
     trainer.sort(key=lambda row: row["time"])
-    writer = SpoolWriter(store.home.path, RUN, "w")
-    writer.write("rollout", records("rollout", *engine))
-    writer.write("training", records("training", *({"step": i // BATCH, **row} for i, row in enumerate(trainer))))
-    Ingester(store).run_once()
+    Fed(store).feed(rollout=engine, training=[{"step": i // BATCH, **row} for i, row in enumerate(trainer)])
 
 
 def test_the_store_has_what_the_records_say(store: Store) -> None:

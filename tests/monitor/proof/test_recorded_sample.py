@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from importing_files import ROLLOUT, TOKENS, TRAINER, nemo_row, write_lines
-from segments import RUN, records, sampled, trained
+from segments import RUN, sampled, trained
+from store_work import Fed
 
 from logprobe.app.cli import main
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.weights import mark
 from logprobe.monitor.live.ingest import Ingester
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
@@ -46,20 +46,16 @@ def _feed(
     version: str | None = "7",
     run: str = RUN,
 ) -> None:
-    writer = SpoolWriter(store.home.path, run, "w")
     documents = [
         ("engine", "engine_config", ENGINE_DOCUMENT["document"]),
         ("warm", "sampling_params", {"temperature": 0.7, "top_p": 0.9, "top_k": -1}),
     ]
     rows = [{"fingerprint": name, "kind": kind, "document": json.dumps(text)} for name, kind, text in documents]
-    writer.write("config", records("config", *rows))
     known = {"prompt_hash": "ab", "sampling_id": "warm", "engine_config_id": "engine"}
     known["spans"] = spans or [{"start": 0, "end": 4, "version": "7"}]
     answers = [{**sampled(name), **known, "prompt_token_ids": prompt if name == "a" else None} for name in ("a", "b")]
-    writer.write("rollout", records("rollout", *answers))
     used = [{**trained(name, 3, received=False), "weight_version": version} for name in ("a", "b")]
-    writer.write("training", records("training", *used))
-    Ingester(store).run_once()
+    Fed(store).feed(run, config=rows, rollout=answers, training=used)
 
 
 def test_both_answers_to_a_recorded_prompt_are_scored_as_the_engine_was_set_up(store: Store):
