@@ -1,8 +1,7 @@
 """A small policy that learns by policy gradient, implemented in numpy alone.
 
-A recurrent network writes six digits that follow from three. Network and learning are those of
-`tests/rescue/policy.py`, which needs torch. Nothing is simulated. Answers are sampled from weights rounded to
-bfloat16, as in an engine, and scored again in float32.
+A recurrent network writes six digits that follow from three. Nothing is simulated. Answers are sampled from weights
+rounded to bfloat16, as in an engine, and scored again in float32.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from statistics import mean, median, stdev
 from typing import Any, Final
 
 import numpy as np
-import torch
 from rescue.policy import ANSWERS, Batch, Fault, Training
 from run_columns import Columns
 
@@ -126,16 +125,16 @@ def learn(
     outcome: Outcome, training: Training, fault: Fault, config: CorrectionConfig | None
 ) -> tuple[Batch, Any, float]:
     """One step; → its batch, correction and gradient norm."""
-    batch = training.batch(fault)
+    batch = training.faulty(fault)
     ratio = batch.trainer - batch.rollout
     outcome.reward.append(float(batch.rewards.mean()))
-    outcome.k3.append(float((ratio.exp() - 1 - ratio).mean()))
+    outcome.k3.append(float((np.expm1(ratio) - ratio).mean()))
     correction = None
     if config is not None:
         correction = correct(
-            config, batch.rollout, batch.trainer, torch.ones_like(batch.rollout), advantages=batch.advantages
+            config, batch.rollout, batch.trainer, np.ones_like(batch.rollout), advantages=batch.advantages
         )
-    outcome.masked.append(None if correction is None else float((correction.weights == 0).float().mean()))
+    outcome.masked.append(None if correction is None else float((correction.weights == 0).mean()))
     return (
         batch,
         correction,
@@ -174,9 +173,7 @@ def frame_of(batches: list[Batch]) -> Frame:
     """What the judge reads of some steps; at most as many raw tokens as it reads of a run."""
     step = np.repeat(np.arange(len(batches)), len(batches[0].answers))
     lag = np.repeat([batch.lag for batch in batches], len(batches[0].answers))
-    joined = {
-        name: np.concatenate([getattr(b, name).numpy() for b in batches]) for name in ("answers", "rollout", "trainer")
-    }
+    joined = {name: np.concatenate([getattr(b, name) for b in batches]) for name in ("answers", "rollout", "trainer")}
     columns = Columns(
         step=step,
         token=joined["answers"],
@@ -308,21 +305,21 @@ def record(
 
 def _record(recorder: Recorder, step: int, batch: Batch) -> None:
     names = [f"{step}-{index}" for index in range(len(batch.answers))]
-    tokens = list(batch.answers.numpy())
+    tokens = list(batch.answers)
     recorder.rollout(
         sample_ids=names,
         token_ids=tokens,
-        logprobs=list(batch.rollout.numpy()),
+        logprobs=list(batch.rollout),
         weight_version=max(0, step - batch.lag),
     )
     recorder.training(
         step=step,
         sample_ids=names,
         token_ids=tokens,
-        trainer_logprobs=list(batch.trainer.numpy()),
+        trainer_logprobs=list(batch.trainer),
         weight_version=step,
-        advantages=batch.advantages.numpy(),
-        rewards=batch.rewards.numpy(),
+        advantages=batch.advantages,
+        rewards=batch.rewards,
     )
 
 
@@ -430,7 +427,6 @@ def main() -> int:
     parser.add_argument("--healthy", type=int, metavar="N", help="N healthy armed live runs at once, and nothing else")
     parser.add_argument("--beside", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
     if arguments.beside is not None:
         home, run = arguments.beside
         record(Path(home), run, arguments.first_seed, arguments.steps, arguments.pace)
