@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from figure import Figure, beside
+from training_calls import rows
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -46,7 +47,7 @@ def of_raw(sequences: int, length: int) -> Figure:
 
 def stored(sequences: int, length: int, scalars: int, *, parts: Sequence[int], at_once: int) -> list[tuple[int, int]]:
     """Bytes in use of a store with one run, and of its raw files, after so many steps each."""
-    rng, shape, found = np.random.default_rng(1), (sequences, length), []
+    rng, found = np.random.default_rng(1), []
     with tempfile.TemporaryDirectory() as folder, Recorder(folder, "run") as recorder:
         home = Home(folder)
         for part, steps in enumerate(parts):
@@ -54,16 +55,8 @@ def stored(sequences: int, length: int, scalars: int, *, parts: Sequence[int], a
             with Store.open(home) as store:
                 pipeline = Pipeline(store, threading.Event())
                 for step in range(first, first + steps):
-                    rollout = -rng.exponential(1.0, shape).astype(np.float32)
                     recorder.step(step, {f"layer_{number}/grad_norm": rng.lognormal() for number in range(scalars)})
-                    recorder.training(
-                        step=step,
-                        sample_ids=[f"{step}-{row}" for row in range(sequences)],
-                        token_ids=rng.integers(0, 150_000, shape),
-                        rollout_logprobs=rollout,
-                        trainer_logprobs=np.minimum(rollout + rng.normal(0, 0.02, shape), 0).astype(np.float32),
-                        mask=np.ones(shape, bool),
-                    )
+                    recorder.training(**rows(step, (sequences, length), spread=0.02, vocabulary=150_000))
                     if step % at_once == at_once - 1:
                         assert recorder.flush(120)
                         pipeline.ingest(lambda _: None)

@@ -23,6 +23,7 @@ import copied_runs
 import numpy as np
 from figure import Figure
 from processes import connected, end, start_service
+from training_calls import rows
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -109,17 +110,7 @@ def fill(home: Path, count: int) -> None:
 
 
 def record(recorder: Recorder, step: int, *, high: bool) -> None:
-    rng = np.random.default_rng(step)
-    rollout = -rng.exponential(1.0, SHAPE).astype(np.float32)
-    spread = 0.02 * (3**0.5 if high else 1)
-    recorder.training(
-        step=step,
-        sample_ids=[f"{step}-{row}" for row in range(SHAPE[0])],
-        token_ids=rng.integers(0, 1000, SHAPE),
-        rollout_logprobs=rollout,
-        trainer_logprobs=np.minimum(rollout + rng.normal(0, spread, SHAPE), 0).astype(np.float32),
-        mask=np.ones(SHAPE, bool),
-    )
+    recorder.training(**rows(step, SHAPE, spread=0.02 * (3**0.5 if high else 1)))
 
 
 def follow(runs: list[Run], reader: FlightReader, pace: float) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from figure import Figure
 from processes import service_process
+from training_calls import rows
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FlightReader
@@ -47,17 +48,8 @@ def measure() -> list[Figure]:
 
 def delay(recorder: Recorder, reader: FlightReader, run: str, step: int) -> float:
     """Seconds from a step's flush to its K3, at a moment that has nothing to do with the service's clock."""
-    rng = np.random.default_rng(step)
-    time.sleep(float(rng.uniform(0, INGEST_SECONDS)))
-    rollout = -rng.exponential(1.0, (SEQUENCES, TOKENS)).astype(np.float32)
-    recorder.training(
-        step=step,
-        sample_ids=[f"{step}-{i}" for i in range(SEQUENCES)],
-        token_ids=rng.integers(0, 50_000, rollout.shape),
-        rollout_logprobs=rollout,
-        trainer_logprobs=np.minimum(rollout + rng.normal(0, 0.01, rollout.shape), 0).astype(np.float32),
-        mask=np.ones(rollout.shape, bool),
-    )
+    time.sleep(float(np.random.default_rng(step).uniform(0, INGEST_SECONDS)))
+    recorder.training(**rows(step, (SEQUENCES, TOKENS), vocabulary=50_000))
     if not recorder.flush():
         raise RuntimeError(f"nothing to measure: {recorder.health}")
     flushed = time.perf_counter()

@@ -12,7 +12,6 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-import numpy as np
 import pytest
 from dashboard_process import PATIENCE, Watched, confirm, dashboard, opened
 from oidc_provider import CLIENT, SECRET, Provider, provider
@@ -20,6 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from recorded_home import ingest_recorded
 from reverse_proxy import documented, nginx
+from training_calls import HOSTILE, attack
 
 from logprobe.app.processes.stack import free_port
 from logprobe.collectors.recorder.recorder import Recorder
@@ -28,10 +28,6 @@ from logprobe.monitor.reader import open_reader
 
 pytestmark = pytest.mark.browser
 
-HOSTILE = (
-    '<img src=x onerror="window.hostile=1">"><script>window.hostile=1</script>[a](javascript:window.hostile=1)'
-    "![b](http://foreign.invalid/b)\u202e"
-)
 MARKED = re.compile("^<img src=x")
 ALERTS = "alerts: [{name: hostile, severity: critical, metric: logprob_abs_diff_mean, above: 0.01, steps: 2}]\n"
 
@@ -132,26 +128,12 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
     """A dashboard for everybody to look at, of a home full of markup; its address and its home."""
     home = tmp_path_factory.mktemp("hostile") / "home"
     ingest_recorded(home, "v1-initial", before_step=12)
-    _record_markup(home)
+    with Recorder(home, HOSTILE, rank=0) as recorder:
+        recorder.report("hostile", HOSTILE, severity="error", component="test")
+        attack(recorder, range(4))
     (home / "logprobe.yaml").write_text(ALERTS)
     with dashboard("up", "--home", str(home), "--port", "0", "--address", "0.0.0.0", "--read-only") as url:
         yield url, home
-
-
-def _record_markup(home: Path) -> None:
-    with Recorder(home, HOSTILE, rank=0) as recorder:
-        recorder.report("hostile", HOSTILE, severity="error", component="test")
-        for step in range(4):
-            recorder.training(
-                step=step,
-                sample_ids=[f"{HOSTILE} {step} {row}" for row in range(4)],
-                token_ids=np.full((4, 3), 5),
-                rollout_logprobs=np.full((4, 3), -1.0, np.float32),
-                trainer_logprobs=np.full((4, 3), -1.1, np.float32),
-                mask=np.ones((4, 3), bool),
-                tags={"environment": HOSTILE, "dataset": HOSTILE},
-            )
-            recorder.step(step, {HOSTILE: 1.0, "loss": 0.5})
 
 
 def test_whoever_may_only_look_is_offered_nothing_and_refused_by_the_server(

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from processes import end, eventually
+from training_calls import rows
 
 from logprobe.collectors.recorder.recorder import Recorder
 
@@ -88,14 +88,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def record(recorder: Recorder, steps: int) -> None:
-    random = np.random.default_rng(0)
     for step in range(steps):
-        r = -random.exponential(2.0, (4, 32)).astype(np.float32)
-        t = -random.exponential(2.0, (4, 32)).astype(np.float32)
-        names = [f"{step}-{row}" for row in range(4)]
-        ids = random.integers(0, 99, (4, 32))
-        recorder.training(step=step, sample_ids=names, token_ids=ids, rollout_logprobs=r, trainer_logprobs=t,
-                          current_logprobs=t, mask=np.ones((4, 32), bool))  # fmt: skip
+        call = rows(step, (4, 32), spread=3.0)
+        recorder.training(**call, current_logprobs=call["trainer_logprobs"])
     assert recorder.flush()
 
 

@@ -9,26 +9,15 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
+from training_calls import rows
 
 from logprobe.collectors.recorder.recorder import Recorder
 
-SHAPE = (4, 16)
-
 
 def main(home: Path, run: str, steps: int, seconds: float) -> None:
-    rng = np.random.default_rng(7)
     with Recorder(home, run, rank=0) as recorder:
         for step in range(steps):
-            rollout = -rng.exponential(1.0, SHAPE).astype(np.float32)
-            recorder.training(
-                step=step,
-                sample_ids=[f"{step}-{row}" for row in range(SHAPE[0])],
-                token_ids=rng.integers(0, 1000, SHAPE),
-                rollout_logprobs=rollout,
-                trainer_logprobs=np.minimum(rollout + rng.normal(0, 0.01, SHAPE), 0).astype(np.float32),
-                mask=np.ones(SHAPE, bool),
-            )
+            recorder.training(**rows(step))
             assert recorder.flush(120)
             print(step, time.time(), flush=True)
             time.sleep(seconds)

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from processes import JUDGED, logprobe
 from recorded_home import take_in
+from training_calls import rows
 
 from logprobe.alerts.rules.acceptance import ACCEPT, WITHDRAW
 from logprobe.alerts.rules.actions import of as offered
@@ -28,18 +28,10 @@ ENGINE = {"model": "m", "dtype": "bfloat16"}
 
 def record(home: Path, run: str) -> None:
     """A short run whose log-ratios spread by 0.03; K3 is about half its square."""
-    rng = np.random.default_rng(0)
     with Recorder(home, run) as recorder:
         recorder.config(ENGINE, kind="engine_config")
         for step in range(6):
-            rollout = [-rng.exponential(1.0, 50).astype(np.float32) - 0.2 for _ in range(8)]
-            recorder.training(
-                step=step,
-                sample_ids=[f"s{step}-{index}" for index in range(8)],
-                token_ids=[np.arange(50)] * 8,
-                trainer_logprobs=[r + rng.normal(0, 0.03, 50).astype(np.float32) for r in rollout],
-                rollout_logprobs=rollout,
-            )
+            recorder.training(**rows(step, (8, 50), spread=0.03))
         assert recorder.flush(120)
     with Store.open(Home(home)) as store:
         take_in(store)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
 import pytest
 from recorded_home import SAMPLE_DATA, take_in
 from streamlit.testing.v1 import AppTest
+from training_calls import attack
 
 from logprobe.alerts.controller.policy import POLICY
 from logprobe.alerts.sending.actions import CHANNELS
@@ -63,13 +63,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Recorder(home, RUN, rank=0) as recorder, Recorder(home, OTHER, rank=0) as other:
         recorder.config({RUN: RUN, "framework": RUN}, kind="trainer_config")
         recorder.report("hostile", RUN, severity="error", component="test")
-        for step, each in ((40, recorder), *((step, other) for step in range(4))):
-            each.training(
-                step=step, sample_ids=[f"{RUN} {step} {row}" for row in range(4)], token_ids=np.full((4, 3), 5),
-                rollout_logprobs=np.full((4, 3), -1.0, np.float32), trainer_logprobs=np.full((4, 3), -1.1, np.float32),
-                mask=np.ones((4, 3), bool), tags={"environment": RUN, "dataset": RUN},
-            )  # fmt: skip
-            each.step(step, {RUN: 1.0, "loss": 0.5})
+        attack(recorder, [40], RUN)
+        attack(other, range(4), RUN)
     with Store.open(Home(home)) as store:
         take_in(store)
         ProfileJob(store).run_once()
