@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import connected, end, eventually, logprobe, record, service
+from processes import connected, end, eventually, logprobe, record, service, understood
 
+from logprobe.app.commands.up import stack_of
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
@@ -66,6 +67,13 @@ def test_raw_tokens_are_kept_within_the_budget_that_was_asked_for(home) -> None:
         eventually(lambda: account().get("removed_bytes", 0) > 0, "raw tokens are removed")
         assert reader.query("SELECT count(*) AS n FROM tokens")["n"][0].as_py() == 0
         assert steps(reader) == 2  # metrics stay
+
+
+def test_what_is_asked_of_the_dashboard_reaches_it(home) -> None:
+    """What it makes of it: dashboard/test_access.py and test_pages.py."""
+    asked = understood(["up", "--home", str(home), "--port", "0", "--read-only", "--public-url", "https://host/x"])
+    access = stack_of(asked)._access
+    assert Access.of(access.environment()) == Access(public_url="https://host/x", read_only=True)
 
 
 def test_what_cannot_run_says_so_at_once(home, tmp_path) -> None:

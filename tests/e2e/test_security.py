@@ -1,4 +1,4 @@
-"""Who may look and who may act, in a real browser: through a real proxy with the home's token, read-only, and signed in."""
+"""Who may look and who may act, in a real browser: through a real proxy with the home's token, and signed in. Read-only: test_pages.py."""
 
 from __future__ import annotations
 
@@ -30,10 +30,6 @@ pytestmark = pytest.mark.browser
 
 MARKED = re.compile("^<img src=x")
 ALERTS = "alerts: [{name: hostile, severity: critical, metric: logprob_abs_diff_mean, above: 0.01, steps: 2}]\n"
-
-
-PRESS = """button => { const name = Object.keys(button).find((key) => key.startsWith("__reactProps"));
-  button[name].onClick({ preventDefault() {}, stopPropagation() {} }); }"""
 
 
 def told(home: Path) -> str:
@@ -124,47 +120,24 @@ def refusal(url: str, **headers: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A dashboard for everybody to look at, of a home full of markup; its address and its home."""
+def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a dashboard for everybody to look at, of a home full of markup."""
     home = tmp_path_factory.mktemp("hostile") / "home"
-    ingest_recorded(home, "v1-initial", before_step=12)
     with Recorder(home, HOSTILE, rank=0) as recorder:
         recorder.report("hostile", HOSTILE, severity="error", component="test")
         attack(recorder, range(4))
     (home / "logprobe.yaml").write_text(ALERTS)
     with dashboard("up", "--home", str(home), "--port", "0", "--address", "0.0.0.0", "--read-only") as url:
-        yield url, home
+        yield url
 
 
-def test_whoever_may_only_look_is_offered_nothing_and_refused_by_the_server(
-    read_only: tuple[str, Path], browser: Browser
-) -> None:
-    address, home = read_only
-    seen = Watched(browser, address)
-    page = seen.page
-    page.goto(f"{address}/?page=correction&run=v1-initial")
-    form = opened(page, "Arm")
-    expect(form).to_contain_text("--read-only")
-    assert not page.get_by_label("token", exact=True).count()
-    form.get_by_label("your name").fill("mallory")
-    arm = form.get_by_role("button", name="Arm")
-    expect(arm).to_be_disabled()
-    # What a browser shows is no protection: the button is pressed all the same, by what the page itself would call.
-    arm.evaluate(PRESS)
-    page.wait_for_timeout(3000)  # the page says nothing: the session drops what comes from a disabled button
-    assert "mallory" not in told(home)
-    assert seen.complaints == []
-    seen.close()
-
-
-def test_markup_in_what_was_recorded_stays_text(read_only: tuple[str, Path], browser: Browser) -> None:
+def test_markup_in_what_was_recorded_stays_text(read_only: str, browser: Browser) -> None:
     """On pages that draw it by other means each: a grid, charts, tokens, tables. Of every page: test_pages.py."""
-    address, _ = read_only
-    seen = Watched(browser, address)
+    seen = Watched(browser, read_only)
     page = seen.page
     for path in ("runs", "", "tokens", "alerts"):
         page.goto("about:blank")  # the page before asks for nothing any more
-        page.goto(f"{address}/{path}?run={quote(HOSTILE, safe='')}")
+        page.goto(f"{read_only}/{path}?run={quote(HOSTILE, safe='')}")
         expect(page.get_by_role("combobox", name="run", exact=True)).to_have_value(MARKED)
         page.wait_for_timeout(2000)  # whatever the page fetches next
         if path == "alerts":
