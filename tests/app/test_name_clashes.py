@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from segments import RUN, records, sampled, trained
 
-from logprobe.app.text.gaps import faults_of, name_clashes
+from logprobe.app.text.gaps import faults_of, measured, name_clashes
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.vllm.ids import response_sample_id, sample_id
 from logprobe.monitor.home import Home
@@ -25,7 +25,9 @@ def reported(home: Path, *segments: tuple[str, str, list[dict[str, Any]]]) -> li
         clashes = [
             text for row in store.read("cli_name_clashes", run=None).to_pylist() for text, _ in name_clashes(row)
         ]
-        faults = [text for row in store.read("cli_gaps", run=None).to_pylist() for text, _ in faults_of(row)]
+        gaps = store.read("cli_gaps", run=None).to_pylist()
+        faults = [text for row in gaps for text, _ in faults_of(row)]
+        assert all(("repeat a sample id" in measured(row)) == bool(row["repeated"]) for row in gaps)
     return clashes + [text for text in faults if "repeat a sample id" in text]
 
 

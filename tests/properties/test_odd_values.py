@@ -214,8 +214,14 @@ def _steps(store: Store) -> int:
     return store.query(measured, [HEALTHY]).num_rows
 
 
+NO_STEPS = (2**63, -(2**63) - 1, 2**53 + 1, -(2**63), 2**63 - 1)  # the last: what NaN becomes as a whole number
+
+
 def test_the_recorder_refuses_a_step_that_no_record_can_hold(home: Path) -> None:
     with Recorder(home, HEALTHY) as recorder:
-        assert not recorder.step(-(1 << 63), {"loss": 1.0})
+        for step in NO_STEPS:
+            assert not recorder.step(step, {"loss": 1.0})
+        assert not recorder.weights(1, step=2**70)
+        assert recorder.report("odd", "numbers from elsewhere", step=2**64, tokens=2**64)
         assert recorder.step(1, {"loss": 1.0})
-    assert recorder.health["dropped"]["bad_input"]["calls"] == 1
+    assert recorder.health["dropped"]["bad_input"]["calls"] == len(NO_STEPS) + 1
