@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from marked_page import write_between  # noqa: E402 - beside the tests
+from processes import service_process  # noqa: E402
 
 from logprobe.collectors.recorder.recorder import Recorder  # noqa: E402
 from logprobe.collectors.switch import CorrectionSwitch  # noqa: E402
-from logprobe.monitor.home import Home  # noqa: E402
 from logprobe.monitor.judgement import JUDGEMENT  # noqa: E402
-from logprobe.monitor.reader import Reader, connect  # noqa: E402
+from logprobe.monitor.reader import Reader  # noqa: E402
 
 PAGE = ROOT / "docs" / "correction.md"
 BEGIN, END = "<!-- measured: tests/benchmarks/directive_delays.py -->", "<!-- end of what was measured -->"
@@ -76,14 +73,18 @@ def measure(step_seconds: float, doubling: int, seed: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "logprobe.yaml").write_text("correction: {mode: armed}\n")
-        with _service(home), Recorder(home, RUN) as recorder, CorrectionSwitch(home, RUN, poll_seconds=0.2) as switch:
+        with (
+            service_process(home) as (reader, _),
+            Recorder(home, RUN) as recorder,
+            CorrectionSwitch(home, RUN, poll_seconds=0.2) as switch,
+        ):
             recorder.config(ENGINE, kind="engine_config")
             recorder.config({"dtype": "bfloat16"}, kind="trainer_config")
-            return _run(home, recorder, switch, step_seconds, doubling, np.random.default_rng(seed))
+            return _run(reader, recorder, switch, step_seconds, doubling, np.random.default_rng(seed))
 
 
 def _run(
-    home: Path,
+    reader: Reader,
     recorder: Recorder,
     switch: CorrectionSwitch,
     step_seconds: float,
@@ -92,25 +93,24 @@ def _run(
 ) -> Outcome:
     heard: int | None = None
     last = ONSET + GIVE_UP
-    with connect(home) as reader:
-        for step in range(last):
-            began = time.monotonic()
-            _record(recorder, step, doubling, rng)
-            if step == ONSET - 1:
-                assert recorder.flush()
-                _diagnosed(reader, step, START)
-            if step < ONSET:
-                continue
+    for step in range(last):
+        began = time.monotonic()
+        _record(recorder, step, doubling, rng)
+        if step == ONSET - 1:
             assert recorder.flush()
-            if step_seconds > SHORT:
-                _diagnosed(reader, step, step_seconds - LOOK)
-                time.sleep(LOOK)
-            else:
-                time.sleep(max(0.0, step_seconds - (time.monotonic() - began)))
-            if switch.current(last) is not None:
-                heard = step
-                break
-        return _outcome(reader, step_seconds, doubling, heard)
+            _diagnosed(reader, step, START)
+        if step < ONSET:
+            continue
+        assert recorder.flush()
+        if step_seconds > SHORT:
+            _diagnosed(reader, step, step_seconds - LOOK)
+            time.sleep(LOOK)
+        else:
+            time.sleep(max(0.0, step_seconds - (time.monotonic() - began)))
+        if switch.current(last) is not None:
+            heard = step
+            break
+    return _outcome(reader, step_seconds, doubling, heard)
 
 
 def _record(recorder: Recorder, step: int, doubling: int, rng: np.random.Generator) -> None:
@@ -155,23 +155,6 @@ def _outcome(reader: Reader, step_seconds: float, doubling: int, heard: int | No
         return Outcome(step_seconds, doubling, critical, None, heard, None)
     corrected = json.loads(switched["details"])["from_step"]
     return Outcome(step_seconds, doubling, critical, switched["step"], heard, max(corrected, (heard or 0) + 1))
-
-
-@contextmanager
-def _service(home: Path) -> Iterator[None]:
-    service = subprocess.Popen(
-        [sys.executable, "-m", "logprobe.app.processes.service", "--home", str(home)], stderr=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + START
-        while Home(home).owner() is None or not (home / "service.json").exists():
-            if service.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit("the service did not start")
-            time.sleep(0.2)
-        yield
-    finally:
-        service.terminate()
-        service.wait(60)
 
 
 def table(outcomes: list[Outcome]) -> list[str]:
