@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,20 +50,6 @@ def test_the_sample_is_chosen_by_name_alone(home: Path, fraction: float):
     assert raw == names_below(fraction, names)
     assert raw | reduced == set(names)
     assert not raw & reduced
-
-
-def test_another_process_chooses_the_same(home: Path):
-    code = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent.parent / "support")!r})
-from training_calls import call
-from logprobe.collectors import Recorder
-with Recorder({str(home)!r}, "there", worst_sequences=0) as recorder:
-    recorder.training(**call(3))
-"""
-    environment = {**os.environ, "LOGPROBE_RECORD": "raw=0.3"}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)
-    assert set(by_sample(home, "training")) == names_below(0.3, [f"3/{row}" for row in range(40)])
 
 
 def k3_sums(arguments: dict) -> np.ndarray:

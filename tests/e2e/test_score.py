@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from audited import Audit
 from engine_process import ENGINE_ENVIRONMENT
+from processes import logprobe
 
 from logprobe.monitor.proof.departing import UNLIKE
 from logprobe.monitor.proof.forward import score
@@ -162,9 +163,6 @@ def test_a_checkpoint_that_lacks_files_is_not_looked_up_on_a_hub(tmp_path):
 def test_a_broken_checkpoint_gives_one_clear_line(tmp_path):
     sample = tmp_path / "a.jsonl"
     sample.write_text(json.dumps({"sample_id": "a", "prompt_ids": [1], "response_ids": [2]}) + "\n")
-    command = [*SCORE, "--sample", str(sample), "--model", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        f"logprobe: {tmp_path}: no config.json; --model takes the folder of a Hugging Face checkpoint\n"
-    )
+    done = logprobe("bisect", "--only-score", "--sample", sample, "--model", tmp_path, code=1)
+    words = "no config.json; --model takes the folder of a Hugging Face checkpoint"
+    assert (done.stdout, done.stderr) == ("", f"logprobe: {tmp_path}: {words}\n")
