@@ -104,9 +104,6 @@ def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
 # --- Diagnosis ---
 
 
-# --- Diagnosis ---
-
-
 def check(name: str, outcome: str, reference: str | None = None) -> Check:
     settings = tuple(
         Setting(f"engine.{at}", True, at, "unset: default of vLLM 1", True, 9) for at in range(parity.MOST + 2)
