@@ -168,8 +168,9 @@ class Sender:
         # A channel that asked for more rests as a whole: what is stored must not wait for long after a clock was set.
         stored = min(rest, timedelta(seconds=_LONGEST))
         uncertain = error.reason == "uncertain"
-        next_at = self._clock() + (max(stored, self._channel.settle) if uncertain else stored)
-        outbox.failed(self._store, delivery, words, uncertain=uncertain, next_at=next_at)
+        now = self._clock()
+        next_at = now + (max(stored, self._channel.settle) if uncertain else stored)
+        outbox.failed(self._store, delivery, words, uncertain=uncertain, now=now, next_at=next_at)
 
     def _give_up(self, delivery: Delivery, words: str) -> None:
         now = self._clock()

@@ -22,7 +22,7 @@ from logprobe.monitor.store.store import Store
 _ROUTED_AT_ONCE: Final = 500
 _LATEST: Final = timedelta(minutes=10)  # no attempt is put off for longer: one that is, was before the clock was set
 _LONGEST_ERROR: Final = 500  # characters
-_ROUTED: Final = pa.schema([("key", pa.string()), ("channel", pa.string())])
+_ROUTED: Final = pa.schema([(name, pa.string()) for name in ("run", "key", "channel")])
 _SAME: Final = ("key", "run", "rule", "episode", "state", "severity", "step", "incident")  # columns of a notification
 
 
@@ -55,11 +55,10 @@ def route(store: Store, wanted: Callable[[Notification], list[str]], now: dateti
     rows = queries.outbox_unrouted(store.kept, limit=_ROUTED_AT_ONCE).to_pylist()
     if not rows:
         return 0
-    pairs = [
-        {"key": row["key"], "channel": name} for row in rows for name in wanted(Notification.from_json(row["document"]))
-    ]
+    notes = [Notification.from_json(row["document"]) for row in rows]
+    made = [{"run": note.run, "key": note.key, "channel": name} for note in notes for name in wanted(note)]
     with store.transaction(records=False) as cursor:
-        store.execute(cursor, "outbox_route", pa.Table.from_pylist(pairs, _ROUTED), now=now)
+        store.execute(cursor, "outbox_route", pa.Table.from_pylist(made, _ROUTED), now=now)
         store.execute(cursor, "outbox_routed", keys=[row["key"] for row in rows], now=now)
     return len(rows)
 
@@ -78,28 +77,50 @@ def due(store: Store, channel: str, now: datetime) -> Delivery | None:
 
 def begin(store: Store, delivery: Delivery, *, now: datetime, next_at: datetime) -> None:
     """Record the start of an attempt. `next_at`: time of the next attempt if this process ends before the outcome."""
-    _write(store, "outbox_begin", delivery, now=now, next_at=next_at)
+    _write(store, delivery, now, begun=1, uncertain=True, next_at=next_at, error=delivery.last_error)
 
 
-def failed(store: Store, delivery: Delivery, error: str, *, uncertain: bool, next_at: datetime) -> None:
+def failed(store: Store, delivery: Delivery, error: str, *, uncertain: bool, now: datetime, next_at: datetime) -> None:
     """Record the failure of the attempt. `uncertain`: true if the message may have arrived."""
-    _write(store, "outbox_failed", delivery, error=error[:_LONGEST_ERROR], uncertain=uncertain, next_at=next_at)
+    _write(store, delivery, now, error=error, uncertain=uncertain, next_at=next_at)
 
 
 def sent(store: Store, delivery: Delivery, receipt: Receipt, now: datetime) -> None:
     """Record the arrival of the message."""
-    kept = json.dumps(dict(receipt)) if receipt else None
-    _write(store, "outbox_finish", delivery, status="sent", now=now, receipt=kept, error=None)
+    _write(store, delivery, now, status="sent", receipt=json.dumps(dict(receipt)) if receipt else None)
 
 
 def dead(store: Store, delivery: Delivery, error: str, now: datetime, telling: Notification | None) -> None:
     """Abandon the delivery and enqueue `telling` for the other channels, in the same transaction."""
-    facts = {"status": "dead", "now": now, "receipt": None, "error": error[:_LONGEST_ERROR]}
-    _write(store, "outbox_finish", delivery, telling, **facts)
+    _write(store, delivery, now, telling, status="dead", error=error)
 
 
-def _write(store: Store, statement: str, delivery: Delivery, telling: Notification | None = None, **facts: Any) -> None:
+def _write(
+    store: Store,
+    delivery: Delivery,
+    now: datetime,
+    telling: Notification | None = None,
+    *,
+    status: str = "waiting",
+    begun: int = 0,
+    uncertain: bool = False,
+    next_at: datetime | None = None,
+    error: str | None = None,
+    receipt: str | None = None,
+) -> None:
     with store.transaction(records=False) as cursor:
-        store.execute(cursor, statement, key=delivery.key, channel=delivery.channel, **facts)
+        store.execute(
+            cursor,
+            "outbox_progress",
+            key=delivery.key,
+            channel=delivery.channel,
+            now=now,
+            status=status,
+            begun=begun,
+            uncertain=uncertain,
+            next_at=next_at,
+            error=error and error[:_LONGEST_ERROR],
+            receipt=receipt,
+        )
         if telling is not None:
             enqueue(store, cursor, telling)

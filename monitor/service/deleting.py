@@ -129,19 +129,13 @@ def forget(store: Store, run: str) -> dict[str, int]:
     counts = {}
     tables = [str(name) for name in queries.deletion_tables(store)["table_name"].to_pylist()]
     with store.transaction() as cursor:
-        store.execute(cursor, "deletion_deliveries", run=run)  # they name the run's notifications, not the run
-        counts["deliveries"] = _changed(cursor)
         for table in tables:
             cursor.execute(_DELETE.format(table=table), {"run": run})
-            counts[table] = _changed(cursor)
+            counts[table] = int(cursor.fetchall()[0][0])
         if any(counts.values()):
             store.said.forget(run)
             store.rewritten.note([run])
     return {table: count for table, count in sorted(counts.items()) if count}
-
-
-def _changed(cursor: Any) -> int:
-    return int(cursor.fetchone()[0])
 
 
 def _is_there(store: Store, run: str) -> bool:

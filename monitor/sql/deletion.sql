@@ -1,6 +1,3 @@
--- deletion_deliveries: Forgets how the messages about $run were delivered. To be run before those are forgotten. Inputs: notifications.
-DELETE FROM deliveries WHERE key IN (SELECT key FROM notifications WHERE run = $run)
-
 -- deletion_tables: Tables that carry a run. Grain: table. Inputs: DuckDB's catalog. Parameters: none.
 SELECT table_name
 FROM duckdb_tables() JOIN duckdb_columns() USING (database_name, schema_name, table_name)

@@ -1,8 +1,3 @@
--- outbox_begin: Notes that an attempt begins: from here on the message may have arrived, whatever happens. Grain: one delivery.
-UPDATE deliveries
-SET attempts = attempts + 1, uncertain_since = coalesce(uncertain_since, $now), next_at = $next_at
-WHERE key = $key AND channel = $channel
-
 -- outbox_channels: How the channels are doing. Grain: one row per channel that was ever used. Inputs: deliveries.
 SELECT
     channel,
@@ -28,19 +23,16 @@ INSERT INTO notifications (key, run, rule, episode, state, severity, step, time,
 VALUES ($key, $run, $rule, $episode, $state, $severity, $step, $time, $document, $incident)
 ON CONFLICT DO NOTHING
 
--- outbox_failed: Notes that an attempt has failed, and when the next one is due. Grain: one delivery.
+-- outbox_progress: Notes how a delivery goes. Grain: one delivery. `$begun`: attempts that begin: from here on the message may have arrived, whatever
+-- happens. `$uncertain`: whether it may have. `$status`: waiting, until it was sent or given up.
 UPDATE deliveries
-SET last_error = $error, next_at = $next_at, uncertain_since = CASE WHEN $uncertain THEN uncertain_since END
+SET status = $status, attempts = attempts + $begun, next_at = coalesce($next_at, next_at), last_error = $error, receipt = $receipt,
+    uncertain_since = CASE WHEN $uncertain THEN coalesce(uncertain_since, $now) END, finished_at = CASE WHEN $status <> 'waiting' THEN $now END
 WHERE key = $key AND channel = $channel
 
--- outbox_finish: Ends a delivery: sent, or dead. Grain: one delivery.
-UPDATE deliveries
-SET status = $status, receipt = $receipt, last_error = $error, finished_at = $now, uncertain_since = NULL
-WHERE key = $key AND channel = $channel
-
--- outbox_route: Makes deliveries. Grain: one row per notification and channel. Inputs: incoming(key, channel); $now.
-INSERT INTO deliveries (key, channel, next_at)
-SELECT key, channel, $now FROM incoming
+-- outbox_route: Makes deliveries. Grain: one row per notification and channel. Inputs: incoming(run, key, channel); $now.
+INSERT INTO deliveries (run, key, channel, next_at)
+SELECT run, key, channel, $now FROM incoming
 ON CONFLICT DO NOTHING
 
 -- outbox_routed: Marks notifications as routed. Grain: one row per key in $keys.

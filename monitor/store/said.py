@@ -7,7 +7,7 @@ some of them adds a journal entry, which is durable before the commit. A new sto
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -29,10 +29,8 @@ STATEMENTS: Final = frozenset(
         "incident_adopt",
         "incident_close",
         "incident_open",
-        "outbox_begin",
         "outbox_enqueue",
-        "outbox_failed",
-        "outbox_finish",
+        "outbox_progress",
         "outbox_route",
         "outbox_routed",
         "quarantine_add",
@@ -46,11 +44,13 @@ _FORGET: Final = "forget"
 _OF_A_RUN: Final = (
     "controller_actions",
     "controllers",
+    "deliveries",
     "experiments",
     "incidents",
     "notifications",
     "quarantine",
 )
+_FORGOTTEN: Final = "DELETE FROM {table} WHERE run = $run"
 _TIME, _FLOAT = "time", "float"  # keys of objects that stand for what JSON has no word for
 Statement = tuple[str, Mapping[str, Any], list[dict[str, Any]] | None]  # name, parameters, rows of `incoming`
 
@@ -105,7 +105,8 @@ class Said:
         try:
             for name, params, rows in entry.what["of"]:
                 if name == _FORGET:
-                    _forget(connection, params["run"], _OF_A_RUN)
+                    for table in _OF_A_RUN:
+                        connection.execute(_FORGOTTEN.format(table=table), params)
                 elif rows != []:
                     _execute(connection, name, {key: _value(value) for key, value in params.items()}, rows)
         except duckdb.IntegrityError as error:
@@ -121,12 +122,6 @@ def _execute(connection: duckdb.DuckDBPyConnection, name: str, params: Any, rows
     connection.execute(statement(name), params or None)
     if rows is not None:
         connection.unregister("incoming")
-
-
-def _forget(connection: duckdb.DuckDBPyConnection, run: str, tables: Iterable[str]) -> None:
-    connection.execute(statement("deletion_deliveries"), {"run": run})
-    for table in tables:
-        connection.execute(f"DELETE FROM {table} WHERE run = $run", {"run": run})  # noqa: S608 - our own names
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:

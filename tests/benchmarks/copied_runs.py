@@ -16,6 +16,7 @@ _NEVER: Final = {
     "raw_files",
     "quarantine",
     "notifications",
+    "deliveries",
     "incidents",
 }
 # Of a run that becomes longer: conclusions from its steps, which follow from the copy.

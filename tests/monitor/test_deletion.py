@@ -72,10 +72,6 @@ def fill(store: Store, run: str) -> None:
                     values[key] = f"'{run}/x/{table}'"
             given = ", ".join(f"{text} AS {name}" for name, text in {**values, "run": f"'{run}'"}.items())
             cursor.execute(f'INSERT INTO "{table}" BY NAME SELECT {given}')
-        key = f"{run}/x/notifications"
-        cursor.execute(
-            "INSERT INTO deliveries BY NAME SELECT $key AS key, 'slack' AS channel, now() AS next_at", {"key": key}
-        )
         silence = {"key": f"of {run}", "runs": run, "what": "*", "until": datetime.now(UTC) + timedelta(hours=1)}
         note(store, cursor, datetime.now(UTC), author="x", action="silenced", words="x", **silence)
 
@@ -160,7 +156,6 @@ def test_no_table_and_no_file_keeps_anything(
     assert len(traces(filled)) > 10
     done = json.loads(logprobe(capsys, "store", "delete", RUN, "--yes", "--force", "--json", "--home", filled).out)
     assert {table: count for table, count in done["rows"].items() if table in before} == before
-    assert done["rows"]["deliveries"] == 1
     assert done["files"] >= 8
     assert traces(filled) == []
     with Store.open(Home(filled)) as store:

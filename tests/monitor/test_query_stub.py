@@ -28,8 +28,8 @@ def test_every_file_is_one_statement_or_several_that_begin_with_its_name(reposit
         assert len(names) == len(set(names)), file.name
         for name in names or [file.stem]:
             assert statement(name).startswith("-- "), name
-    begin = statement("outbox_begin")
-    assert (begin.count("UPDATE deliveries"), "outbox_channels" in begin) == (1, False), "its own part alone"
+    progress = statement("outbox_progress")
+    assert (progress.count("UPDATE deliveries"), "outbox_channels" in progress) == (1, False), "its own part alone"
 
 
 def test_a_statement_that_joins_is_given_a_table_and_there_is_no_other(store: Store) -> None:

@@ -61,6 +61,7 @@ CREATE TABLE notifications (
 );
 
 CREATE TABLE deliveries (
+    run             VARCHAR NOT NULL,
     key             VARCHAR NOT NULL,     -- notifications.key
     channel         VARCHAR NOT NULL,     -- its name in channels.yaml
     status          VARCHAR NOT NULL DEFAULT 'waiting',  -- waiting | sent | dead (given up)
