@@ -1119,18 +1119,10 @@ class IncidentList(TypedDict):
     cause: Any  # VARCHAR
     closed_at: Any  # TIMESTAMP WITH TIME ZONE
     closed_step: Any  # BIGINT
-
-def incident_list(source: Source, /, *, run: Any) -> Rows[IncidentList]: ...
-
-class IncidentNewest(TypedDict):
-    id: Any  # VARCHAR
-    run: Any  # VARCHAR
-    number: Any  # BIGINT
-    open: Any  # BOOLEAN
     healthy: Any  # BIGINT
     seen: Any  # BIGINT
 
-def incident_newest(source: Source, /, *, runs: Any) -> Rows[IncidentNewest]: ...
+def incident_list(source: Source, /, *, runs: Any) -> Rows[IncidentList]: ...
 
 class IncidentOf(TypedDict):
     incident: Any  # VARCHAR

@@ -110,8 +110,8 @@ def link(page: str | None, run: str, incident: str) -> str | None:
 
 def newest(source: queries.Source, runs: Sequence[str]) -> dict[str, Standing]:
     """Return the newest period of each of `runs` that has one. Raise `QueryError` as the source does."""
-    rows = queries.incident_newest(source, runs=list(runs)).to_pylist()
-    return {row["run"]: Standing(row["number"], row["open"], row["healthy"], row["seen"]) for row in rows}
+    rows = sorted(queries.incident_list(source, runs=list(runs)).to_pylist(), key=lambda row: row["number"])
+    return {row["run"]: Standing(row["number"], row["closed_at"] is None, row["healthy"], row["seen"]) for row in rows}
 
 
 def keep(store: Store, cursor: Any, looks: Sequence[Look]) -> None:

@@ -161,8 +161,9 @@ def read(
 
 def newest(source: Source, run: str) -> Row | None:
     """Return the row of `incident_show` of the last incident of a run, or None without an incident."""
-    rows = queries.incident_newest(source, runs=[run]).to_pylist()
-    return queries.incident_show(source, incident=rows[0]["id"]).to_pylist()[0] if rows else None
+    rows = queries.incident_list(source, runs=[run]).to_pylist()
+    last = max(rows, key=lambda row: row["number"], default=None)
+    return None if last is None else queries.incident_show(source, incident=last["id"]).to_pylist()[0]
 
 
 def _of(account: Account, source: Source, opened: Row) -> Account:

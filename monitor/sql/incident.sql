@@ -26,17 +26,11 @@ UPDATE incidents SET healthy = i.healthy, seen = i.seen
 FROM incoming AS i
 WHERE i.id = incidents.id AND incidents.closed_at IS NULL
 
--- incident_list: Incidents of $run (null: of all runs), the open ones first, then the newest. Grain: incident. Inputs: incidents.
-SELECT id, run, number, opened_at, opened_step, since_step, cause, closed_at, closed_step
+-- incident_list: Incidents of $runs (a list; null: of all runs), the open ones first, then the newest. Grain: incident. Inputs: incidents.
+SELECT id, run, number, opened_at, opened_step, since_step, cause, closed_at, closed_step, healthy, seen
 FROM incidents
-WHERE run = coalesce($run, run)
+WHERE $runs IS NULL OR list_contains($runs::VARCHAR[], run)
 ORDER BY closed_at IS NOT NULL, opened_at DESC, id
-
--- incident_newest: The newest incident of each of $runs (a list). Grain: run. Inputs: incidents.
-SELECT id, run, number, closed_at IS NULL AS open, healthy, seen
-FROM incidents
-WHERE list_contains($runs::VARCHAR[], run)
-QUALIFY row_number() OVER (PARTITION BY run ORDER BY number DESC) = 1
 
 -- incident_of: To which incident the first message of $episode of $run belongs. Grain: at most one row. Inputs: notifications.
 SELECT incident FROM notifications WHERE run = $run AND episode = $episode ORDER BY number LIMIT 1

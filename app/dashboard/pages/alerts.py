@@ -272,7 +272,7 @@ def _incidents(look: Look) -> None:
         return
     if wanted:
         ui.write(f"There is no incident {wanted}; these are known.", "warning")
-    known = queries.incident_list(data.reader(), run=None).to_pylist()
+    known = queries.incident_list(data.reader(), runs=None).to_pylist()
     going_on = sum(each["closed_at"] is None for each in known)
     ui.title("Incidents", f"{going_on} open, {len(known) - going_on} closed" if known else "")
     head = ("incident", "opened, UTC", "since step", "cause", "closed, UTC")
