@@ -587,14 +587,9 @@ def controller_coverage(source: Source, /, *, first: Any, last: Any, runs: Any) 
 class ControllerHeard(TypedDict):
     made: Any  # TIMESTAMP WITH TIME ZONE
     told: Any  # TIMESTAMP WITH TIME ZONE
+    impossible: Any  # VARCHAR
 
 def controller_heard(source: Source, /, *, first: Any, run: Any) -> Rows[ControllerHeard]: ...
-
-class ControllerImpossible(TypedDict):
-    step: Any  # BIGINT
-    message: Any  # VARCHAR
-
-def controller_impossible(source: Source, /, *, first: Any, run: Any) -> Rows[ControllerImpossible]: ...
 
 class ControllerRead(TypedDict):
     run: Any  # VARCHAR

@@ -268,22 +268,16 @@ def _trainer_reports(store: Reading, run: str, control: Control, situation: Situ
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
     reports: dict[str, Any] = {"acknowledgements": recent}
     if control.phase is Phase.ISSUED:
-        reports |= {"impossible": _impossible(store, run, first), "heard": _has_heard(store, run, first)}
+        (heard,) = queries.controller_heard(store, run=run, first=first).to_pylist()
+        reports |= {"impossible": heard["impossible"] or "", "heard": _has_heard(heard)}
     if decide.effect_due(control, step):
         reports["effect"] = judged(store, run, control)
     return reports
 
 
-def _has_heard(store: Reading, run: str, first: int) -> bool:
+def _has_heard(row: queries.ControllerHeard) -> bool:
     """Return whether the trainer knew the directive at its newest step. Records of a fast run may predate it."""
-    (row,) = queries.controller_heard(store, run=run, first=first).to_pylist()
     return row["made"] is None or row["told"] is None or (row["made"] - row["told"]).total_seconds() >= _HEARD_SECONDS
-
-
-def _impossible(store: Reading, run: str, first: int) -> str:
-    """Return the reason why the trainer cannot apply its directive from step `first` on, or ""."""
-    rows = queries.controller_impossible(store, run=run, first=first).to_pylist()
-    return str(rows[0]["message"]) if rows else ""
 
 
 def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[Acknowledgement, ...]:

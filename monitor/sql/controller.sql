@@ -44,19 +44,16 @@ WITH asked AS (
 )
 SELECT a.run, min(c.value) AS coverage FROM asked AS a LEFT JOIN complete AS c ON c.run = a.run GROUP BY a.run
 
--- controller_heard: When the newest step of $run from $first on was made, and when its trainer was last told of a correction. Grain: one row.
--- Inputs: step_summaries, controller_actions. What another clock dated (see dated_ahead) was made when it was computed, as far as is known.
+-- controller_heard: Whether the trainer of $run can have heard of its newest correction, and apply it. Grain: one row. `made`: when the newest step from
+-- $first on was made; what another clock dated (see dated_ahead) was made when it was computed, as far as is known. `told`: when the trainer was last told
+-- of a correction. `impossible`: why it said last, in records of step $first or later, that it cannot apply one.
+-- Inputs: step_summaries, controller_actions, health_records, returns.
 SELECT
     (SELECT max(if(epoch(computed_at - time) > 900, computed_at, least(time, computed_at))) FROM step_summaries WHERE run = $run AND step >= $first) AS made,
-    (SELECT max(time) FROM controller_actions WHERE run = $run AND name = 'switched_on') AS told
-
--- controller_impossible: Why the trainer of $run said that it cannot apply a correction, in records of step $first or later, the newest first.
--- Grain: record. Inputs: health_records, returns.
-SELECT step, message
-FROM health_records AS h
-WHERE run = $run AND event = 'correction_impossible' AND step >= $first
-    AND NOT EXISTS (FROM returns AS r WHERE r.run = h.run AND r.step <= h.step AND h.time < r.began)
-ORDER BY time DESC
+    (SELECT max(time) FROM controller_actions WHERE run = $run AND name = 'switched_on') AS told,
+    (SELECT max_by(message, time) FROM health_records AS h
+     WHERE run = $run AND event = 'correction_impossible' AND step >= $first
+        AND NOT EXISTS (FROM returns AS r WHERE r.run = h.run AND r.step <= h.step AND h.time < r.began)) AS impossible
 
 -- controller_read: What the controller remembers of $runs (a list). Grain: run of which it remembers anything. Inputs: controllers, controller_actions.
 SELECT run, control, directives, coalesce(actions, 0) AS actions

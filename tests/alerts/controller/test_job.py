@@ -455,17 +455,17 @@ def test_what_a_given_up_attempt_said_of_a_correction_is_not_held_against_the_ne
     trainer.recorder.step(18, correction='{"fingerprint": "another"}')
     trainer.train(1)
 
-    def said() -> list[int]:
-        acks = queries.controller_acks(store, run=RUN, first=0, last=99).num_rows
-        return [acks, queries.controller_impossible(store, run=RUN, first=0).num_rows]
+    def said() -> tuple[int, str | None]:
+        (heard,) = queries.controller_heard(store, run=RUN, first=0).to_pylist()
+        return queries.controller_acks(store, run=RUN, first=0, last=99).num_rows, heard["impossible"]
 
-    assert said() == [1, 1]
+    assert said() == (1, "no log-probs of the engine")
     trainer.recorder.close()
     again = Trainer(home, store)
     again.recorder.begins(13)
     again.step = 13
     again.train(1)
-    assert said() == [0, 0]
+    assert said() == (0, None)
     controller.run_once()
     assert audit(store)[1:] == ["switched_off/returned"]
     assert again.recorder.close()
