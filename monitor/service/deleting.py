@@ -35,7 +35,6 @@ _QUIET_SECONDS: Final = 60.0  # a job that began before a deletion has stored it
 _ANSWER_SECONDS: Final = 120.0  # of a service that is busy
 _TRAINING: Final = frozenset({"training", "statistics", "step"})
 _LAST: Final = 3  # health segments of a writer to look for its end in
-_DELETE: Final = 'DELETE FROM "{table}" WHERE run = $run'
 
 
 class Deleted(TypedDict):
@@ -126,16 +125,11 @@ _ACTIONS: Final[actions.Actions] = {DELETE: ("permanently delete a run", _delete
 
 def forget(store: Store, run: str) -> dict[str, int]:
     """Delete the rows of a run from every table. Return their numbers by table. Raises `StoreError`."""
-    counts = {}
-    tables = [str(name) for name in queries.deletion_tables(store)["table_name"].to_pylist()]
     with store.transaction() as cursor:
-        for table in tables:
-            cursor.execute(_DELETE.format(table=table), {"run": run})
-            counts[table] = int(cursor.fetchall()[0][0])
-        if any(counts.values()):
-            store.said.forget(run)
+        counts = store.said.forget(cursor, run)
+        if counts:
             store.rewritten.note([run])
-    return {table: count for table, count in sorted(counts.items()) if count}
+    return counts
 
 
 def _is_there(store: Store, run: str) -> bool:

@@ -40,17 +40,7 @@ STATEMENTS: Final = frozenset(
 )
 KIND: Final = "statements"
 _FORGET: Final = "forget"
-# With a column `run`.
-_OF_A_RUN: Final = (
-    "controller_actions",
-    "controllers",
-    "deliveries",
-    "experiments",
-    "incidents",
-    "notifications",
-    "quarantine",
-)
-_FORGOTTEN: Final = "DELETE FROM {table} WHERE run = $run"
+_DELETE: Final = 'DELETE FROM "{table}" WHERE run = $run'
 _TIME, _FLOAT = "time", "float"  # keys of objects that stand for what JSON has no word for
 Statement = tuple[str, Mapping[str, Any], list[dict[str, Any]] | None]  # name, parameters, rows of `incoming`
 
@@ -82,9 +72,11 @@ class Said:
         if name in STATEMENTS:
             self._pending.append((name, dict(params), None if incoming is None else incoming.to_pylist()))
 
-    def forget(self, run: str) -> None:
-        """Record that the open transaction removes a run."""
-        self._pending.append((_FORGET, {"run": run}, None))
+    def forget(self, cursor: duckdb.DuckDBPyConnection, run: str) -> dict[str, int]:
+        """Delete the rows of a run from every table, in the open transaction. Return their numbers by table."""
+        if counts := _forget(cursor, run):
+            self._pending.append((_FORGET, {"run": run}, None))
+        return counts
 
     def keep(self) -> None:
         """Write the added statements durably before their commit. Raises `StoreError`."""
@@ -105,8 +97,7 @@ class Said:
         try:
             for name, params, rows in entry.what["of"]:
                 if name == _FORGET:
-                    for table in _OF_A_RUN:
-                        connection.execute(_FORGOTTEN.format(table=table), params)
+                    _forget(connection, params["run"])
                 elif rows != []:
                     _execute(connection, name, {key: _value(value) for key, value in params.items()}, rows)
         except duckdb.IntegrityError as error:
@@ -122,6 +113,13 @@ def _execute(connection: duckdb.DuckDBPyConnection, name: str, params: Any, rows
     connection.execute(statement(name), params or None)
     if rows is not None:
         connection.unregister("incoming")
+
+
+def _forget(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, int]:
+    counts = {}
+    for (table,) in connection.execute(statement("deletion_tables")).fetchall():
+        counts[table] = int(connection.execute(_DELETE.format(table=table), {"run": run}).fetchall()[0][0])
+    return {table: count for table, count in counts.items() if count}
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
