@@ -6,7 +6,7 @@ frame.
 
 Raw tokens are read when the judgement by sums changes. Otherwise they are read again at the earliest once the run is a
 tenth longer, because the sample covers the whole run and one more step changes little. While no finding is open, the
-limit is the number of steps in today's window. All these renewed looks together take a share of a core, so that fast
+limit is the number of steps in today's window. All these renewed looks together take a share of the time, so that fast
 runs are judged on time. The run whose tokens were read longest ago comes first. A read of tokens also reads the
 configurations again, and of a run whose strata are of some steps only, the whole frame.
 """
@@ -43,7 +43,7 @@ from logprobe.monitor.live.newest import Newest, NewSteps
 from logprobe.monitor.queries import Source
 
 AGAIN: Final = 10  # steps for which a look at the tokens holds at first; then a tenth of the run's steps
-SHARE: Final = 0.05  # of a core, for renewed looks at the tokens
+SHARE: Final = 0.05  # of the time, for renewed looks at the tokens; on a busy machine each takes longer
 _SETTLED: Final = 8  # steps that may still be computed again
 _RUNS: Final = 1_000  # frames that are kept
 _QUIET: Final = frozenset({"healthy", "calibrating", "no_data"})
@@ -101,17 +101,15 @@ class Frames:
         newest: Newest | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        processor: Callable[[], float] = time.thread_time,
     ) -> None:
         """Set up without cached frames. `newest`: newest steps in memory, or None to read all frames whole.
 
-        `clock`: seconds. `processor`: processor seconds of the calling thread.
+        `clock`: seconds.
         """
         self._newest = newest or Newest()
         self._kept: dict[str, _Kept] = {}
         self._clock = clock
-        self._processor = processor
-        self._paid_until = -math.inf  # when what renewed looks have taken is their share again
+        self._renewed_from = -math.inf  # when what renewed looks have taken is their share of the time again
 
     def diagnose(self, source: Source, looks: Sequence[Look]) -> list[tuple[Frame, DiagnosisDocument]]:
         """Return the frame of each run as of its newest step, and its diagnosis.
@@ -146,10 +144,11 @@ class Frames:
         plain = None if frame is None else judge(frame, look.accepted)
         if known is None or frame is None or plain is None or _essence(plain) != known.essence:
             return self._read(source, look, frame, tick)
-        if len(frame.series) - known.whole >= _holds(known.whole, plain) and self._paid_until <= self._clock():
-            before = self._processor()
+        if len(frame.series) - known.whole >= _holds(known.whole, plain) and self._renewed_from <= self._clock():
+            begun = self._clock()
             found = self._read(source, look, frame, tick)
-            self._paid_until = self._clock() + (self._processor() - before) / SHARE
+            ended = self._clock()
+            self._renewed_from = ended + (ended - begun) / SHARE
             return found
         self._keep(look.run, replace(known, frame=frame, revision=look.revision, tick=tick))
         return frame, _carried(known.diagnosis, explained(plain, frame))

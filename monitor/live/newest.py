@@ -22,7 +22,8 @@ from logprobe.monitor.live.step_rows import BITS
 if TYPE_CHECKING:
     from logprobe.monitor.live.tick import Computed, Outcome
 
-STEPS: Final = 32  # of a run: a judgement that is further behind reads the store
+STEPS: Final = 256  # of a run: a judgement that is further behind reads the store
+_CHUNKS: Final = 32  # of a run: likewise; a chunk of one step takes 9 kB, and each further step 0.4 kB
 _RUNS: Final = 2_000
 _BACKEND_SUMS: Final = {  # column of ``diagnosis_steps`` → sum of the pair
     "abs_d": "sum_abs_d",
@@ -113,7 +114,7 @@ class _Run:
         self.newest = chunk.newest
         if len(chunk.revisions):
             self.chunks.append(chunk)
-        while sum(len(each.revisions) for each in self.chunks) > STEPS:
+        while len(self.chunks) > _CHUNKS or sum(len(each.revisions) for each in self.chunks) > STEPS:
             self.since = int(self.chunks.popleft().revisions.max())
 
 

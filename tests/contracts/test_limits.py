@@ -137,7 +137,8 @@ GUARDS = {
     "monitor/judging/parity/judging.py _SHOWN": "said",
     "monitor/judging/proven.py _FEWEST": "least",
     "monitor/live/ingest.py BATCH_SEGMENTS": "batch",
-    "monitor/live/newest.py _RUNS": "forgotten",  # and read from the store
+    "monitor/live/newest.py _CHUNKS": "forgotten",  # and read from the store
+    "monitor/live/newest.py _RUNS": "forgotten",  # likewise
     "monitor/metrics/exact.py _FEW": "least",
     "monitor/proof/departing.py _FEWEST": "least",
     "monitor/proof/scale.py _FEWEST_LIKELY": "least",

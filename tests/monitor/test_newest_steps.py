@@ -89,8 +89,11 @@ def test_values_are_those_of_the_statements(live: Live) -> None:
     assert assert_same(live, revision=first) == [3]
 
 
-def test_the_store_is_asked_where_memory_may_lack_a_step(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newest_module, "STEPS", 3)
+@pytest.mark.parametrize("limit", ["STEPS", "_CHUNKS"])
+def test_the_store_is_asked_where_memory_may_lack_a_step(
+    live: Live, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(newest_module, limit, 3)
     live.feed(training=[trained("a", 0)])
     first = live.newest()
     for step in (1, 2, 3):
