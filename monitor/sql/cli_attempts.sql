@@ -17,13 +17,18 @@ WITH starts AS (
 ), overtaken AS (
     SELECT *, min(oldest) OVER (PARTITION BY run, writer, rank ORDER BY step RANGE BETWEEN 2 FOLLOWING AND UNBOUNDED FOLLOWING) AS later FROM parts
 ), back AS (
-    SELECT run, writer, rank, min(step) AS back_to, arg_min(later, step) AS later FROM overtaken
-    WHERE oldest < later AND newest > later GROUP BY run, writer, rank
-), turned AS (
-    SELECT b.run, b.writer, b.rank, b.back_to, min(s.place) AS turned
-    FROM back AS b JOIN sequences AS s ON s.run = b.run AND s.writer = b.writer AND s.rank IS NOT DISTINCT FROM b.rank
-        AND s.step = b.back_to AND s.place > b.later
-    GROUP BY ALL
+    SELECT DISTINCT run, writer, rank FROM overtaken WHERE oldest < later AND newest > later
+), turns AS (
+    SELECT s.run, s.writer, s.rank, s.step, s.place, coalesce(s.step < lag(s.step) OVER attempts - 1, false)::INTEGER AS turn
+    FROM sequences AS s JOIN back AS b ON b.run = s.run AND b.writer = s.writer AND b.rank IS NOT DISTINCT FROM s.rank
+    WINDOW attempts AS (PARTITION BY s.run, s.writer, s.rank ORDER BY s.place)
+), attempts AS (
+    SELECT *, sum(turn) OVER (PARTITION BY run, writer, rank ORDER BY place) AS attempt FROM turns
+), reached AS (
+    SELECT run, writer, rank, attempt, max(step) AS step FROM attempts GROUP BY ALL
+), ordered AS (  -- records of a file may be in any order: only where each attempt comes further than the one before are they attempts
+    SELECT run, writer, rank FROM (SELECT *, lag(step) OVER (PARTITION BY run, writer, rank ORDER BY attempt) AS before FROM reached)
+    GROUP BY run, writer, rank HAVING NOT starts_with(writer, 'import-') OR bool_and(before IS NULL OR step > before)
 ), again AS (
     SELECT DISTINCT old.run, old.step, old.rank, old.writer, old.sequences
     FROM parts AS old
@@ -31,11 +36,11 @@ WITH starts AS (
     JOIN parts AS new ON new.run = old.run AND new.step = old.step AND new.writer <> old.writer AND new.rank IS NOT DISTINCT FROM old.rank
     JOIN starts ON starts.run = new.run AND starts.writer = new.writer AND starts.started > ends.ended
     UNION ALL
-    SELECT s.run, s.step, s.rank, s.writer, count(*) FILTER (s.place < t.turned) AS sequences
-    FROM sequences AS s
-    JOIN turned AS t ON t.run = s.run AND t.writer = s.writer AND t.rank IS NOT DISTINCT FROM s.rank AND s.step >= t.back_to
-    GROUP BY s.run, s.step, s.rank, s.writer, t.turned
-    HAVING min(s.place) < t.turned AND max(s.place) >= t.turned
+    SELECT t.run, t.step, t.rank, t.writer, count(*) FILTER (t.attempt < t.newest) AS sequences
+    FROM (SELECT *, max(attempt) OVER (PARTITION BY run, writer, rank, step) AS newest FROM attempts) AS t
+    JOIN ordered AS o ON o.run = t.run AND o.writer = t.writer AND o.rank IS NOT DISTINCT FROM t.rank
+    GROUP BY t.run, t.step, t.rank, t.writer
+    HAVING min(t.attempt) < max(t.attempt)
 ), counting AS (
     SELECT run, count(DISTINCT step) AS steps, min(step) AS first_step, max(step) AS last_step, sum(sequences)::BIGINT AS older
     FROM again GROUP BY run

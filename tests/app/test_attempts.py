@@ -60,6 +60,28 @@ def test_a_session_that_goes_back_says_so(
     assert said == steps
 
 
+def test_a_session_that_goes_back_twice_says_each_step(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Recorder(home, "run", rank=0) as recorder:
+        train(recorder, range(1, 5), "first")
+        train(recorder, range(2, 8), "second")
+        train(recorder, range(5, 10), "third")
+    ingest_recorded(home)
+    found = json.loads(status(home, capsys, "--json"))["attempts"]
+    assert (found["steps"], found["first_step"], found["last_step"], found["older"]) == (6, 2, 7, 24)
+
+
+def test_a_file_in_the_order_of_its_samples_has_one_attempt(
+    home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    names = {"token_ids": [1, 2], "rollout_logprobs": [-1.0, -2.0], "trainer_logprobs": [-1.0, -2.0]}
+    steps = [(sample, step) for sample in range(4) for step in range(1, 9)]
+    file = tmp_path / "by_sample.jsonl"
+    file.write_text("".join(json.dumps({"step": at, "sample_id": f"{of}-{at}", **names}) + "\n" for of, at in steps))
+    assert main(["import", str(file), "--run", "run", "--home", str(home)]) == 0
+    ingest_recorded(home)
+    assert json.loads(status(home, capsys, "--json"))["attempts"] is None
+
+
 def test_a_file_whose_steps_go_back_says_so(home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Its records have no times."""
     names = {"token_ids": [1, 2], "rollout_logprobs": [-1.0, -2.0], "trainer_logprobs": [-1.0, -2.0]}
