@@ -14,7 +14,7 @@ import numpy as np
 
 from logprobe.collectors.kernel.arithmetic import CLAMP
 from logprobe.monitor.judging.counted import placeholder_ends
-from logprobe.monitor.judging.course import affected_sequences, shape_of
+from logprobe.monitor.judging.course import affected_sequences, shape_of, short_rise
 from logprobe.monitor.judging.declared import declared, listed
 from logprobe.monitor.judging.frame import Bools, Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
@@ -77,7 +77,8 @@ def shifted(frame: Frame) -> int | None:
     k3 = frame.series.k3
     measured = np.isfinite(k3)
     shape = shape_of(frame.series.step[measured], np.log(np.maximum(k3[measured], number("least_k3"))))
-    return shape.step if shape is not None and shape.kind != "level" else frame.start
+    at = short_rise(frame.strata.alike) if shape is None else shape.step
+    return frame.start if at is None else at
 
 
 def _inferred(frame: Frame, whole: Frame) -> Finding | None:
