@@ -149,7 +149,7 @@ def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
 
 
 def _padding(frame: Frame) -> Finding | None:
-    """Name padding under the mask: ends of sequences that repeat one token id and one value.
+    """Name padding under the mask: ends or starts of sequences that repeat one token id and one value.
 
     The value is 0 on both sides, or any other one on one of them. A policy that is certain of the tokens at the end
     rounds to zeros there, too, but has others just below 0.
@@ -159,9 +159,12 @@ def _padding(frame: Frame) -> Finding | None:
         return None
     nearly = np.maximum(seen.r, seen.t)
     rounded = int(((nearly < 0) & (nearly > -number("nearly_zero"))).sum())
-    for sides, values in (("on both sides", seen.r), ("in the rollout", seen.r), ("in the trainer", seen.t)):
-        same = (seen.r == 0) & (seen.t == 0) if sides == "on both sides" else (values != 0) & np.isfinite(values)
-        tail = _tails(seen, same, values)
+    zero = (seen.r == 0) & (seen.t == 0)
+    kinds = [("on both sides", seen.r, zero, at) for at in ("ends", "starts")]
+    for sides, values in (("in the rollout", seen.r), ("in the trainer", seen.t)):
+        kinds.append((sides, values, (values != 0) & np.isfinite(values), "ends"))
+    for sides, values, same, at in kinds:
+        tail = _tails(seen, same, values, at_start=at == "starts")
         share = float(tail.mean())
         if not share > number("zero_share") or (
             sides == "on both sides" and rounded > number("zero_rounded") * tail.sum()
@@ -172,22 +175,33 @@ def _padding(frame: Frame) -> Finding | None:
         if min(of_id, of_value) < common:
             continue
         since, until = _span(frame, np.unique(seen.step[tail]))
-        evidence: dict[str, object] = {"padding": share, "token_id": int(token_id), "value": value, "sides": sides}
+        evidence: dict[str, object] = {
+            "padding": share,
+            "token_id": int(token_id),
+            "value": value,
+            "sides": sides,
+            "at": at,
+        }
         evidence["k3"] = frame.gap.k3 / (1 - share) if sides == "on both sides" and share < 1 else None
         return Finding("padding_under_mask", Confidence.INFERRED, since, until=until, evidence=evidence)
     return None
 
 
-def _tails(seen: Tokens, same: Bools, values: Floats) -> Bools:
-    """Return the tokens at the ends of sequences, several in each, with the id and the value of the last one [N]."""
-    last = np.zeros(int(seen.sequence.max()) + 1, np.intp)
-    last[seen.sequence[seen.last]] = np.flatnonzero(seen.last)
-    end = last[seen.sequence]
-    other = ~same | (seen.token_id != seen.token_id[end]) | (values != values[end])
-    before = np.full(len(last), -1)
-    np.maximum.at(before, seen.sequence[other], seen.place[other])
-    tail: Bools = seen.place > before[seen.sequence]
-    several = np.bincount(seen.sequence[tail], minlength=len(last)) > 1
+def _tails(seen: Tokens, same: Bools, values: Floats, *, at_start: bool) -> Bools:
+    """Return the tokens at the ends (or starts) of sequences, several in each, with the id and value of the outermost
+    one [N].
+    """
+    size = int(seen.sequence.max()) + 1
+    length = np.bincount(seen.sequence, minlength=size)
+    inwards = seen.place if at_start else length[seen.sequence] - 1 - seen.place
+    first = np.zeros(size, np.intp)
+    first[seen.sequence[inwards == 0]] = np.flatnonzero(inwards == 0)
+    outer = first[seen.sequence]
+    other = ~same | (seen.token_id != seen.token_id[outer]) | (values != values[outer])
+    until = length.copy()
+    np.minimum.at(until, seen.sequence[other], inwards[other])
+    tail: Bools = inwards < until[seen.sequence]
+    several = np.bincount(seen.sequence[tail], minlength=size) > 1
     return tail & several[seen.sequence]
 
 

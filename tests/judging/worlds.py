@@ -235,6 +235,11 @@ class Drawn(Reduced):
             self.t[pad] = 0.0
         self.inside = self.inside | keep
 
+    def _left_padded(self, keep: np.ndarray, places: int, token: int = 0) -> None:
+        """The first places of half of the rows are padding, under the mask."""
+        pad = keep & (np.arange(self.shape[1]) < places) & (np.arange(self.size) % 2 == 0)[:, None]
+        self.r[pad], self.t[pad], self.token[pad] = 0.0, 0.0, token
+
     def _sure_end(self, keep: np.ndarray, token: int = 0) -> None:
         """Answers end in a token that both sides are ever surer of, until its log-prob rounds to 0."""
         place = np.arange(self.shape[1])
