@@ -496,7 +496,8 @@ def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement
     whole = identical(frame) or rounded is not None
     since = frame.start if whole else frame.today.start
     stated = declared(frame)
-    found = [*found, *([] if stated is None else [stated])]
+    found = [f for f in found if "part" not in f.evidence]  # all of today's tokens are equal, not some
+    found += [] if stated is None else [stated]
     found.append(Finding(UNKNOWN, Confidence.CERTAIN, since, evidence={"identical": rounded or "bit by bit"}))
     weighed = sorted((_weighed(f, frame, level, ()) for f in found), key=_order)
     acting = any(f.named and f.urgency == "act" for f in weighed)

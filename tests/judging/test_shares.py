@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from judging.worlds import World
 
-from logprobe.monitor.judging.judge import _beyond, _shared
+from logprobe.monitor.judging.judge import _beyond, _shared, judge
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import level_of
 from logprobe.monitor.judging.signatures import UNKNOWN
@@ -48,6 +48,11 @@ def test_noise_explains_no_more_than_the_range_of_its_setup(beyond: str, share: 
     level = replace(LEVEL, k3=now, high=now / 4, status=beyond)
     (noise,), unexplained = _shared([NOISE], FRAME, level)
     assert (noise.share, unexplained) == pytest.approx((share, 1 - share))
+
+
+def test_equal_bits_of_all_tokens_since_a_step_are_told_once() -> None:
+    late = World(steps=60, faults=({"kind": "identical", "since": 30},)).frame()
+    assert ["part" in f.evidence for f in judge(late).findings if "identical" in f.evidence] == [False]
 
 
 def test_what_is_above_the_range_is_what_no_other_finding_explains() -> None:
