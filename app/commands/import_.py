@@ -17,7 +17,7 @@ from logprobe.collectors.plain_text import complain, harmless
 from logprobe.collectors.recorder.settings import valid_run
 from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.importing import Importer, ImportReport, files_of
+from logprobe.monitor.importers.importing import Importer, ImportReport, files_of, listed_by_reason
 from logprobe.monitor.reader import open_reader
 
 
@@ -26,10 +26,12 @@ def run(arguments: Arguments) -> int:
     count as an error.
     """
     home = Home(home_path(arguments))
-    files = files_of(map(Path, arguments.files), without=home.path)
+    found = files_of(map(Path, arguments.files), without=home.path)
+    files = found.files
     run = valid_run(arguments.run or _run_of(files))
     with _alone(home):
         report = _imported(home, run, files)
+    report.left_out = found.left_out
     if len(report.refused) == len(files) == 1:
         raise ConfigurationError(report.refused[0])
     if arguments.json:
@@ -76,6 +78,10 @@ def _imported(home: Home, run: str, files: Sequence[Path]) -> ImportReport:
 def _show(report: ImportReport, run: str) -> None:
     rows = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.rows.items())) or "nothing"
     print(f"{rows} added to {harmless(run)} from {report.files} files; {report.known:,} records were there already")
+    if report.left_out:
+        print(f"files not read: {harmless(listed_by_reason(report.left_out))}")
+    for words in report.warnings:
+        print(harmless(words))
     if report.bad_units:
         print(f"{report.bad_units:,} left out:")
         for line in report.bad:

@@ -23,6 +23,7 @@ Columns: TypeAlias = dict[str, Any]  # of the wire contract; missing ones are nu
 Row: TypeAlias = tuple[str, Columns]  # record kind, its columns
 Column: TypeAlias = "str | tuple[str, ...] | Callable[[Record, Place], Any]"
 
+_SHOWN: Final = 60  # characters of an unusable value
 _LARGEST_EPOCH: Final = 1e11  # seconds; above it, milliseconds were meant
 _NEMO_STEP: Final = re.compile(r"train_data_step(\d+)")
 _PRIME_STEP: Final = re.compile(r"step_(\d+)")
@@ -99,6 +100,8 @@ def _value(theirs: Column, record: Record, place: Place) -> Any:
 
 def _training(values: Columns, place: Place) -> Columns:
     tokens, mask, advantages = _tokens(values), values.get("mask"), values.get("advantages")
+    rank = None if values.get("rank") is None else _whole("rank", values["rank"])
+    unnamed = place.name if rank is None else f"{place.name} of rank {rank}"
     if isinstance(advantages, int | float):  # one number stands for every token
         values["advantages"] = [advantages] * len(tokens)
     for name in ("mask", *TRAINING_FLOATS):
@@ -106,9 +109,9 @@ def _training(values: Columns, place: Place) -> Columns:
     return {
         **values,
         "step": _whole("step", values.get("step")),
-        "sample_id": place.name if values.get("sample_id") is None else str(values["sample_id"]),
+        "sample_id": unnamed if values.get("sample_id") is None else str(values["sample_id"]),
         "mask": None if mask is None else _flags(mask),
-        "rank": None if values.get("rank") is None else _whole("rank", values["rank"]),
+        "rank": rank,
         "tags": _pairs(values.get("tags")),
         "time": _moment(values.get("time")),
         **{name: str(values[name]) for name in ("group_id", "weight_version") if values.get(name) is not None},
@@ -141,7 +144,10 @@ def _checked(kind: str, row: Columns) -> Columns:
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             if pa.types.is_list(wanted) and pa.types.is_floating(wanted.value_type):
                 raise BadRecordError(f"{name}: not a list with one number per token; write one") from error
-            raise BadRecordError(f"{name}: {str(error).splitlines()[0]}") from error
+            if pa.types.is_list(wanted):
+                raise BadRecordError(f"{name}: a value does not fit into {wanted.value_type}; check it") from error
+            noun = "a number" if pa.types.is_integer(wanted) or pa.types.is_floating(wanted) else f"of type {wanted}"
+            raise BadRecordError(f"{name}: {repr(value)[:_SHOWN]} is not {noun}; write one value") from error
     return row
 
 

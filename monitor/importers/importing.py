@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ SHOWN: Final = 20  # bad records that are named; all are counted
 _LOOKED_AT: Final = 1000  # records of a file, for the first one with log-probs
 _PIECE_ROWS: Final = 256
 _PIECE_BYTES: Final = 64 << 20  # a piece ends with the record that takes it beyond
+_EVALUATION: Final = re.compile(r"eval_\d+\.pt")  # slime and miles: its samples are numbered like those of training
 
 
 @dataclass(slots=True)
@@ -51,6 +53,8 @@ class ImportReport:
         bad_units: number of invalid records.
         bad: at most `SHOWN` faults of invalid records, as ``file:record: reason``.
         refused: refused files, each with reason and remedy.
+        left_out: number of unread files in the named folders, by ending or reason.
+        warnings: faults of files that were imported.
     """
 
     files: int = 0
@@ -59,25 +63,61 @@ class ImportReport:
     bad_units: int = 0
     bad: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
-def files_of(paths: Iterable[Path], *, without: Path) -> list[Path]:
-    """Return the named files and those in folders, in natural order (step 2 before step 10). Omit files of data
-    directories, including `without`.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Files to import, in natural order (step 2 before step 10), and the number of others by ending or reason."""
+
+    files: list[Path]
+    left_out: dict[str, int]
+
+
+def files_of(paths: Iterable[Path], *, without: Path) -> Found:
+    """Find the named files and those in folders. Omit data directories, including `without`.
 
     Raises `ConfigurationError` if no file remains.
     """
-    found = []
+    found: list[Path] = []
+    left_out: Counter[str] = Counter()
     for path in paths:
-        below = [file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
-        homes = {without, *(mark.parent.resolve() for mark in path.rglob(IDENTITY))}
-        below = [file for file in below if homes.isdisjoint(file.resolve().parents)]
         if not path.exists():
             raise ConfigurationError(f"{path} does not exist; check FILE")
-        if path.is_dir() and not below:
-            raise ConfigurationError(f"{path}: no file there ends in {', '.join(SUFFIXES)}; name the files")
-        found += below if path.is_dir() else [path]
-    return sorted(dict.fromkeys(found), key=lambda path: _natural(str(path)))
+        if not path.is_dir():
+            found.append(path)
+            continue
+        homes = {without, *(mark.parent.resolve() for mark in path.rglob(IDENTITY))}
+        below = [file for file in path.rglob("*") if homes.isdisjoint([file.resolve(), *file.resolve().parents])]
+        reasons = {file: _unread(file) for file in below if file.is_symlink() or not file.is_dir()}
+        read = [file for file, reason in reasons.items() if reason is None]
+        left_out.update(reason for reason in reasons.values() if reason is not None)
+        if not read:
+            there = f" ({listed_by_reason(left_out)})" if left_out else ""
+            raise ConfigurationError(f"{path}: no file there ends in {', '.join(SUFFIXES)}{there}; name the files")
+        found += read
+    return Found(sorted(dict.fromkeys(found), key=lambda path: _natural(str(path))), dict(left_out.most_common()))
+
+
+def _unread(file: Path) -> str | None:
+    """Return the reason for which a file in a folder is not read, or None if it is."""
+    if file.is_dir():
+        return "link to a folder"
+    if not file.is_file():
+        return "broken link" if file.is_symlink() else "special file"
+    if _EVALUATION.search(file.name):
+        return "evaluation (eval_N.pt)"
+    return None if file.suffix in SUFFIXES else file.suffix or "without an ending"
+
+
+def listed_by_reason(counts: Mapping[str, int]) -> str:
+    """Return the numbers of files by ending or reason as text.
+
+    >>> listed_by_reason({".gz": 2, "link to a folder": 1})
+    '2 .gz, 1 link to a folder'
+    """
+    return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -111,7 +151,7 @@ class Importer:
             if rows.first is None:
                 why = f" ({bad[0]})" if bad else ""
                 raise ConfigurationError(f"{path}: none of its records can be used{why}; see docs/import-export.md")
-            file = _File(self, path, _writer(*rows.first), bad)
+            file = _File(self, path, _writer(path, *rows.first), bad)
             file.take(rows)
         self._open.append(file)
         self.report.files += 1
@@ -125,9 +165,13 @@ class Importer:
         return self.report
 
 
-def _writer(kind: str, row: Mapping[str, Any]) -> str:
-    """Return the writer's name of a file, from the trainer's or engine's name in its first record."""
-    name = json.dumps([kind, row.get("step"), row.get("sample_id")], default=str)
+def _writer(path: Path, kind: str, row: Mapping[str, Any]) -> str:
+    """Return the writer's name of a file, from the trainer's or engine's name in its first record.
+
+    Files of several ranks may begin alike, except debug dumps: ranks of one data-parallel group dump the same samples.
+    """
+    rank = None if path.suffix == ".pt" else row.get("rank")
+    name = json.dumps([kind, row.get("step"), row.get("sample_id"), *([] if rank is None else [rank])], default=str)
     return f"{IMPORTS}{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
@@ -155,15 +199,18 @@ def _rows_of(path: Path, bad: list[str]) -> Iterator[Row]:
 def _row(framework: Framework, unit: Unit, place: Place) -> Row:
     if unit.value is None:
         raise BadRecordError(unit.error)
+    other = None if framework.claims(unit.value) else framework_of(unit.value)
+    if other is not None:  # its log-probs would be lost
+        raise BadRecordError(f"has the columns of {other.name}, the file begins with {framework.name}; split the file")
     return framework.row(unit.value, place)
 
 
 def _without_logprobs(path: Path, head: Sequence[Unit]) -> str:
     """Return the error text for a file without log-probs, with its content and the remedy."""
-    if not head:
-        with path.open("rb") as file:
-            is_array = file.read(1) == b"["
-        there = "it is one JSON array; write one record per line" if is_array else "it has no complete line"
+    if (known := reading.other_format(path)) is not None:
+        there = known
+    elif not head:
+        there = "it has no complete line"
     elif names := next((list(unit.value) for unit in head if unit.value), None):
         there = f"it has {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"  # noqa: PLR2004 - enough to know it by
     else:
@@ -213,6 +260,8 @@ class _File:
         self._time = next((row["time"] for row in self._stored.values() if row["time"] is not None), changed)
         self._ends = max((row["ends"] for row in self._stored.values()), default=0)
         self._number, self._bytes, self._records = 1, 0, 0
+        self._newest: dict[Any, int] = {}  # highest step so far, by rank
+        self._back = ""  # where the steps of a rank go back, in words
         self._ended, self._noted = False, 0  # whether the end is stored, and how many bad records were noted before it
 
     def take(self, rows: _Rows) -> None:
@@ -236,6 +285,8 @@ class _File:
         if bad:
             words = f"{self._path.name}: {len(bad)} records left out, e.g. {bad[0]}"
             notes.append(("import_bad_rows", "warning", words, len(bad)))
+        if self._back:
+            notes.append(("import_steps_back", "warning", self._back, 1))
         self._number += 1
         self._note(*notes)
 
@@ -244,7 +295,7 @@ class _File:
         if not piece:
             raise ConfigurationError(
                 f"{self._path} begins like a file that was imported into {self._run!r}, but other records follow (from "
-                f"record {self._records + 1} on); import it into another run"
+                f"record {self._records + 1} on); import another attempt into another run, and give each shard its rank"
             )
         kind, table = self._table(piece)
         self._bytes += table.nbytes
@@ -256,8 +307,23 @@ class _File:
             self._ended = False
         else:
             self._report.known += len(piece)
+        self._look_back(piece)
         rows.drop(len(piece))
         self._records += len(piece)
+
+    def _look_back(self, piece: Sequence[Row]) -> None:
+        """Note the first record with an earlier step than a record before it, as after a return to a checkpoint."""
+        for position, (kind, row) in enumerate(piece, self._records + 1):
+            if kind != "training" or self._back:
+                continue
+            newest, step = self._newest.get(row.get("rank")), row["step"]
+            if newest is not None and step < newest:
+                self._back = (
+                    f"{self._path.name}: record {position} goes back from step {newest} to step {step}; if training resumed "
+                    "there, import each attempt into a run of its own, since the records of both count"
+                )
+                self._report.warnings.append(self._back)
+            self._newest[row.get("rank")] = step if newest is None else max(step, newest)
 
     def _is_end(self, rows: _Rows, stored: Mapping[str, Any]) -> bool:
         """Return whether a stored segment belongs to `end`. A bundle also contains health records."""

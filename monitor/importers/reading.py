@@ -27,6 +27,22 @@ _SLICE_BYTES: Final = 16 << 20  # of Arrow data that becomes Python values at on
 _USED: Final = re.compile(r"VmData:\s+(\d+) kB")
 _SHOWN: Final = 60  # bytes of a line that is not valid JSON
 _DUMP_FORMATS: Final = (1, 2)
+_GLOBAL: Final = re.compile(r"GLOBAL ([\w.]+)")
+# First bytes of other formats than JSON lines, with what to do.
+_OTHER_FORMATS: Final = {
+    b"\x1f\x8b": "it is compressed by gzip; unpack it",
+    b"\x28\xb5\x2f\xfd": "it is compressed by zstd; unpack it",
+    b"BZh": "it is compressed by bzip2; unpack it",
+    b"\xfd7zXZ": "it is compressed by xz; unpack it",
+    b"PK\x03\x04": "it is a zip archive, as .npz and .pt are; unpack it, or write Parquet",
+    b"\xff\xff\xff\xff": "it is an Arrow stream; write Parquet",
+    b"ARROW1": "it is an Arrow file; write Parquet",
+    b"PAR1": "it is Parquet; rename it to .parquet",
+    b"\x80": "it is a pickle; write Parquet",
+    b"\xff\xfe": "its text is UTF-16; save it as UTF-8",
+    b"\xfe\xff": "its text is UTF-16; save it as UTF-8",
+    b"[": "it is one JSON array; write one record per line",
+}
 # Columns of `rollout_data` in a --save-debug-train-data file, and what a sample calls them.
 _TRAIN_COLUMNS: Final = {
     "tokens": "tokens",
@@ -64,6 +80,13 @@ def units(path: Path) -> Iterator[Unit]:
             yield from _json_lines(path)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror or error}); check the file") from error
+
+
+def other_format(path: Path) -> str | None:
+    """Return the other format that a file begins with, and what to do, or None if unknown."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    return next((words for start, words in _OTHER_FORMATS.items() if head.startswith(start)), None)
 
 
 @contextmanager
@@ -138,7 +161,7 @@ def _json_line(line: bytes) -> Unit:
     if not line.strip():
         return Unit(error="an empty line")
     try:
-        value = json.loads(line)
+        value = json.loads(line.decode("utf-8-sig"))  # of bytes, it would guess the encoding line by line
     except (ValueError, RecursionError) as error:
         return Unit(error=f"invalid JSON ({error}): {line[:_SHOWN].decode(errors='replace').strip()!r}")
     return Unit(value) if isinstance(value, dict) else Unit(error="not a JSON object")
@@ -153,12 +176,15 @@ def _torch_samples(path: Path) -> Iterator[Sample]:
         MissingExtraError: torch is not installed.
     """
     document = _load(path)
+    if f"eval_{document.get('rollout_id')}" in path.name:
+        raise ConfigurationError(
+            f"{path} is an evaluation, whose samples are numbered like those of training; name the training's files"
+        )
     try:
         yield from list(_samples_of(document)(document))
     except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise ConfigurationError(
-            f"{path}: not a debug dump of slime or miles ({type(error).__name__}: {error}); save it again"
-        ) from error
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigurationError(f"{path}: not a debug dump of slime or miles ({why}); check FILE") from error
 
 
 def _samples_of(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[Sample]]:
@@ -168,7 +194,7 @@ def _samples_of(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], It
     """
     version = document.get("format_version", 1)
     if version not in _DUMP_FORMATS:
-        raise KeyError(f"format_version {version}; this logprobe reads {', '.join(map(str, _DUMP_FORMATS))}")
+        raise ValueError(f"format_version {version}; this logprobe reads {', '.join(map(str, _DUMP_FORMATS))}")
     if version == 2:  # noqa: PLR2004 - slime's own number
         return _training_samples
     return _rollout if "samples" in document else _training
@@ -182,9 +208,10 @@ def _load(path: Path) -> Mapping[str, Any]:
     try:
         document = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        named = _GLOBAL.search(str(error))
         raise ConfigurationError(
-            f"{path}: rejected, because loading it would run code contained in the file "
-            f"({str(error).splitlines()[0]}); save plain values and tensors only"
+            f"{path}: rejected, because loading it would run code contained in the file"
+            f"{f' ({named[1]})' if named else ''}; save plain values and tensors only"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError) as error:
         raise ConfigurationError(

@@ -88,6 +88,7 @@ OTHERS = {
     "monitor/judging/growth.py _STEADY_BLOCKS": "window",
     "monitor/judging/growth.py _TREND_BLOCKS": "window",
     "monitor/judging/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
+    "monitor/importers/frameworks.py _SHOWN": "text",
     "monitor/importers/reading.py _SHOWN": "text",
     "monitor/judging/gather.py _ROUTED_STEPS": "sample",
     "monitor/judging/safe_lag.py WINDOW": "window",

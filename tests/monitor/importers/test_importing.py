@@ -155,7 +155,7 @@ def bring(store, folder, writes=None):
         bring_in(store)
         importer = Importer(store.home, RUN, store)
         try:
-            for path in files_of([folder], without=store.home.path):
+            for path in files_of([folder], without=store.home.path).files:
                 importer.add(path)
             importer.finish()
         except Killed:
@@ -233,6 +233,41 @@ def test_a_training_that_resumed_and_wrote_a_step_again_is_never_mixed_with_its_
     assert backend_k3(tmp_path / "at once") == pytest.approx({1: k3(), 2: k3(), 3: 0.0}, rel=1e-5)
 
 
+def test_files_that_begin_alike_or_go_back(tmp_path, capsys):
+    """Shards of several ranks are all taken; of an evaluation, or of steps that go back, it is said."""
+    unnamed = {key: value for key, value in generic_row(1, "").items() if key != "sample_id"}
+    for rank in (0, 1):
+        write_lines(tmp_path / f"rank_{rank}/data.jsonl", [unnamed | {"rank": rank}] * 2)
+    write_lines(tmp_path / "rank_0/data.csv", [])
+    assert main(["import", str(tmp_path), "--run", RUN, "--home", str(tmp_path / "home")]) == 0
+    assert "4 training added to r from 2 files" in (said := capsys.readouterr().out)
+    assert "files not read: 1 .csv" in said
+    check_tokens(tmp_path / "home", (1,), 4)
+
+    rows_ = [
+        generic_row(step, f"{attempt}-{step}") for attempt, step in (("a", 1), ("a", 2), ("a", 3), ("b", 2), ("b", 3))
+    ]
+    write_lines(tmp_path / "resumed.jsonl", rows_)
+    write_lines(
+        tmp_path / "ranks.jsonl",
+        [generic_row(step, f"c{rank}{step}") | {"rank": rank} for rank in (0, 1) for step in (1, 2)],
+    )
+    for name, warnings in (
+        ("ranks.jsonl", []),
+        ("resumed.jsonl", ["resumed.jsonl: record 4 goes back from step 3 to step 2"]),
+    ):
+        report = import_(tmp_path / "home", tmp_path / name, capsys)
+        assert [words.partition(";")[0] for words in report["warnings"]] == warnings
+    assert rows(tmp_path / "home", "SELECT severity FROM health_records WHERE event = 'import_steps_back'") == [
+        {"severity": "warning"}
+    ]
+
+    torch.save(slime_rollout(1, 1), tmp_path / "data_eval_1.pt")
+    assert "is an evaluation, whose samples are numbered like those of training" in import_(
+        tmp_path / "home", tmp_path / "data_eval_1.pt", capsys
+    )
+
+
 def told(folder):
     """Files of which one thing is told, by run."""
     lines = {
@@ -306,6 +341,11 @@ WITHOUT = {
     ),
     "trainer_state.json": (json.dumps({"log_history": [{"step": 1, "loss": 0.5}]}, indent=1), "no line was understood"),
     "array.json": (json.dumps([generic_row(1, "a")]), "it is one JSON array; write one record per line"),
+    "in.jsonl.gz": ("\x1f\x8b\x08", "it is compressed by gzip; unpack it"),
+    "in.jsonl.zst": ("\x28\xb5\x2f\xfd", "it is compressed by zstd; unpack it"),
+    "data-00000-of-00001.arrow": ("\xff\xff\xff\xff\n", "it is an Arrow stream; write Parquet"),
+    "global_step_1_training_input.pkl": ("\x80\x04\n", "it is a pickle; write Parquet"),
+    "utf-16.jsonl": ((json.dumps(generic_row(1, "a")) + "\n").encode("utf-16").decode("latin-1"), "its text is UTF-16"),
     "events.out.tfevents.1": ("\x18\0\0\0\0\0\0\0\xa3\x7f", "it has no complete line"),
     "null.jsonl": (
         json.dumps(generic_row(1, "a") | {"rollout_logprobs": None, "trainer_logprobs": None}),
@@ -359,6 +399,10 @@ def test_bad_lines_cost_only_themselves(tmp_path, capsys):
         json.dumps(good | {"trainer_logprobs": ["a"] * 5}): "trainer_logprobs: ",
         json.dumps(good | {"time": 1.7e12}): "time: 1700000000000.0 is not a time; write epoch seconds or ISO 8601",
         json.dumps(good | {"tags": 3}): "tags: 3 is not an object",
+        json.dumps(good | {"reward": [1.0]}): "reward: [1.0] is not a number; write one value",
+        json.dumps(
+            nemo_row(0)
+        ): "has the columns of NeMo-RL, the file begins with logprobe, verl or TRL; split the file",
     }
     fine = json.dumps(generic_row(1, "fine") | {"time": "2026-01-01", "reward": None, "tags": [["a", 1]]})
     path.write_text("\n".join([json.dumps(generic_row(1, "good")), *bad, fine]) + "\n")
@@ -373,13 +417,17 @@ def test_bad_lines_cost_only_themselves(tmp_path, capsys):
 
 def test_files_are_taken_in_their_order(tmp_path):
     names = ["a/step_2/r.jsonl", "a/step_10/r.jsonl", "b.pt"]
-    for name in (*names, "a/notes.txt"):
+    for name in (*names, "a/notes.txt", "a/step_3/r.jsonl.gz", "a/step_4/r.jsonl.gz", "a/data_eval_3.pt"):
         write_lines(tmp_path / name, [])
     write_lines(tmp_path / "a/home/raw.parquet", [])
+    for name, there in (("loop", tmp_path), ("gone.jsonl", "nowhere")):
+        (tmp_path / "a" / name).symlink_to(there)
     found = files_of([tmp_path / "b.pt", tmp_path / "a", tmp_path / "a/step_10/r.jsonl"], without=tmp_path / "a/home")
-    assert found == [tmp_path / name for name in names]
-    (tmp_path / "none").mkdir()
-    with pytest.raises(ConfigurationError, match="no file there ends in"):
+    assert found.files == [tmp_path / name for name in names]
+    others = {".gz": 2, ".txt": 1, "evaluation (eval_N.pt)": 1, "link to a folder": 1, "broken link": 1}
+    assert found.left_out == others
+    write_lines(tmp_path / "none/r.jsonl.gz", [])
+    with pytest.raises(ConfigurationError, match=r"no file there ends in .* \(1 \.gz\); name the files"):
         files_of([tmp_path / "b.pt", tmp_path / "none"], without=tmp_path / "home")
 
 
