@@ -83,25 +83,26 @@ def mark(
         run: name of the run, by default ``LOGPROBE_RUN``.
 
     Returns:
-        True if the mark was accepted. Otherwise False (too little memory), counted in a `health` record.
+        True if the mark was accepted. Otherwise False (bad argument, too little memory), counted in a `health` record.
 
     Raises:
-        ConfigurationError: data directory, run or `version` is missing.
+        ConfigurationError: `version` is missing, or data directory or run is, without a `recorder`.
     """
     if version is None or version == "":
         raise ConfigurationError("mark(version): the version is missing; pass a number or a string")
-    where, name = home_and_run(home, run)
-    wall, moment = _applied(applied_at)
-    writer = _recorder(where, name) if recorder is None else recorder
-    return writer.weights(
-        version,
-        step=step,
-        source="trainer",
-        replica=replica,
-        adapter=adapter,
-        applied_at=wall,
-        moment=moment,
-        machine=machine(),
-        fingerprint=fingerprint,
-        checkpoint=checkpoint,
-    )
+    writer = _recorder(*home_and_run(home, run)) if recorder is None else recorder
+    with writer.guard("mark"):
+        wall, moment = _applied(applied_at)
+        return writer.weights(
+            version,
+            step=step,
+            source="trainer",
+            replica=replica,
+            adapter=adapter,
+            applied_at=wall,
+            moment=moment,
+            machine=machine(),
+            fingerprint=fingerprint,
+            checkpoint=checkpoint,
+        )
+    return False

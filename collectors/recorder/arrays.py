@@ -39,7 +39,7 @@ def as_piece(name: str, value: Any) -> Piece:
             f"{name}: sharded over ranks (DTensor); pass its full_tensor(), or record on ranks that have whole "
             "sequences"
         )
-    array = value if isinstance(value, np.ndarray) else torch_bridge.view(value)
+    array = _plain(name, value) if isinstance(value, np.ndarray) else torch_bridge.view(value)
     if array is None:
         array, _ = from_list(name, value)
     elif array is value and not isinstance(array, np.ndarray):
@@ -47,6 +47,21 @@ def as_piece(name: str, value: Any) -> Piece:
     if array.dtype.kind not in "biufV":
         raise InputError(f"{name}: {array.dtype} ({type(value).__name__}) has no numbers; pass an array of numbers")
     return array
+
+
+def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array without its subclass. Masked numbers are NaN, since the data under the mask are no values."""
+    if type(array) is np.ndarray:
+        return array
+    if not isinstance(array, np.ma.MaskedArray):
+        return np.asarray(array)
+    if array.dtype.kind == "f":
+        return np.asarray(array.filled(np.nan))
+    if np.ma.is_masked(array):
+        raise InputError(
+            f"{name}: masked {array.dtype} values; pass a plain array, and mask= for tokens that do not count"
+        )
+    return np.asarray(array.data)
 
 
 def from_list(name: str, value: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
@@ -143,11 +158,21 @@ def scalar(name: str, value: Any) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """Return a label as a string that UTF-8 can encode, the digits of a number, or None for None."""
+    """Return a label as a string that UTF-8 can encode, the digits of a number, or None for None.
+
+    >>> text(3.0), text(b"req-1/0")
+    ('3', 'req-1/0')
+    """
     if value is None:
         return None
-    label = value if isinstance(value, str) else str(scalar("label", value))
+    label = value if isinstance(value, str) else _digits(scalar("label", value))
     return label if label.isascii() else label.encode("utf-8", "replace").decode("utf-8")
+
+
+def _digits(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def trajectory_name(sample_id: Any) -> str | None:
@@ -215,12 +240,14 @@ def to_bool(array: Array) -> Array:
     """Return True where a mask of any number type is not zero.
 
     Raises:
-        InputError: the mask contains NaN.
+        InputError: the mask contains NaN, or negative numbers, as labels with -100 for ignored tokens do.
     """
     if is_bfloat16(array):
         array = to_float32("mask", array)
     if array.dtype.kind == "f" and bool(np.isnan(array).any()):
         raise InputError(NAN_IN_MASK)
+    if array.dtype.kind in "if" and array.size and array.min() < 0:
+        raise InputError(f"mask: contains {array.min()}; pass 1 for tokens that the policy sampled, else 0")
     return np.asarray(array != 0)
 
 

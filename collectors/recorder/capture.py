@@ -373,7 +373,7 @@ class Call(Captured):
         """Take a label per sequence, or one for all. None means unknown."""
         if value is None:
             return
-        if isinstance(value, str | int) or getattr(value, "shape", None) == ():
+        if isinstance(value, str | bytes | int | float) or getattr(value, "shape", None) == ():
             self.values[name] = [arrays.scalar(name, value)] * self.sequences
         else:
             self.values[name] = arrays.host_list(name, value, self.sequences)

@@ -22,6 +22,7 @@ from logprobe.collectors import routes as expert_routes
 from logprobe.collectors.fingerprint import Fingerprint, rounding
 from logprobe.collectors.health import LOGGER, Guard, RecorderHealth
 from logprobe.collectors.recorder import records
+from logprobe.collectors.recorder.arrays import text
 from logprobe.collectors.recorder.capture import Call, Captured, Part, StepTimes
 from logprobe.collectors.recorder.documents import canonical_json, fingerprint
 from logprobe.collectors.recorder.runtime import Runtime
@@ -385,7 +386,7 @@ class Recorder:
                 run in another folder.
         """
         if checkpoint is not None and version is not None:
-            named = {"version": str(version), "step": step, "checkpoint": str(checkpoint)}
+            named = {"version": text(version), "step": step, "checkpoint": str(checkpoint)}
             self.config(named, kind=CHECKPOINT, replica=replica)
         layout = (
             None if fingerprint is None else self.config(fingerprint.document(), kind="weight_layout", replica=replica)
@@ -393,7 +394,7 @@ class Recorder:
         with self._runtime.guard("weights", step):
             number = None if step is None else records.whole_number("step", step)
             row = {
-                "version": None if version is None else str(version),
+                "version": text(version),
                 "step": number,
                 "source": source,
                 "replica": replica if replica is not None else self._settings.replica,

@@ -66,6 +66,21 @@ def test_none_in_a_list_is_missing_and_nan_is_data():
     assert np.isnan(batch.floats["trainer_logprobs"]).tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("time", [3, 2 << 20])  # small arrays are copied as bytes
+def test_what_a_masked_array_hides_is_no_number(time):
+    hidden = np.ma.masked_array(np.full((1, time), -1.0), mask=[[False, True] + [False] * (time - 2)])
+    batch = training_call(np.ones((1, time), int), hidden, mask=np.ma.masked_array(np.ones((1, time)), mask=False))
+    assert np.isnan(batch.floats["trainer_logprobs"][:3]).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [(3.0, "3"), (3.5, "3.5"), (np.int64(3), "3"), (torch.tensor(3.0), "3"), (b"a/0", "a/0"), (None, None)],
+)
+def test_a_label_of_any_type_is_the_same_text_on_both_sides(label, words):
+    assert arrays.text(label) == words
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -81,6 +96,18 @@ def test_none_in_a_list_is_missing_and_nan_is_data():
         ({"token_ids": [[1, 2], [3]], "trainer_logprobs": [[0.0], [0.0, 0.0]], "mask": None}, "one value per token"),
         ({"token_ids": [[1, 2], [3]], "trainer_logprobs": np.zeros(3), "mask": None}, "pass the same layout"),
         ({"token_ids": [[[1, 2]]], "trainer_logprobs": [[[0.0, 0.0]]], "mask": None}, "1-D"),
+        (
+            {
+                "token_ids": np.ones((2, 3), int),
+                "trainer_logprobs": np.zeros((2, 3)),
+                "mask": np.array([[5, 6, -100]] * 2),
+            },
+            "mask: contains -100; pass 1",
+        ),
+        (
+            {"token_ids": np.ma.masked_equal([[1, 2, 0]] * 2, 0), "trainer_logprobs": np.zeros((2, 3))},
+            "token_ids: masked int64 values; pass a plain array",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(arguments, words):

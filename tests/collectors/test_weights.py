@@ -18,7 +18,7 @@ from logprobe.collectors.weights import mark
 def test_a_mark_is_a_record_of_the_moment_it_was_made(home: Path) -> None:
     before, began = time.time(), time.monotonic()
     with Recorder(home, "r") as recorder:
-        assert mark(7, step=3, replica="east", recorder=recorder, home=home, run="r")
+        assert mark(7.0, step=3, replica="east", recorder=recorder), "its recorder has a home"
     [row] = rows(home, "weights")
     assert (row["version"], row["step"], row["source"], row["replica"]) == ("7", 3, "trainer", "east")
     assert (row["machine"], row["adapter"]) == (machine(), None)
@@ -44,6 +44,12 @@ def test_mark_takes_home_and_run_from_the_environment(home: Path, monkeypatch: p
 def test_a_mark_needs_a_version(home: Path, version: str | None) -> None:
     with pytest.raises(ConfigurationError, match="version"):
         mark(version, home=home, run="r")
+
+
+def test_a_bad_argument_of_a_mark_costs_only_the_mark(home: Path) -> None:
+    with Recorder(home, "r") as recorder:
+        assert not mark(1, applied_at="now", recorder=recorder)
+        assert "Recorder.mark" in recorder.health["last_error"]
 
 
 def test_a_mark_needs_a_home() -> None:
