@@ -510,7 +510,7 @@ class Recorder:
         with self._runtime.guard("begins", step):
             details = {"rank": self._settings.rank} | ({"again": True} if self._trained else {})
             row = records.state(self._settings.component, "training_begins", "training begins", details)
-            return self._small("health", row | {"step": int(step)})
+            return self._small("health", row | {"step": records.whole_number("step", step)})
         return False
 
     def flush(self, timeout: float = 30.0) -> bool:
@@ -566,7 +566,8 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
+        ended = isinstance(error, SystemExit) and error.code in (None, 0)
+        if kind is not None and not ended:
             with self._runtime.guard("close"):
                 self._runtime.host_failed(kind.__name__)
         self.close()

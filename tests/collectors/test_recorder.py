@@ -350,6 +350,7 @@ def test_wrong_small_records_cost_only_themselves(recorder: Recorder, home: Path
     assert not recorder.step(1, loss=torch.zeros(2))
     assert not recorder.weights(1, applied_at=1.7e12 * 1e3)
     recorder.weights(2, cache_cleared="yes")
+    assert not recorder.begins(2.5)
     recorder.rollout(sample_ids=["a"], token_ids=[[1]], logprobs=[[-1.0]], weight_version=[[(0, 2, "v")]])
     assert not recorder.rollout(sample_ids=[None], token_ids=[[1]], logprobs=[[-1.0]])
     recorder.rollout(sample_ids=["b"], token_ids=[[1]], logprobs=[[-1.0]], cached_prefix_tokens=[1.5])
@@ -360,7 +361,7 @@ def test_wrong_small_records_cost_only_themselves(recorder: Recorder, home: Path
     assert [(row["step"], row["scalars"]) for row in rows(home, "step")] == [(2, [("loss", 1.0)])]
     assert [row["version"] for row in rows(home, "weights")] == ["3"]
     assert set(by_sample(home, "rollout")) == {"c"}
-    assert recorder.health["problems"]["bad_input"] == 5
+    assert recorder.health["problems"]["bad_input"] == 6
     assert recorder.health["problems"]["bad_scalar"] == 4
 
 
@@ -481,6 +482,15 @@ def test_health_records_frame_a_run(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert closed["written"]["tokens"] == 8
     assert closed["cost"]["calls"] == 2
     assert closed["cost"]["thread_seconds"] > 0
+
+
+def test_a_return_to_an_earlier_step_is_told_from_a_start(recorder: Recorder, home: Path):
+    recorder.begins(1)
+    recorder.training(**batch())
+    recorder.begins(1)
+    recorder.close()
+    told = health_events(home)["training_begins"]
+    assert [json.loads(row["details"]) for row in told] == [{"rank": 3}, {"rank": 3, "again": True}]
 
 
 def test_data_is_on_disk_after_the_flush_interval_without_a_flush(home: Path):

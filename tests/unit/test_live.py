@@ -5,6 +5,7 @@ Each case is brought three times: its records all at once, one at a time, and on
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -50,9 +51,9 @@ def told(step: int, second: float, rank: int = 0, **scalars: float) -> Piece:
     return "step", row, f"t{rank}"
 
 
-def says(writer: str, event: str, second: float, step: int | None = None, rank: int = 0) -> Piece:
+def says(writer: str, event: str, second: float, step: int | None = None, rank: int = 0, **more: Any) -> Piece:
     row = {"time": at(second), "event": event, "component": "recorder", "severity": "info", "step": step}
-    return "health", row | {"details": f'{{"rank": {rank}}}'}, writer
+    return "health", row | {"details": json.dumps({"rank": rank, **more})}, writer
 
 
 def begins(writer: str, second: float, step: int) -> list[Piece]:
@@ -414,6 +415,8 @@ ATTEMPTS = [
     Case("its first records are still to come", [*begins("x", 1, 1), FIRST, *begins("y", 10, 2)], {"a": UNLINKED}, {LENGTH: 4.0}),
     Case("it begins again in its process",
          [*begins("x", 1, 1), FIRST, says("x", "training_begins", 10, 2), training("b", 3, "x", **SECOND_AT)], {}, {LENGTH: 2.0}),
+    Case("it goes back in its process, and had not said where it began",
+         [says("x", "started", 0.5), FIRST, says("x", "training_begins", 10, 2, again=True), training("b", 3, "x", **SECOND_AT)], {}, {LENGTH: 2.0}),
     Case("a rank that has not been there again",
          [*begins("x", 1, 1), FIRST, training("a'", 3, "x", time=at(6)), says("z", "training_begins", 2, 1, rank=1), training("c", 3, "z", rank=1, time=at(5)),
           *begins("y", 10, 2), training("b", 3, "y", **SECOND_AT), training("b'", 3, "y", **SECOND_AT)], {}, {LENGTH: 8 / 3}),
