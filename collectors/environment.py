@@ -39,6 +39,7 @@ VARIABLES: Final[Mapping[str, Variable]] = {
 OPTIONS: Final = ("quiet", "raw", "inject", "prompts", "harmless", "prefix")  # of `RECORD`
 PASSED: Final = ("LOGPROBE_DASHBOARD", "LOGPROBE_PROOF_READINGS")  # between processes of logprobe
 _PREFIX: Final = "LOGPROBE_"
+_LIKE_PREFIX: Final = re.compile(r"LOG_?PROBE?S?_")  # and how users misspell it
 # Kubernetes sets these in every pod beside a service called logprobe, or logprobe-something.
 _OF_KUBERNETES: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$")
 
@@ -56,19 +57,20 @@ def wanted(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def unknown(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return unknown variables with the prefix of logprobe, each with a suggestion.
+    """Return unknown options, and unknown variables with the prefix of logprobe or one like it, with a suggestion.
 
     >>> unknown({"LOGPROBE_RUN_NAME": "a", "LOGPROBE_HOME": "b"})
     ['LOGPROBE_RUN_NAME is not a variable of logprobe: did you mean LOGPROBE_RUN?']
     """
-    names = {name for name in environment if name.startswith(_PREFIX) and not _OF_KUBERNETES.search(name)}
+    names = {name for name in environment if _LIKE_PREFIX.match(name) and not _OF_KUBERNETES.search(name)}
     names -= {*VARIABLES, *PASSED}
-    return [f"{name} is not a variable of logprobe: {_near(name)}" for name in sorted(names)]
+    named = [f"{name} is not a variable of logprobe: {_near(name)}" for name in sorted(names)]
+    return [*named, *filter(None, [unknown_options(environment)])]
 
 
 def _near(name: str) -> str:
     stems = [variable.removeprefix(_PREFIX) for variable in VARIABLES]
-    near = get_close_matches(name.removeprefix(_PREFIX), stems, n=1, cutoff=0.5)
+    near = get_close_matches(_LIKE_PREFIX.sub("", name), stems, n=1, cutoff=0.5)
     return f"did you mean {_PREFIX}{near[0]}?" if near else "see docs/reference.md"
 
 

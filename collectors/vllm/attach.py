@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
-from logprobe.collectors.environment import injects, unknown_options
+from logprobe.collectors.environment import injects
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import home_and_run
@@ -144,8 +144,6 @@ def _watch(scheduler: Any, recorder: Recorder) -> None:
     _LIVE.add(emitter)
     atexit.register(_close_if_alive, weakref.ref(emitter))  # after the recorder's own, so it runs before that
     _report_attached(emitter, missing)
-    if problem := unknown_options():
-        recorder.report("unknown_option", problem, severity="warning")
 
 
 def _watch_loads(vllm_config: Any, emitter: Emitter) -> list[str]:

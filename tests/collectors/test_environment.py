@@ -47,6 +47,8 @@ def test_options_of_recording(text: str, injected: bool, prompts: str | None, pr
         ("LOGPROBE_RUN_NAME", "did you mean LOGPROBE_RUN?"),
         ("LOGPROBE_HOME_FILE", "did you mean LOGPROBE_HOME?"),
         ("LOGPROBE_QX", "see docs/reference.md"),
+        ("LOGPROB_HOME", "did you mean LOGPROBE_HOME?"),
+        ("LOG_PROBE_RUN", "did you mean LOGPROBE_RUN?"),
     ],
 )
 def test_an_unknown_name_is_named_with_the_nearest_known_one(name: str, meant: str) -> None:
@@ -66,7 +68,7 @@ def test_what_is_known_or_of_kubernetes_is_not_unknown() -> None:
         "LOGPROBE_X_SERVICE_HOST",
         "LOGPROBE_X_PORT_7070_TCP_PROTO",
     )
-    assert environment.unknown(dict.fromkeys((*known, *of_pods), "x")) == []
+    assert environment.unknown(dict.fromkeys((*known, *of_pods, "LOGPROBER"), "raw")) == []
 
 
 def test_a_recorder_goes_on_and_says_which_name_is_unknown(
@@ -74,12 +76,14 @@ def test_a_recorder_goes_on_and_says_which_name_is_unknown(
 ) -> None:
     monkeypatch.setenv("LOGPROBE_RECROD", "0.1")
     monkeypatch.setenv("LOGPROBE_REPLICAS", "a")
+    monkeypatch.setenv("LOGPROBE_RECORD", "rwa=0.1")
     with Recorder(home, "run") as recorder:
         assert recorder.step(1, loss=0.5)
         assert recorder.flush()
     (event,) = health_events(home)["unknown_variable"]
     assert "LOGPROBE_RECROD is not a variable of logprobe: did you mean LOGPROBE_RECORD?" in event["message"]
     assert "did you mean LOGPROBE_REPLICA?" in event["message"]
+    assert "LOGPROBE_RECORD: rwa: not known and without effect" in event["message"]
     assert "LOGPROBE_RECROD" in notices.text
     assert [finding.text for finding in examine(None) if "LOGPROBE_REPLICAS" in finding.text]
 

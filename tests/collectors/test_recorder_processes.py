@@ -82,6 +82,7 @@ ENDS: dict[str, tuple[str, int, set[str], bool, list[str]]] = {
     "exit": (f"{RECORD}sys.exit(3)", 3, {"a"}, True, []),
     "uncaught": (f"{RECORD}raise ValueError('x')", 1, {"a"}, True, ["ValueError"]),
     "uncaught in a block": (f"{RECORD}with recorder:\n    raise KeyError('x')", 1, {"a"}, True, ["KeyError"]),
+    "exit in a block": (f"{RECORD}with recorder:\n    sys.exit(0)", 0, {"a"}, True, []),
     "by force": (f"{RECORD}assert recorder.flush()\nrecord(recorder, 'b')\nos._exit(7)", 7, {"a"}, False, []),
 }
 
