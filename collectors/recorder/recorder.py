@@ -599,7 +599,7 @@ class Recorder:
     def _sampling_ids(self, sampling: Any, replica: str | None) -> Any:
         if sampling is None:
             return None
-        if isinstance(sampling, Mapping):
+        if isinstance(sampling, Mapping | str) or not isinstance(sampling, Iterable):  # such as a dataclass
             return self.config(sampling, kind="sampling_params", replica=replica)
         fingerprints: dict[int, str] = {}  # requests of one batch mostly share one object
         for item in sampling:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from logprobe.collectors.recorder.arrays import text
 from logprobe.collectors.spool.schema import LARGEST, SCHEMAS, TRAINING_FLOATS
 
 Record: TypeAlias = Mapping[str, Any]
@@ -109,12 +110,12 @@ def _training(values: Columns, place: Place) -> Columns:
     return {
         **values,
         "step": _whole("step", values.get("step")),
-        "sample_id": unnamed if values.get("sample_id") is None else str(values["sample_id"]),
+        "sample_id": unnamed if values.get("sample_id") is None else text(values["sample_id"]),
         "mask": None if mask is None else _flags(mask),
         "rank": rank,
         "tags": _pairs(values.get("tags")),
         "time": _moment(values.get("time")),
-        **{name: str(values[name]) for name in ("group_id", "weight_version") if values.get(name) is not None},
+        **{name: text(values[name]) for name in ("group_id", "weight_version") if values.get(name) is not None},
     }
 
 

@@ -210,7 +210,7 @@ def _without_logprobs(path: Path, head: Sequence[Unit]) -> str:
     if (known := reading.other_format(path)) is not None:
         there = known
     elif not head:
-        there = "it has no complete line"
+        there = f"it has no {'row' if path.suffix == '.parquet' else 'complete line'}"
     elif names := next((list(unit.value) for unit in head if unit.value), None):
         there = f"it has {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"  # noqa: PLR2004 - enough to know it by
     else:

@@ -84,6 +84,8 @@ def units(path: Path) -> Iterator[Unit]:
 
 def other_format(path: Path) -> str | None:
     """Return the other format that a file begins with, and what to do, or None if unknown."""
+    if path.suffix in (".parquet", ".pt"):
+        return None
     with path.open("rb") as file:
         head = file.read(8)
     return next((words for start, words in _OTHER_FORMATS.items() if head.startswith(start)), None)

@@ -9,6 +9,7 @@ import os
 import pickle
 import threading
 import time
+from dataclasses import make_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -132,13 +133,15 @@ def test_rollout(recorder: Recorder, home: Path):
 
 def test_rollouts_padded_and_packed(recorder: Recorder, home: Path):
     ids, logprobs = torch.tensor([[1, 2, 0], [3, 4, 5]]), torch.tensor([[-1.0, -2.0, 9.0], [-3.0, -4.0, -5.0]])
-    assert recorder.rollout(sample_ids=["a", "b"], token_ids=ids, logprobs=logprobs, lengths=[2, 3])
+    sampling = make_dataclass("Sampling", ["temperature"])(0.7)  # no dictionary, and one for all
+    assert recorder.rollout(sample_ids=["a", "b"], token_ids=ids, logprobs=logprobs, lengths=[2, 3], sampling=sampling)
     flat = {"token_ids": np.array([1, 2, 3, 4, 5]), "logprobs": np.array([-1.0, -2, -3, -4, -5])}
     assert recorder.rollout(sample_ids=["a2", "b2"], **flat, cu_seqlens=np.array([0, 2, 5]))
     assert recorder.flush()
     found = {name: (row["token_ids"], row["logprobs"]) for name, row in by_sample(home, "rollout").items()}
     assert found["a"] == found["a2"] == ([1, 2], [-1.0, -2.0])
     assert found["b"] == found["b2"] == ([3, 4, 5], [-3.0, -4.0, -5.0])
+    assert [json.loads(row["document"]) for row in rows(home, "config")] == [{"temperature": 0.7}]
 
 
 def test_step(recorder: Recorder, home: Path):

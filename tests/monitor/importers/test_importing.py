@@ -356,6 +356,12 @@ WITHOUT = {
 
 def test_a_file_without_log_probs_is_refused_in_one_sentence(tmp_path, capsys):
     remedy = "; import the framework's token files (docs/import-export.md), or record the run (docs/recording.md)\n"
+    for name, columns, there in (
+        ("completions_00001", ["step", "prompt", "completion"], "(it has step, prompt, completion)"),
+        ("none", [], "(it has no row)"),
+    ):
+        pq.write_table(pa.table({column: ["a"] for column in columns}), tmp_path / f"{name}.parquet")
+        assert there in import_(tmp_path / "home", tmp_path / f"{name}.parquet", capsys)
     for name, (content, there) in WITHOUT.items():
         (tmp_path / name).write_text(content, encoding="latin-1")
         said = import_(tmp_path / "home", tmp_path / name, capsys)
