@@ -1,9 +1,9 @@
 -- freeze_due: Steps that may be frozen, those that were computed longest ago first: not among the newest $protected of their run, at rest since
--- $quiet_since, and of no run that has steps of an older attempt still to train again. Grain: run and step, at most $most. Inputs:
--- training_sequences, step_summaries, abandoned_steps.
+-- $quiet_since, of no run that has steps of an older attempt still to train again, and of none of $deleted (a list). Grain: run and step, at
+-- most $most. Inputs: training_sequences, step_summaries, abandoned_steps.
 WITH present AS (
     SELECT run, step, count(*) AS sequences FROM training_sequences
-    WHERE run NOT IN (SELECT run FROM abandoned_steps) GROUP BY run, step
+    WHERE run NOT IN (SELECT run FROM abandoned_steps) AND NOT list_contains($deleted::VARCHAR[], run) GROUP BY run, step
 ), placed AS (
     SELECT run, step, p.sequences, s.computed_at, s.revision, row_number() OVER (PARTITION BY run ORDER BY step DESC) AS place
     FROM present AS p JOIN step_summaries AS s USING (run, step)

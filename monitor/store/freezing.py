@@ -145,6 +145,7 @@ class Freezer:
     def _due(self) -> pa.Table:
         return queries.freeze_due(
             self._store,
+            deleted=[tombstone.run for tombstone in self._store.archive.tombstones.all()],
             protected=self._protected,
             quiet_since=(self._now() - self._quiet).isoformat(),
             most=STEPS_PER_BATCH,

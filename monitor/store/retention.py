@@ -124,7 +124,9 @@ class Retention:
         return [file for file in self._all() if file.kind in RAW_KINDS]
 
     def _all(self) -> list[Kept]:
-        return [Kept(**row) for row in queries.raw_files(self._store).to_pylist()]
+        """Return the files of runs that are not deleted. Of a run whose deletion was cut short, they go with it."""
+        deleted = self._store.archive.tombstones
+        return [Kept(**row) for row in queries.raw_files(self._store).to_pylist() if row["run"] not in deleted]
 
     def _reduce(self, files: Sequence[Kept], report: RetentionReport) -> None:
         """Replace token files by statistics of their sequences, all files of one run and kind together."""

@@ -149,6 +149,13 @@ def test_files_with_statistics_go_once_all_their_steps_are_frozen(home: Path) ->
         assert (sent["sent"], sent["missing"], sent["surplus"]) == (480, 0, 0)
 
 
+def test_a_run_whose_deletion_was_cut_short_is_not_frozen(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        store.archive.tombstones.add(RUN, "ann")
+        freeze(store)
+        assert sequences_kept(store) == list(range(40))
+
+
 def test_late_records_of_frozen_steps_are_counted_and_not_computed(home: Path) -> None:
     with Store.open(Home(home)) as store:
         assert Freezer(store, StoreBudget(0)).run_once().steps == 0, "computed a moment ago"

@@ -115,6 +115,14 @@ def test_statistics_outlive_the_tokens_and_the_index(store: Store):
         assert row == {"sequences": 2}
 
 
+def test_a_run_whose_deletion_was_cut_short_keeps_no_other_from_its_limits(store: Store):
+    fill(store, 2, run="deleted")
+    fill(store, 2, run="kept")
+    store.archive.tombstones.add("deleted", "ann")
+    Retention(store, RetentionPolicy(max_bytes=0)).run_once()
+    assert {path.split("/")[1] for path in on_disk(store)} == {"deleted"}  # with which they go
+
+
 def test_files_that_somebody_else_removed_are_forgotten_unless_all_are_gone_at_once(store: Store):
     fill(store, 3)
     gone = min(path for path in on_disk(store) if "/training/" in path)
