@@ -1070,6 +1070,11 @@ class FreezeSpan(TypedDict):
 
 def freeze_span(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[FreezeSpan]: ...
 
+class ImportRecorded(TypedDict):
+    step: Any  # BIGINT
+
+def import_recorded(source: Source, /, *, run: Any) -> Rows[ImportRecorded]: ...
+
 class ImportSegments(TypedDict):
     writer: Any  # VARCHAR
     sequence: Any  # INTEGER

@@ -131,8 +131,10 @@ def host_list(name: str, value: Any, count: int) -> list[Any]:
         items = list(value)
     elif torch_bridge.on_device(value):
         raise InputError(f"{name}: must be on the host, not on {value.device}; pass a list or a CPU tensor")
-    elif callable(getattr(value, "tolist", None)):
+    elif callable(getattr(value, "tolist", None)) and callable(getattr(value, "reshape", None)):
         items = value.reshape(-1).tolist()
+    elif hasattr(value, "__array__"):  # a column of pandas, polars or pyarrow
+        items = np.asarray(value).reshape(-1).tolist()
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         items = list(value)
     else:

@@ -135,6 +135,7 @@ class Importer:
         self.stored: dict[str, dict[int, Mapping[str, Any]]] = {}  # by writer and number
         for row in queries.import_segments(source, run=run).to_pylist():
             self.stored.setdefault(row["writer"], {})[row["sequence"]] = row
+        self.recorded = frozenset(queries.import_recorded(source, run=run)["step"].to_pylist())
         self._open: list[_File] = []
 
     def add(self, path: Path) -> None:
@@ -261,7 +262,8 @@ class _File:
         self._ends = max((row["ends"] for row in self._stored.values()), default=0)
         self._number, self._bytes, self._records = 1, 0, 0
         self._newest: dict[Any, int] = {}  # highest step so far, by rank
-        self._back = ""  # where the steps of a rank go back, in words
+        self._recorded = importer.recorded
+        self._warnings: dict[str, str] = {}  # by event
         self._ended, self._noted = False, 0  # whether the end is stored, and how many bad records were noted before it
 
     def take(self, rows: _Rows) -> None:
@@ -285,8 +287,7 @@ class _File:
         if bad:
             words = f"{self._path.name}: {len(bad)} records left out, e.g. {bad[0]}"
             notes.append(("import_bad_rows", "warning", words, len(bad)))
-        if self._back:
-            notes.append(("import_steps_back", "warning", self._back, 1))
+        notes += [(event, "warning", words, 1) for event, words in self._warnings.items()]
         self._number += 1
         self._note(*notes)
 
@@ -312,18 +313,29 @@ class _File:
         self._records += len(piece)
 
     def _look_back(self, piece: Sequence[Row]) -> None:
-        """Note the first record with an earlier step than a record before it, as after a return to a checkpoint."""
+        """Note the first record of a step that went before, as after a return to a checkpoint, or that is recorded."""
         for position, (kind, row) in enumerate(piece, self._records + 1):
-            if kind != "training" or self._back:
+            if kind != "training":
                 continue
             newest, step = self._newest.get(row.get("rank")), row["step"]
             if newest is not None and step < newest:
-                self._back = (
-                    f"{self._path.name}: record {position} goes back from step {newest} to step {step}; if training resumed "
-                    "there, import each attempt into a run of its own, since the records of both count"
+                self._warn(
+                    "import_steps_back",
+                    f"record {position} goes back from step {newest} to step {step}; if training resumed there, import each "
+                    "attempt into a run of its own, since the records of both count",
                 )
-                self._report.warnings.append(self._back)
+            if step in self._recorded:
+                self._warn(
+                    "import_steps_recorded",
+                    f"record {position} is of step {step}, which {self._run!r} has from a collector; unless the file has "
+                    "other sequences, import it into another run, since the records of both count",
+                )
             self._newest[row.get("rank")] = step if newest is None else max(step, newest)
+
+    def _warn(self, event: str, words: str) -> None:
+        if event not in self._warnings:
+            self._warnings[event] = f"{self._path.name}: {words}"
+            self._report.warnings.append(self._warnings[event])
 
     def _is_end(self, rows: _Rows, stored: Mapping[str, Any]) -> bool:
         """Return whether a stored segment belongs to `end`. A bundle also contains health records."""

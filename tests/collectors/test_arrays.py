@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 
@@ -71,6 +73,11 @@ def test_what_a_masked_array_hides_is_no_number(time):
     hidden = np.ma.masked_array(np.full((1, time), -1.0), mask=[[False, True] + [False] * (time - 2)])
     batch = training_call(np.ones((1, time), int), hidden, mask=np.ma.masked_array(np.ones((1, time)), mask=False))
     assert np.isnan(batch.floats["trainer_logprobs"][:3]).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("column", [pl.Series, pa.array, np.array])
+def test_columns_of_every_library_name_sequences(column):
+    assert arrays.host_list("sample_ids", column(["a", "b"]), 2) == ["a", "b"]
 
 
 @pytest.mark.parametrize(

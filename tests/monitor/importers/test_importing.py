@@ -262,6 +262,11 @@ def test_files_that_begin_alike_or_go_back(tmp_path, capsys):
         {"severity": "warning"}
     ]
 
+    with Recorder(tmp_path / "recorded", RUN) as recorder:
+        assert recorder.training(step=2, sample_ids=["d"], token_ids=[TOKENS], trainer_logprobs=[TRAINER])
+    (warning,) = import_(tmp_path / "recorded", tmp_path / "ranks.jsonl", capsys)["warnings"]
+    assert warning.startswith("ranks.jsonl: record 2 is of step 2, which 'r' has from a collector; unless the file")
+
     torch.save(slime_rollout(1, 1), tmp_path / "data_eval_1.pt")
     assert "is an evaluation, whose samples are numbered like those of training" in import_(
         tmp_path / "home", tmp_path / "data_eval_1.pt", capsys
