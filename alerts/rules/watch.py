@@ -45,7 +45,7 @@ _REST: Final = 19.0  # times the processor time of a look
 _MOST_REST: Final = 10.0  # seconds
 TELL_WITHIN: Final = timedelta(hours=24)  # what happened before is history, and not told
 _UNCHANGED: Final = timedelta(seconds=3)  # for which a look at a run holds that is as it was
-_RUNS_PER_BATCH: Final = 128  # of one transaction: bounds memory, and how long other writers wait
+_RUNS_PER_BATCH: Final = 256  # of one transaction: bounds memory, and how long other writers wait
 _STORED: Final = attrgetter(*(f.name for f in fields(Alert) if f.name != "seen"))
 
 
