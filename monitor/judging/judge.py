@@ -604,13 +604,15 @@ def _material(finding: Finding) -> bool:
 
 
 def _order(finding: Finding) -> tuple[int, bool, float, int, int]:
-    """Return a sort key: urgency, then share, then the order of the table.
+    """Return a sort key: urgency, then share of K3, then the order of the table.
 
-    The share is that of K3, or of the tokens or sequences for those that are left out of K3.
+    What is left out of K3 counts as all of it, unless it is few tokens or sequences.
     """
     left_out = finding.evidence.get("share") if finding.signature.masked else None
-    known = left_out if isinstance(left_out, float) else finding.share
-    share = 1.0 if known is None else max(known, finding.growth or 0.0)
+    few = isinstance(left_out, float) and left_out < number("few_left_out")
+    known = left_out if few else finding.share
+    share = known if isinstance(known, float) else 1.0
+    share = max(share, finding.growth or 0.0)
     return (
         _URGENCIES.index(finding.urgency),
         not finding.named,
