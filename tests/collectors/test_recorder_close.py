@@ -22,8 +22,9 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.recorder import runtime
 runtime.EXIT_SECONDS = 5.0
 recorder = Recorder(sys.argv[1], "run", rank=0, segment_tokens=1000)
-ones = -np.ones((4, 250), np.float32)
-content = {"token_ids": np.ones((4, 250), int), "rollout_logprobs": ones, "trainer_logprobs": ones, "mask": ones != 0}
+logprobs = -1 - np.random.default_rng(0).random((4, 250), np.float32)
+token_ids = np.arange(1000).reshape(4, 250)
+content = {"token_ids": token_ids, "rollout_logprobs": logprobs, "trainer_logprobs": logprobs, "mask": logprobs != 0}
 with recorder._runtime.call_queue.at_work:  # nothing is written before it is closed
     for step in range(90):
         assert recorder.training(step=step, sample_ids=[f"{step}/{row}" for row in range(4)], **content)
