@@ -63,6 +63,15 @@ def test_one_value_in_place_of_several(placed: tuple[float, ...], unfilled: bool
     assert ("unfilled_trainer" in named(run(placed=placed))) is unfilled
 
 
+@pytest.mark.parametrize(("value", "padding"), [(-0.00099, False), (-0.0011, True)])
+def test_answers_that_end_in_one_repeated_token(value: float, padding: bool) -> None:
+    """A policy that repeats itself is nearly certain, and rounds to one value there."""
+    columns = run()
+    columns.token[:, -4:], columns.r[:, -4:] = 7, value
+    columns.t[:, -4:] = value - 0.0001 * np.random.default_rng(6).random((STEPS * ROWS, 4))
+    assert ("padding_under_mask" in named(columns)) is padding
+
+
 def test_a_trainer_varies_by_itself_in_most_tokens() -> None:
     """Few values that are far off, as zeros are, are another fault's."""
     rng, n = np.random.default_rng(5), 400
