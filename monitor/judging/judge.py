@@ -719,8 +719,9 @@ def _verdict(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -
         return "critical"
     if trend == "growing":
         return "growing"
-    asked = any(f.named and f.urgency != "informational" for f in found)
-    if trend == "calibrating" and frame.gap.n and not asked:
+    asking = [f for f in found if f.named and f.urgency != "informational"]
+    asked = bool(asking)
+    if trend == "calibrating" and frame.gap.n and not any("above" not in f.evidence for f in asking):
         return "healthy" if level.settled and layer == "none" else "calibrating"
     if not frame.gap.n or level.status == "not measured":
         return "unknown" if frame.gap.n else "no_data"

@@ -13,7 +13,7 @@ from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Acceptance
-from logprobe.monitor.judging.records import Joins, Series
+from logprobe.monitor.judging.records import Joins, Series, WeightRecord, Weights
 from logprobe.monitor.judging.setup import from_documents
 
 RAW = {"summary": {"logprobs_mode": "raw_logprobs", "dtype": "float32"}}
@@ -121,11 +121,13 @@ def test_the_document_is_json_and_has_the_agreed_keys() -> None:
 
 
 def test_an_accepted_finding_stays_visible_and_neither_alarms_nor_vetoes() -> None:
-    evidence = Simulation(trained=noisy(0.1), first_trained=5).frame()
+    load = WeightRecord("1", 1, "engine", None, True, None, None, tensors=100, checksum=None)
+    weights = Weights((load, replace(load, version="2", step=2, tensors=90)))
+    evidence = Simulation(trained=noisy(0.1), weights=weights).frame()
     assert diagnosed(evidence)["findings"][0]["vetoes"]
-    diagnosis = diagnosed(evidence, [Acceptance("missed_weight_sync", "as measured", up_to=10.0, by="me")])
+    diagnosis = diagnosed(evidence, [Acceptance("partial_weight_sync", "as measured", up_to=10.0, by="me")])
     found = diagnosis["findings"][0]
-    assert (found["cause"], found["urgency"], found["vetoes"]) == ("missed_weight_sync", "informational", False)
+    assert (found["cause"], found["urgency"], found["vetoes"]) == ("partial_weight_sync", "informational", False)
     assert diagnosis["verdict"] == "calibrating"
     assert found["accepted"] is not None
     assert found["accepted"]["because"] == "as measured"
