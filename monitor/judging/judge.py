@@ -401,10 +401,15 @@ def _excluded(found: list[Finding], frame: Frame, facts: Facts) -> list[Finding]
             whose = "all engines" if still.replica is None else f"replica {still.replica}"
             evidence = {"stands_still": still.version, "still_at": whose}
             kept.append(replace(finding, cause="missed_weight_sync", since=still.since, evidence=evidence))
-        elif finding.signature.kind != "noise":
+        elif finding.signature.kind != "noise" and not _attenuated(finding, frame):
             evidence = {**finding.evidence, "looks_like": finding.cause, "excluded_by": fact}
             kept.append(replace(finding, cause=UNKNOWN, evidence=evidence, place=None))
     return kept
+
+
+def _attenuated(finding: Finding, frame: Frame) -> bool:
+    """Return whether noise alone flattens log-probs like a temperature, which the record excludes."""
+    return finding.cause == "temperature_mismatch" and frame.now.k3 <= expected(frame)[1]
 
 
 def _once(found: list[Finding]) -> list[Finding]:
