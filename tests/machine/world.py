@@ -26,6 +26,7 @@ from power_disk import Kill, MachineDisk
 from logprobe.collectors import files
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreError
+from logprobe.collectors.shipping.bucket import DELETED
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.store.freezing import Freezer, StoreBudget
 from logprobe.monitor.store.raw_files import NAME
@@ -552,6 +553,9 @@ class World:
         """Lose the service's machine; what is in the bucket is what there is."""
         self.lose_service()
         if self.bucket and self.home.exists():
+            for run in self.runs.values():  # users' actions of the last minute may be lost
+                told = f"{DELETED}{run_dir(self.home, run.name).name}.json" in self.objects.objects
+                run.deleted = "asked" if run.deleted and not told else run.deleted
             self.disk.wipe(self.home)
             self.foreign.clear()
             self.kept_index = None
