@@ -725,11 +725,15 @@ def _verdict(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -
     if trend == "growing":
         return "growing"
     asking = [f for f in found if f.named and f.urgency != "informational"]
-    asked = bool(asking)
-    if trend == "calibrating" and frame.gap.n and not any("above" not in f.evidence for f in asking):
+    if trend == "calibrating" and frame.gap.n and all(map(_may_pass, asking)):
         return "healthy" if level.settled and layer == "none" else "calibrating"
     if not frame.gap.n or level.status == "not measured":
         return "unknown" if frame.gap.n else "no_data"
-    if asked or (level.status == "above" and not accepted):
+    if asking or (level.status == "above" and not accepted):
         return "watch"
     return "unknown" if layer == "unknown" else "healthy"
+
+
+def _may_pass(finding: Finding) -> bool:
+    """Return whether more steps decide about a finding: a level, or a rise that may end."""
+    return "above" in finding.evidence or (finding.urgency == "watch" and finding.signature.kind in ("growth", "lag"))

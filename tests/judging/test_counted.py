@@ -72,6 +72,18 @@ def test_answers_that_end_in_one_repeated_token(value: float, padding: bool) -> 
     assert ("padding_under_mask" in named(columns)) is padding
 
 
+def test_lag_that_begins_in_a_short_run_may_pass() -> None:
+    """An asynchronous run begins without lag: what its first lag adds is a rise that more steps decide about."""
+    columns = run()
+    late = columns.step >= 2
+    columns.version[late] -= 1
+    noise = 0.05 * np.random.default_rng(7).standard_normal((int(late.sum()), LENGTH))
+    columns.t[late] = np.minimum(columns.t[late] + noise, -0.001)
+    judged = judge(columns.frame())
+    assert [(f.cause, f.urgency) for f in judged.findings] == [("staleness", "watch")]
+    assert judged.verdict == "calibrating"
+
+
 def test_a_trainer_varies_by_itself_in_most_tokens() -> None:
     """Few values that are far off, as zeros are, are another fault's."""
     rng, n = np.random.default_rng(5), 400
