@@ -151,8 +151,8 @@ def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
 def _padding(frame: Frame) -> Finding | None:
     """Name padding under the mask: ends or starts of sequences that repeat one token id and one value.
 
-    The value is 0 on both sides, or one further from 0 on one of them. A policy that is certain of the tokens at the end
-    rounds to zeros there, too, but has others just below 0; one that repeats a token has one value just below 0.
+    The value is 0 on both sides, or one further from 0 on one of them. A policy that is certain of the tokens at the
+    end rounds to zeros there, too, but has others just below 0; one that repeats a token has one value just below 0.
     """
     seen = frame.recorded
     if seen is None or not len(seen) or seen.nameless:
