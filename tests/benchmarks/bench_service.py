@@ -36,7 +36,7 @@ SCALARS, SMALL_SCALARS, WIDE_SCALARS = 50, 20, 1_000
 JOINED = 64, 512  # sequences, tokens of each
 MOST_BEHIND = 2.0  # seconds: what was due later is not missed
 # What docs/cluster.md says: at rest, and of each step a second, or run; MiB.
-CORES, MEMORY = (0.3, 0.02), (230.0, 2.4)
+CORES, MEMORY = (0.35, 0.007), (310.0, 2.1)
 
 Segments = list[list[Path]]  # of each step
 Record = Callable[[Path, str, int], Segments]
