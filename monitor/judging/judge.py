@@ -61,9 +61,10 @@ def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
     if unmeasured(found):
         level = replace(level, k3=None, status="not measured")
         return _concluded(frame, found, level, None, facts=facts, accepted=accepted)
-    equal = identical(frame) or identical(frame.today) or rounded_copy(frame) is not None
+    rounded = rounded_copy(frame)
+    equal = identical(frame) or identical(frame.today) or rounded is not None
     if equal and not bits_may_agree(frame):
-        return _not_measured(frame, found, level)
+        return _not_measured(frame, found, level, rounded)
     place = None if frame.gap.n < number("fewest") else where(frame)
     grown = grew_at(frame) if frame.growth.verdict in GROWS else None
     found += _why(frame, found, facts, place)
@@ -495,9 +496,12 @@ def _pairs(frame: Frame) -> list[Finding]:
     return high
 
 
-def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement:
-    """Return a judgement without a measured level. Equal bits may mean that one array was recorded twice."""
-    rounded = rounded_copy(frame)
+def _not_measured(frame: Frame, found: list[Finding], level: Level, rounded: str | None) -> Judgement:
+    """Return a judgement without a measured level.
+
+    Equal bits may mean that one array was recorded twice. `rounded`: dtype of 16 bits to which one side is a rounded
+    copy of the other, or None.
+    """
     whole = identical(frame) or rounded is not None
     since = frame.start if whole else frame.today.start
     stated = declared(frame)
